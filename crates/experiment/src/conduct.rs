@@ -216,7 +216,8 @@ pub fn nothing_measured(raw: &RawRepeat, timing: &Timing, variant: &Variant) -> 
     }
     is_unanswered.then(|| {
         format!(
-            "{NOTHING_MEASURED}: no request was answered in {duration}; does the setup let packets through (limits, rates)?"
+            "{NOTHING_MEASURED}: no request was answered in {duration}; check that the limits and rates of the \
+             setup let packets through"
         )
     })
 }

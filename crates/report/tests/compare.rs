@@ -400,7 +400,9 @@ fn only_what_is_asked_for_is_judged() {
     };
     let error = ask(&["nfm.3s"], None).unwrap_err().to_string();
     assert!(
-        error.starts_with("no variant has the metric 'nfm.3s' in both records; they have: throughput_bps, "),
+        error.starts_with(
+            "no variant has the metric 'nfm.3s' in both records; both records have: throughput_bps, "
+        ),
         "{error}"
     );
     let keys = ["cpu_pct", "retransmits"];

@@ -426,7 +426,7 @@ fn figures_that_cannot_have_been_measured_are_refused() {
     repeats.push(repeats[1].clone());
     fs::write(&path, copied.to_string()).unwrap();
     let error = store::read(&directory).unwrap_err().to_string();
-    assert!(error.contains("two repeats have the series series/"), "{error}");
+    assert!(error.contains("two repeats name the same series file, series/"), "{error}");
     let mut elsewhere = sound.clone();
     elsewhere["world"] = "zzz".into();
     fs::write(&path, elsewhere.to_string()).unwrap();

@@ -104,20 +104,20 @@ pub fn check_memory(
         (
             "measure.duration",
             format!("{clients} clients in {duration}"),
-            "measure less time, or have fewer clients",
+            "measure for a shorter time, or use fewer clients",
         )
     } else if variant.transfers().is_none() && hosts > 0 {
         ("hosts.count", format!("{flows} flows between {hosts} hosts"), "have fewer hosts")
     } else if variant.tenants().is_some() {
         let work = format!("{flows} flows in {bins} bins of {bin}");
-        ("measure.duration", work, "measure less time, in whole milliseconds, or have fewer clients")
+        ("measure.duration", work, "measure for a shorter time, in whole milliseconds, or use fewer clients")
     } else {
         let work = format!("{flows} flows in {bins} bins of {bin}");
         ("measure.windows", work, "use a longer shortest window, a shorter repeat or fewer flows")
     };
     let (needed, most) = (needed.div_ceil(1_000_000), MOST / 1_000_000);
     let problem = format!(
-        "{key}: {work} need about {needed} MB of memory in each repeat, and {most} MB are the most; {advice}"
+        "{key}: {work} need about {needed} MB of memory in each repeat, above the limit of {most} MB; {advice}"
     );
     Err(SimError::Input { key: key.to_owned(), problem })
 }

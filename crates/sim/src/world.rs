@@ -318,12 +318,14 @@ impl World for SimWorld {
         if is_paced && !matches!(scenario.workload.kind, WorkloadKind::Transfers) {
             return Err(SimError::Setting {
                 key: "workload.congestion-control",
-                problem: format!("{control} is not simulated; use cubic, reno, lola or lola-no-loss"),
+                problem: format!(
+                    "this workload cannot use {control} in the simulator; use cubic, reno, lola or lola-no-loss"
+                ),
             });
         }
         let rate = wanted.unwrap_or(scenario.link.rate);
         if rate.bits_per_second() == 0 || rate.bits_per_second() > 8 * SECOND {
-            return Err(SimError::Unable(format!("{rate} is beyond what is simulated")));
+            return Err(SimError::Unable(format!("the simulator cannot simulate a rate of {rate}")));
         }
         Ok(rate)
     }

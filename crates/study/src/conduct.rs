@@ -38,7 +38,7 @@ pub enum StudyError<E: std::error::Error> {
     #[error("{world} cannot run any of the points: {why}")]
     NothingToRun { world: &'static str, why: String },
     /// Too many consecutive repeats failed.
-    #[error("{MOST_FAILURES} consecutive repeats failed; error of the last one: {0}")]
+    #[error("{MOST_FAILURES} consecutive repeats failed; error of the last repeat: {0}")]
     Failing(E),
     #[error("interrupted")]
     Interrupted,

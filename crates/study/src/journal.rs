@@ -181,7 +181,7 @@ pub enum JournalError {
     #[error("{} is not a study: it has no {SETTINGS_FILE}", path_text(.0))]
     Missing(PathBuf),
     /// The directory has files that are not a study's.
-    #[error("{} has other files than a study's; name a new directory", path_text(.0))]
+    #[error("{} contains files that do not belong to a study; name a new directory", path_text(.0))]
     Occupied(PathBuf),
     /// Another process uses the directory.
     #[error("another process is running the study in {}; wait until it ends", path_text(.0))]
@@ -209,7 +209,7 @@ pub enum JournalError {
     #[error("{} has schema {found}, this evenkeel reads schema {SCHEMA}; use the version that wrote it", path_text(.path))]
     Schema { path: PathBuf, found: u32 },
     /// The directory has another study.
-    #[error("{} holds another study: {why}; name another directory", path_text(.path))]
+    #[error("{} contains another study: {why}; name another directory", path_text(.path))]
     Other { path: PathBuf, why: String },
 }
 

@@ -66,12 +66,12 @@ pub(crate) fn settle(
         Some(rate) if rate.bits_per_second() as f64 * LEAST_HEADROOM <= capacity_bps => Ok(rate),
         Some(rate) => Err(TestbedError::Unable {
             missing: format!(
-                "at {rate} this machine's processors would be the bottleneck, not the NIC: they carry {} of these \
-                 flows, and {LEAST_HEADROOM} times the rate is needed",
+                "at {rate} the processors of this machine, not the NIC, would be the bottleneck: they carry {} of \
+                 these flows, and must carry {LEAST_HEADROOM} times the rate",
                 gigabits(capacity_bps)
             ),
             remedy: format!(
-                "ask for at most --rate {}, or leave it to --rate auto",
+                "use --rate {} or less, or --rate auto",
                 BitRate::from_bits_per_second((capacity_bps / LEAST_HEADROOM / 1e8) as u64 * 100_000_000)
             ),
         }),
@@ -82,13 +82,12 @@ pub(crate) fn settle(
             .map(BitRate::from_bits_per_second)
             .ok_or_else(|| TestbedError::Unable {
                 missing: format!(
-                    "this machine's processors carry only {} of these flows: too little for the NIC to be the \
+                    "the processors of this machine carry only {} of these flows, so the NIC cannot be the \
                      bottleneck at {} or more",
                     gigabits(capacity_bps),
                     ladder.last().map_or(nominal, |least| BitRate::from_bits_per_second(*least))
                 ),
-                remedy: "stop other work on the machine, or ask for a lower rate, such as --rate 100mbit"
-                    .to_owned(),
+                remedy: "stop other programs, or use a lower rate, such as --rate 100mbit".to_owned(),
             }),
     }
 }

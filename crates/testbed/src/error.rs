@@ -38,7 +38,8 @@ pub enum TestbedError {
     #[error("test bed: {0}")]
     Traffic(String),
     #[error(
-        "test bed: another program changed it during a repeat: {0}; run it again without changes to the test bed"
+        "test bed: another program changed its interfaces during a repeat: {0}; end that program, then run the \
+         scenario again"
     )]
     Changed(String),
     #[error("interrupted; the test bed is removed and all settings are restored")]

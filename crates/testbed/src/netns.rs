@@ -122,7 +122,7 @@ fn beyond_iperf3(scenario: &Scenario, processors: usize) -> Option<TestbedError>
     Some(TestbedError::Setting {
         key: "workload.flows",
         problem: format!(
-            "with {flows} flows one sending core has {wanted}, but its iperf3 sends at most {}",
+            "with {flows} flows, one sending core has {wanted} of them, but an iperf3 process sends at most {}",
             iperf3::MAX_STREAMS
         ),
         remedy: format!("use at most {most} flows, or run it with --on sim"),
@@ -192,11 +192,8 @@ impl World for NetnsWorld {
             if !(least..=most).contains(&probe.message.bytes()) {
                 return Err(TestbedError::Setting {
                     key: "workload.latency.message",
-                    problem: format!(
-                        "sockperf exchanges messages of {least} B to {most} B, not {}",
-                        probe.message
-                    ),
-                    remedy: "use a size in between".to_owned(),
+                    problem: format!("sockperf cannot exchange messages of {}", probe.message),
+                    remedy: format!("use a size from {least} B to {most} B"),
                 });
             }
         }
@@ -206,7 +203,7 @@ impl World for NetnsWorld {
         // Measure the CPUs' limit with the cheapest configuration: a variant without settings.
         let mut plain = variant.clone();
         plain.sets = Sets::Transmit(Knobs { tso: true, ..variant.knobs().clone() });
-        observer.progress(0.0, "checking what the processors can carry");
+        observer.progress(0.0, "measuring the throughput limit of the processors");
         let capacity = capacity::measure(scenario, &plain, self.features, observer)?;
         let rate = capacity::settle(&LADDER_BPS, AUTO_HEADROOM, capacity, scenario.link.rate, wanted)?;
         observer.remark(&format!(
@@ -261,8 +258,8 @@ mod tests {
         assert_eq!(refusal(768), None);
         assert_eq!(
             refusal(1000).unwrap(),
-            "workload.flows: with 1000 flows one sending core has 167, but its iperf3 sends at most 128; use at most \
-             768 flows, or run it with --on sim"
+            "workload.flows: with 1000 flows one sending core has 167 of them, but an iperf3 process sends at most \
+             128; use at most 768 flows, or run it with --on sim"
         );
     }
 

@@ -120,7 +120,7 @@ impl Process {
     /// Returns an error if the kernel does not tell.
     pub fn ending(&mut self) -> Result<Option<String>, TestbedError> {
         self.has_ended()?;
-        Ok(self.status.map(|status| format!("{} ended early ({status}); run it again", self.name)))
+        Ok(self.status.map(|status| format!("{} ended early ({status}); run the scenario again", self.name)))
     }
 
     pub fn has_ended(&mut self) -> Result<bool, TestbedError> {

@@ -199,15 +199,16 @@ fn measure(
     repeat.notes.push(format!("completion: {}", bed.select.completion()));
     if let Some(busy) = repeat.busy_cores.filter(|busy| *busy > MOST_BUSY * cpus as f64) {
         repeat.notes.push(format!(
-            "the processors were {:.0} % busy while it ran: another program used them, or they were the bottleneck, \
-             not the NIC; run it again on a quiet machine",
+            "the processors were {:.0} % busy during the repeat: another program used them, or they, not the NIC, \
+             were the bottleneck; stop other programs, then run the scenario again",
             100.0 * busy / cpus as f64
         ));
     }
     if meter.overflow() > 0 {
-        repeat
-            .notes
-            .push(format!("the meter had no row for {} packets: figures are incomplete", meter.overflow()));
+        repeat.notes.push(format!(
+            "the flow table of the meter was full for {} packets: figures are incomplete",
+            meter.overflow()
+        ));
     }
     Ok(repeat)
 }
@@ -220,7 +221,9 @@ fn latency_time(job: &Job<'_>) -> Duration {
 }
 
 fn meter_of(bed: &Bed) -> Result<&evenkeel_datapath::Meter, TestbedError> {
-    bed.meter.as_ref().ok_or_else(|| TestbedError::Traffic("the bed was built without a meter".to_owned()))
+    bed.meter
+        .as_ref()
+        .ok_or_else(|| TestbedError::Traffic("the test bed has no meter; report this as a bug".to_owned()))
 }
 
 impl Snapshot {
@@ -360,7 +363,8 @@ impl Bulk {
             }
             if Instant::now() > deadline {
                 return Err(TestbedError::Traffic(format!(
-                    "only {flowing} of {} bulk flows carried data within {} s: is the machine overloaded?",
+                    "only {flowing} of {} bulk flows carried data within {} s; stop other programs on this machine, \
+                     then run the scenario again",
                     self.flows,
                     START_LIMIT.as_secs()
                 )));
@@ -436,7 +440,7 @@ fn wait_for_listener(
     while !bed.receiver.listens(address, port)? {
         if server.has_ended()? || Instant::now() > deadline {
             let why = server.why_silent();
-            return Err(TestbedError::Traffic(format!("no server came up at port {port}: {why}")));
+            return Err(TestbedError::Traffic(format!("no server listens at port {port}: {why}")));
         }
         pause(Duration::from_millis(10), observer)?;
     }

@@ -60,7 +60,7 @@ pub struct Comparison {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CompareError {
     /// No variant has the requested metric in both records.
-    #[error("no variant has the metric '{key}' in both records; they have: {known}")]
+    #[error("no variant has the metric '{key}' in both records; both records have: {known}")]
     UnknownMetric {
         key: String,
         /// The known keys, comma-separated.

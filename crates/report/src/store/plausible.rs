@@ -32,7 +32,7 @@ pub enum Implausible {
     LineRate { field: &'static str, rate_bps: u64 },
     #[error("the world is '{}'; it can be sim or netns", excerpt(world))]
     World { world: String },
-    #[error("two repeats have the series {}", excerpt(file))]
+    #[error("two repeats name the same series file, {}", excerpt(file))]
     SeriesTwice { file: String },
     #[error("a variant has no name")]
     NoName,

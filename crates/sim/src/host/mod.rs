@@ -549,7 +549,7 @@ fn check(settings: &Settings, parameters: &Parameters) -> Result<(), SimulationE
         ("the number of descriptors", "at least 64", u64::from(parameters.ring_descriptors), 64..=u64::MAX),
         (
             "the number of descriptors for segments of this size",
-            "at least 1, and twice the worst segment's",
+            "at least 1, and twice the descriptors of the largest segment",
             u64::from(parameters.ring_descriptors),
             u64::from(least_descriptors(settings.gso_bytes.max(settings.mss)))..=u64::MAX,
         ),

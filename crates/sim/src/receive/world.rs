@@ -39,9 +39,9 @@ fn clients_of(requests: &Requests, variant: &str, begin: Time) -> Vec<ClientSpec
 
 /// Returns an error with the reason if a variant cannot be simulated.
 pub(crate) fn assess(scenario: &Scenario, variant: &Variant, requests: &Requests) -> Result<(), String> {
-    let knobs = variant.receive().ok_or("it does not say how flows get their receive queues")?;
+    let knobs = variant.receive().ok_or("the variant has no setting that assigns flows to receive queues")?;
     if requests.clients_with(&variant.name).next().is_none() {
-        return Err("no clients are there with it; see 'variants' of workload.clients".to_owned());
+        return Err("the variant has no clients; see 'variants' of workload.clients".to_owned());
     }
     super::steering::Steering::new(knobs, scenario.link.queues)?;
     Ok(())
@@ -71,8 +71,9 @@ pub(crate) fn run(
 ) -> Result<RawRepeat, SimError> {
     let unable = |why: String| SimError::Unable(format!("{}: {why}", job.variant.name));
     let knobs = job.variant.receive();
-    let knobs =
-        knobs.ok_or_else(|| unable("it does not say how flows get their receive queues".to_owned()))?;
+    let knobs = knobs.ok_or_else(|| {
+        unable("the variant has no setting that assigns flows to receive queues".to_owned())
+    })?;
     let begin = Time(span_of(job.warmup));
     let end = begin + span_of(job.duration);
     let groups: Vec<_> = requests.clients_with(&job.variant.name).collect();

@@ -70,7 +70,8 @@ pub(crate) fn run(
     let congestion = names
         .iter()
         .map(|name| {
-            CongestionControl::named(name).ok_or_else(|| SimError::Unable(format!("{name} is not simulated")))
+            CongestionControl::named(name)
+                .ok_or_else(|| SimError::Unable(format!("the simulator has no congestion control {name}")))
         })
         .collect::<Result<Vec<_>, _>>()?;
     let settings = Settings::new(knobs, job.rate, congestion, profile);

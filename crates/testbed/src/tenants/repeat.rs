@@ -217,7 +217,8 @@ fn wait_for_flows(
         sources.check()?;
         if Instant::now() > deadline {
             return Err(TestbedError::Traffic(format!(
-                "only {flowing} of {wanted} bulk flows carried data within {} s: is the machine overloaded?",
+                "only {flowing} of {wanted} bulk flows carried data within {} s; stop other programs on this \
+                 machine, then run the scenario again",
                 LIMIT.as_secs()
             )));
         }
@@ -255,12 +256,14 @@ fn unread(bed: &TenantBed) -> Result<u64, TestbedError> {
 fn remark(raw: &mut RawRepeat, line: bool, processors: usize, overflow: u64) {
     raw.counters.insert("meter_overflow".to_owned(), overflow as f64);
     if overflow > 0 {
-        raw.notes.push(format!("the meter had no row for {overflow} packets: figures are incomplete"));
+        raw.notes.push(format!(
+            "the flow table of the meter was full for {overflow} packets: figures are incomplete"
+        ));
     }
     if let Some(busy) = raw.busy_cores.filter(|busy| line && *busy > MOST_BUSY * processors as f64) {
         raw.notes.push(format!(
-            "the processors were {:.0} % busy: they may have been the bottleneck, not the line; ask for a lower \
-             --rate, or run it again on a quiet machine",
+            "the processors were {:.0} % busy, so they, not the line, may have been the bottleneck; use a lower \
+             --rate, or stop other programs and run the scenario again",
             100.0 * busy / processors as f64
         ));
     }

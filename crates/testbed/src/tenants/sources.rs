@@ -330,7 +330,8 @@ fn start_iperf(
         if Instant::now() > deadline {
             let held = clients.iter().filter(|(_, _, held)| *held).count();
             return Err(TestbedError::Traffic(format!(
-                "only {held} of {} iperf3 clients connected within {} s: is the machine overloaded?",
+                "only {held} of {} iperf3 clients connected within {} s; stop other programs on this machine, then \
+                 run the scenario again",
                 clients.len(),
                 LIMIT.as_secs()
             )));
@@ -397,7 +398,7 @@ fn wait_for_listeners(
         let Some((port, server)) = missing else { return Ok(()) };
         if server.has_ended()? || Instant::now() > deadline {
             let why = server.why_silent();
-            return Err(TestbedError::Traffic(format!("no server came up at port {port}: {why}")));
+            return Err(TestbedError::Traffic(format!("no server listens at port {port}: {why}")));
         }
         pause(LOOK, observer)?;
     }

@@ -52,14 +52,14 @@ impl Suitability {
         if !lacking.is_empty() {
             let lacking: Vec<String> = lacking.into_iter().collect();
             return Err(format!(
-                "this kernel lacks {}; run it on one that has it, as the virtual machine's (./dev vm)",
+                "this kernel lacks {}; use a kernel that has it, such as the one of the virtual machine (./dev vm)",
                 lacking.join(" and ")
             ));
         }
         if let Some(tenants) = each_bulk(point).find(|tenants| {
             tenants.on_off.is_none() && tenants.length.bytes() > u64::from(iperf3::MAX_LENGTH)
         }) {
-            return Err(format!("iperf3 writes at most 1 MiB at a time, not {}", tenants.length));
+            return Err(format!("iperf3 cannot write {} at a time; use at most 1MiB", tenants.length));
         }
         Ok(Assessment { settings: point.settings(scenario, &in_front.tree), notes: Vec::new() })
     }
@@ -168,7 +168,7 @@ pub(crate) fn settle(
     let Some((variant, point)) = hardest.filter(|_| tenants.line) else {
         return Ok(wanted.unwrap_or(nominal));
     };
-    observer.progress(0.0, "checking what the processors can carry");
+    observer.progress(0.0, "measuring the throughput limit of the processors");
     let rate = wanted.unwrap_or(nominal);
     let point = trial_of(point);
     let fifo = Catalogue::bundled().get("pfifo").unwrap_or_else(|| point.qdisc.clone());

@@ -151,7 +151,7 @@ pub struct Interval {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
     /// No output: iperf3 was killed, or it refused its arguments and reported this on standard error.
-    #[error("{origin}: iperf3 printed nothing")]
+    #[error("{origin}: iperf3 printed nothing; run the scenario again")]
     Empty { origin: String },
     /// Invalid or truncated JSON, or a value of the wrong type.
     #[error("{origin}:{line}:{column}: not iperf3's JSON: {detail}")]

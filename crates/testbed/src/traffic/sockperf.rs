@@ -108,7 +108,10 @@ impl Sample {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
     /// The log is empty: the client could not connect, or was killed before its end.
-    #[error("{origin}: sockperf wrote nothing: it was killed, or its server does not answer")]
+    #[error(
+        "{origin}: sockperf wrote nothing: the process was killed, or its server does not answer; run the scenario \
+         again"
+    )]
     Empty { origin: String },
     /// sockperf reports that there are no samples.
     #[error("{origin}:{line}: sockperf has no samples: {message}")]

@@ -58,25 +58,27 @@ impl Fault {
     fn described(&self, origin: &str) -> String {
         let why: Cow<'static, str> = match self {
             Self::NotUtf8 { line, column } => {
-                return format!("{origin}:{line}:{column}: not UTF-8; save the file as UTF-8");
+                return format!("{origin}:{line}:{column}: the text is not UTF-8; save the file as UTF-8");
             }
             Self::Nul { line, column } => {
-                return format!("{origin}:{line}:{column}: a NUL byte; a text file has none");
+                return format!("{origin}:{line}:{column}: the file contains a NUL byte; name a text file");
             }
             Self::Empty => return format!("{origin} is empty"),
             Self::Closed => "it is closed".into(),
-            Self::NoCurrentDirectory => "the current directory was deleted; change to another one".into(),
+            Self::NoCurrentDirectory => {
+                "the current directory was deleted; change to another directory".into()
+            }
             Self::Interrupted => return format!("interrupted while waiting for {origin}"),
             Self::System(error) => error.to_string().into(),
             Self::NotAFile(what) => {
                 format!("it is {what}, not a file; name a regular file, a pipe, or - for standard input")
                     .into()
             }
-            Self::NotRegular(what) => format!("it is {what}; only a regular file is read here").into(),
+            Self::NotRegular(what) => format!("it is {what}; name a regular file").into(),
             Self::TooLarge(kind) => {
-                format!("it is larger than {}, the most that is read of {kind}", kind.limit()).into()
+                format!("the file is larger than {}, the limit for {kind}", kind.limit()).into()
             }
-            Self::ReadBefore => "it was read already; name another file".into(),
+            Self::ReadBefore => "an earlier argument already read it; name a file".into(),
         };
         format!("cannot read {origin}: {why}")
     }
@@ -395,7 +397,7 @@ mod tests {
         for device in ["/dev/zero", "/dev/full", "/dev/urandom"] {
             assert!(fault(Path::new(device)).contains("a device, not a file"), "{device}");
             let error = read_regular(Path::new(device), Kind::Weights).unwrap_err().to_string();
-            assert!(error.ends_with("it is a device; only a regular file is read here"), "{error}");
+            assert!(error.ends_with("it is a device; name a regular file"), "{error}");
         }
         let socket = place.path().join("socket");
         let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
@@ -434,7 +436,7 @@ mod tests {
             assert_eq!(read.ok(), fits.then_some(length));
         }
         let error = read_regular(&path, Kind::Weights).unwrap_err().to_string();
-        assert!(error.ends_with("it is a pipe; only a regular file is read here"), "{error}");
+        assert!(error.ends_with("it is a pipe; name a regular file"), "{error}");
     }
 
     #[test]
@@ -442,9 +444,9 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("x.toml");
         fs::write(&path, b"a = 1\n\xc3\xa4 = \"\xff\"").unwrap();
-        assert!(fault(&path).ends_with("x.toml:2:6: not UTF-8; save the file as UTF-8"));
+        assert!(fault(&path).ends_with("x.toml:2:6: the text is not UTF-8; save the file as UTF-8"));
         fs::write(&path, b"a = 1\n\xc3\xa4 = \"\0\"").unwrap();
-        assert!(fault(&path).ends_with("x.toml:2:6: a NUL byte; a text file has none"));
+        assert!(fault(&path).ends_with("x.toml:2:6: the file contains a NUL byte; name a text file"));
     }
 
     #[test]

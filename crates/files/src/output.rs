@@ -25,7 +25,7 @@ pub enum OutputError {
     #[error("another process is writing to {}; name another directory or wait for it", path_text(.path))]
     Busy { path: PathBuf },
     /// The path is relative to a directory that no longer exists.
-    #[error("cannot make {}: the current directory was deleted; change to another one", path_text(.path))]
+    #[error("cannot make {}: the current directory was deleted; change to another directory", path_text(.path))]
     NoCurrentDirectory { path: PathBuf },
     #[error("cannot {action} {}: {source}", path_text(.path))]
     System { action: &'static str, path: PathBuf, source: io::Error },

@@ -31,13 +31,13 @@ pub struct Nfm {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum NfmError {
     /// The bin is empty, or the window is not a whole number of bins.
-    #[error("a window of {window_ns} ns is not a whole number of bins of {bin_ns} ns")]
+    #[error("a window of {window_ns} ns is not a multiple of the bin length, {bin_ns} ns")]
     Window { window_ns: u64, bin_ns: u64 },
     /// The line rate is zero, so there is no fair share.
-    #[error("the line rate is 0 bit/s")]
+    #[error("the line rate is 0 bit/s; state a rate above 0")]
     LineRate,
     /// A weight is zero, negative or not a number.
-    #[error("flow {flow} has weight {weight}; a weight is a positive number")]
+    #[error("flow {flow} has weight {weight}; use a positive number")]
     Weight { flow: usize, weight: f64 },
 }
 

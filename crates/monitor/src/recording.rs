@@ -16,14 +16,14 @@ use crate::view::Point;
 pub enum RecordingError {
     #[error(transparent)]
     Input(#[from] InputError),
-    #[error("{origin}:{line}:{column}: damaged: {why}")]
+    #[error("{origin}:{line}:{column}: the recording is damaged: {why}")]
     Damaged { origin: String, line: usize, column: usize, why: String },
     #[error(
         "{origin}:{line}: recorded with schema {found}, but this version reads schema {SCHEMA}; use the version of \
          evenkeel that recorded it"
     )]
     Schema { origin: String, line: usize, found: u64 },
-    #[error("{origin} has no complete sample")]
+    #[error("{origin} has no complete sample; record again with `evenkeel top --record`")]
     NoSample { origin: String },
     #[error("{origin} has no interface '{}'; it has {}", excerpt(.name), list(.known.iter().map(String::as_str)))]
     NoInterface { origin: String, name: String, known: Vec<String> },

@@ -58,7 +58,7 @@ impl FromStr for Endpoint {
         let form = "give ADDRESS:PORT, such as 127.0.0.1:9836, or unix:PATH";
         text.parse()
             .map(Self::Tcp)
-            .map_err(|_| format!("'{}' is no address with a port; {form}", excerpt(text)))
+            .map_err(|_| format!("'{}' is not an address with a port; {form}", excerpt(text)))
     }
 }
 
@@ -76,7 +76,7 @@ impl fmt::Display for Endpoint {
 pub enum ServeError {
     #[error("another process serves {0}; choose another address")]
     InUse(Endpoint),
-    #[error("{} exists and is no socket; choose another path", path_text(.0))]
+    #[error("{} exists and is not a socket; choose another path", path_text(.0))]
     NoSocket(PathBuf),
     #[error("cannot serve {0}: no interface has this address; `ip address` lists the addresses")]
     NoAddress(Endpoint),

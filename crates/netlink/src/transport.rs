@@ -23,7 +23,10 @@ pub enum NetlinkError {
     #[error("netlink: cannot {action}: {source}")]
     Socket { action: &'static str, source: io::Error },
     /// The answer is invalid.
-    #[error("netlink: cannot understand the kernel's answer to {action}: {reason}")]
+    #[error(
+        "netlink: cannot parse the kernel's answer to the request to {action}: {reason}; report this with the \
+         output of `uname -r`"
+    )]
     Answer { action: String, reason: String },
     /// The kernel accepted a setting, but uses another value.
     #[error("the kernel accepted the request to {action}, but uses {found}")]

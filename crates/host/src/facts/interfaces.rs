@@ -124,7 +124,7 @@ pub(super) fn interfaces(
             }
             let answers = format!("{}/ethtool", reader.directory);
             if !is_recorded {
-                tree.note(&answers, format!("this tree has no evenkeel/{recorded}"));
+                tree.note(&answers, format!("the recording has no evenkeel/{recorded}"));
             } else if !tree.is_live() {
                 for (part, name) in &missing {
                     tree.note(&format!("{answers}/{part}"), format!("evenkeel/{recorded} has no '{name}'"));
@@ -207,7 +207,7 @@ fn note_lost_interfaces(
     let lost = with_answers.chain(with_qdiscs).find(|name| !names.values().any(|known| known == name));
     if let Some(name) = lost {
         let directory = format!("{CLASS}/{name}");
-        let why = format!("this tree has answers about {name} in evenkeel/, and no {directory}");
+        let why = format!("the recording has answers about {name} in evenkeel/, and no {directory}");
         tree.note(&directory, why);
     }
 }

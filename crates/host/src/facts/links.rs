@@ -55,7 +55,7 @@ pub(super) fn packet_sizes(tree: &Tree) -> Result<BTreeMap<String, PacketSizes>,
         lines
     } else {
         tree.answers("links.json")?.unwrap_or_else(|| {
-            tree.note(SOURCE, "this tree has no evenkeel/links.json");
+            tree.note(SOURCE, "the recording has no evenkeel/links.json");
             Vec::new()
         })
     };

@@ -58,7 +58,7 @@ pub fn read_facts(tree: &Tree) -> Result<HostFacts, HostError> {
             path: tree.name(&format!("{ANSWERS}/about.json")),
             line: 1,
             reason: format!(
-                "this tree has format {}, but this version reads format {}",
+                "the recording has format {}, but this version reads format {}",
                 about.format,
                 save::FORMAT
             ),

@@ -137,7 +137,7 @@ pub(super) fn qdiscs(
         match tree.answers("qdiscs.json")? {
             Some(lines) => lines,
             None => {
-                tree.note(SOURCE, "this tree has no evenkeel/qdiscs.json");
+                tree.note(SOURCE, "the recording has no evenkeel/qdiscs.json");
                 Vec::new()
             }
         }

@@ -94,7 +94,7 @@ pub(super) fn sockets(tree: &Tree, interfaces: &BTreeMap<u32, String>) -> Result
                 sockets
             }
             None => {
-                tree.note(SOURCE, "this tree has no evenkeel/sockets.json");
+                tree.note(SOURCE, "the recording has no evenkeel/sockets.json");
                 Vec::new()
             }
         };
@@ -102,7 +102,7 @@ pub(super) fn sockets(tree: &Tree, interfaces: &BTreeMap<u32, String>) -> Result
             Some(ports) => ports,
             // The list has only the largest sockets, so at least these connections use ports.
             None => {
-                tree.note(PORTS, "this tree has no evenkeel/ports.json");
+                tree.note(PORTS, "the recording has no evenkeel/ports.json");
                 port_use(&found)
             }
         };
@@ -162,7 +162,7 @@ fn note_unknown_interface(tree: &Tree, sockets: &[SocketFacts], interfaces: &BTr
         let name = excerpt(name);
         tree.note(
             SOURCE,
-            format!("evenkeel/sockets.json: [{number}].interface: this tree has no interface {name}"),
+            format!("evenkeel/sockets.json: [{number}].interface: the recording has no interface {name}"),
         );
     }
 }

@@ -75,8 +75,11 @@ fn known(source: &NicSource) -> Result<Vec<Known>, Failure> {
             let model = parse_model(&evenkeel_files::read_regular(&path, Kind::NicModel)?)?;
             if let Some(other) = own.iter().find(|other| other.model.name() == model.name()) {
                 let other = other.path.as_deref().map(path_text).unwrap_or_default();
-                let message =
-                    format!("{}: its name '{}' is also that of {other}", path_text(&path), model.name());
+                let message = format!(
+                    "{}: the model has the name '{}', as has {other}; rename one of the two",
+                    path_text(&path),
+                    model.name()
+                );
                 return Err(Failure::new(Exit::Usage, message));
             }
             models.retain(|known| known.model.name() != model.name());

@@ -419,7 +419,7 @@ fn a_namespace_that_goes_does_not_end_the_session() {
     let mut running = managed.steering(&["--policy", "balance", "--netns", &name, "--format", "json"]);
     running.wait_for_activity("5 flows came");
     container.end();
-    running.wait_for_activity(&format!("the network namespace {name} of --netns is gone"));
+    running.wait_for_activity(&format!("the network namespace {name} of --netns no longer exists"));
     running.signal(Signal::SIGTERM);
     let ended = running.end();
     assert_eq!(ended.code, 0, "{ended:?}");

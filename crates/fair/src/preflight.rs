@@ -450,7 +450,7 @@ fn too_many_queues(device: &Device) -> FairError {
             "{} has {} transmit queues, but the queue choice handles at most {MAX_QUEUES}",
             device.name, device.queues
         ),
-        format!("use fewer: {}", device.set_queues(MAX_QUEUES as u32)),
+        format!("use fewer queues: {}", device.set_queues(MAX_QUEUES as u32)),
     )
 }
 
@@ -466,12 +466,15 @@ fn check_queues(device: &Device) -> Result<(), FairError> {
         let problem = format!("{name} has no interface below it that could be managed");
         return Err(FairError::unable(problem, "add one to it, or name a real device"));
     }
-    const SOFT_NIC: &str = "--queue-weights htb --rate RATE makes queues in software";
+    const SOFT_NIC: &str = "--queue-weights htb --rate RATE, which makes queues in software";
     let remedy = match device.more_queues() {
-        Some(command) => format!("it can have more: {command}; or {SOFT_NIC}"),
-        None => format!("its driver ({}) has no more, but {SOFT_NIC}", device.driver_name()),
+        Some(command) => format!("add queues: {command}; or use {SOFT_NIC}"),
+        None => format!("the driver ({}) offers only one queue; use {SOFT_NIC}", device.driver_name()),
     };
-    Err(FairError::unable(format!("{name} has only one transmit queue: nothing to balance"), remedy))
+    Err(FairError::unable(
+        format!("{name} has only one transmit queue, so there is no queue to choose"),
+        remedy,
+    ))
 }
 
 fn check_qdisc(device: &Device, batching: BatchingMode, remarks: &mut Vec<String>) -> Result<(), FairError> {

@@ -130,7 +130,9 @@ fn parse(text: &Text, path: &Path, has_cgroups: bool) -> Result<FlowWeights, Wei
     let weights = FlowWeights::parse(&text.text, &text.origin)?;
     if !has_cgroups && weights.rules.iter().any(|rule| rule.cgroup.is_some()) {
         let reason =
-            "it has rules by cgroup, and cgroup v2 is not mounted here; mount it (mount -t cgroup2 none /sys/fs/cgroup)".to_owned();
+            "the file has rules by cgroup, but cgroup v2 is not mounted; mount it (mount -t cgroup2 none \
+             /sys/fs/cgroup)"
+                .to_owned();
         return Err(WeightsError::Cgroup { path: path.to_owned(), reason });
     }
     Ok(weights)

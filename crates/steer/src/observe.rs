@@ -107,7 +107,7 @@ impl Observer {
             let gone = self.reader.follow(&self.options.scope)?;
             self.remarks.extend(gone.iter().map(|name| {
                 format!(
-                    "the network namespace {name} of --netns is gone: the session continues with the others"
+                    "the network namespace {name} of --netns no longer exists; the session continues with the others"
                 )
             }));
             self.scope_read = Instant::now();

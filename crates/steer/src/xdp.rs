@@ -255,7 +255,7 @@ impl Backend for XdpBackend {
         match link.xdp_program {
             Some(program) if program == self.program => Ok(None),
             Some(program) => {
-                Ok(Some(format!("another XDP program replaced that of evenkeel: number {program}")))
+                Ok(Some(format!("another program replaced evenkeel's XDP program by XDP program {program}")))
             }
             None => Ok(Some("another program detached the XDP program of evenkeel".to_owned())),
         }

@@ -59,7 +59,7 @@ impl NetnsWorld {
         for tool in TOOLS {
             if evenkeel_host::find_tool(tool).is_none() {
                 return Err(TestbedError::Unable {
-                    missing: format!("{tool} is not installed: it makes the traffic of the test bed"),
+                    missing: format!("{tool} is not installed, and the test bed needs it for traffic"),
                     remedy: format!("install it (Debian, Ubuntu: apt-get install {tool})"),
                 });
             }

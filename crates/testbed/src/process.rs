@@ -67,7 +67,7 @@ impl Process {
     pub fn start(options: ProcessOptions<'_>) -> Result<Self, TestbedError> {
         let name = options.program.to_owned();
         let file = find_tool(options.program).ok_or_else(|| TestbedError::Unable {
-            missing: format!("{name} is not installed: it makes the traffic of the test bed"),
+            missing: format!("{name} is not installed, and the test bed needs it for traffic"),
             remedy: format!("install it (Debian, Ubuntu: apt-get install {name}) or run ./dev setup"),
         })?;
         let (output, errors) = (temporary_file()?, temporary_file()?);

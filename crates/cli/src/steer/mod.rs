@@ -107,7 +107,7 @@ fn refuse_ignored(options: &SteerOptions) -> Result<(), Failure> {
     } else if options.backend == BackendChoice::Xdp && is_another_model {
         XDP_HAS_A_MODEL
     } else if options.backend == BackendChoice::Rps && options.model.is_some() {
-        "--model is not for RPS; leave it out, or use another --backend"
+        "--model has no effect with RPS; remove --model, or use another --backend"
     } else {
         return Ok(());
     };

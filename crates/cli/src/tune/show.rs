@@ -33,7 +33,7 @@ fn comment(text: &mut String, indent: &str, lines: &str) {
 }
 
 /// Replaces the undo of settings of queues that the plan adds.
-const NEW_QUEUES: &str = "new queues need no undo: they go with the channels";
+const NEW_QUEUES: &str = "new queues need no undo: reducing the channels removes these queues";
 
 fn undo(facts: &HostFacts, interface: &str, ready: &Ready) -> String {
     match &ready.from {

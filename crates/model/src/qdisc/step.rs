@@ -491,11 +491,11 @@ fn filter(words: &mut Words<'_>) -> Result<StepTemplate, Mistake> {
         } else if words.peek().is_some_and(|word| word.text == "dev") {
             skip_device(words)?;
         } else if words.take("protocol").is_some() {
-            words.expect("ip", "filters of a setup match IPv4: write protocol ip, or leave it out")?;
+            words.expect("ip", "filters of a setup match IPv4: write protocol ip, or remove the word")?;
         } else if let Some(word) = words.take("prio").or_else(|| words.take("pref")) {
             return Err(word.wrong(
                 "a filter has no number here",
-                "leave it out: the order of the steps is the order of the filters",
+                "remove the number: filters apply in the order of the steps",
             ));
         } else {
             break;

@@ -29,7 +29,7 @@ pub(super) fn read_clients(field: &Field<'_>, link: Option<&Link>) -> Option<Vec
     let total: u32 = groups.iter().map(|group| group.count).sum();
     if !FLOWS.contains(&total) {
         let problem = format!("{total} clients in all");
-        field.complain(BadValue, problem, format!("have at most {}", FLOWS.end()));
+        field.complain(BadValue, problem, format!("use at most {}", FLOWS.end()));
         return None;
     }
     Some(groups)

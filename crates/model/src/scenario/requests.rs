@@ -62,7 +62,7 @@ pub(super) fn read_requests(
     let hosts = hosts.and_then(|field| field.integer(CLIENT_HOSTS));
     let sets = match table.take("set-percent") {
         Some(field) if server == Some(ServerKind::Echo) => {
-            field.at_key().complain(BadValue, "an echo server stores no values", "leave it out");
+            field.at_key().complain(BadValue, "an echo server stores no values", "remove the key");
             None
         }
         Some(field) => field.integer(0..=100),

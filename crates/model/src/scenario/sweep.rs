@@ -388,7 +388,7 @@ fn read_sweep(
         let chosen = quick.as_mut().and_then(|quick| quick.take(kind.name()));
         let Some(field) = field else {
             if let Some(chosen) = chosen.filter(|_| !traffic.is_some_and(|traffic| traffic.needs(kind))) {
-                chosen.at_key().complain(BadValue, "the sweep has no such axis", "leave it out");
+                chosen.at_key().complain(BadValue, "the sweep has no such axis", "remove the key");
             }
             return None;
         };
@@ -679,7 +679,11 @@ fn read_plots(
         let panels = or_default(table.take("panels"), None, |field| {
             let name = axis_name(field, axes)?;
             if across.as_deref() == Some(name.as_str()) {
-                field.complain(BadValue, "the axis of across", "name another axis, or leave it out");
+                field.complain(
+                    BadValue,
+                    "'across' has the same axis",
+                    "name another axis, or remove the key",
+                );
             }
             Some(Some(name))
         });

@@ -310,7 +310,7 @@ fn every_broken_scenario_with_clients_is_refused_at_its_place() {
         .replace("[measure]", &"[[workload.clients]]\ncount = 60_000\nsizes = [\"1B\"]\n".repeat(2));
     let many = many.replacen("duration", "[measure]\nduration", 1);
     let error = parse_text(&many).unwrap_err().to_string();
-    assert!(error.contains(": workload.clients: 120002 clients in all; have at most 100000"), "{error}");
+    assert!(error.contains(": workload.clients: 120002 clients in all; use at most 100000"), "{error}");
 }
 
 #[test]

@@ -61,7 +61,7 @@ const REQUESTS: &[Case] = &[
     ("queues = 10", "queues = 10\nreceive-queues = 4", (9, 1), ": link.receive-queues: only with workload.kind = bulk, shuffle or fetch;"),
     ("server = \"memcached\"\n", "", (10, 1), ": workload.server: missing; for example server = \"echo\""),
     ("\"memcached\"", "\"memcache\"", (12, 10), ": workload.server: 'memcache' is not a value of this key; did you mean 'memcached'? known: echo, memcached"),
-    ("\"memcached\"", "\"echo\"", (13, 1), ": workload.set-percent: an echo server stores no values; leave it out"),
+    ("\"memcached\"", "\"echo\"", (13, 1), ": workload.set-percent: an echo server stores no values; remove the key"),
     ("set-percent = 10\n", "", (10, 1), ": workload.set-percent: missing; write the share of set requests"),
     ("set-percent = 10", "set-percent = 101", (13, 15), ": workload.set-percent: 101 is out of range; write a value from 0 to 100"),
     ("client-hosts = 4\n", "", (10, 1), ": workload.client-hosts: missing"),

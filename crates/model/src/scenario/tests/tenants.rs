@@ -94,7 +94,7 @@ const TENANTS: &[Case] = &[
     ("duration = \"1s\"", "duration = \"50ms\"", (44, 11), ": measure.windows: the window '100ms' does not fit into a repeat"),
     ("metric = \"latency_us.p99\"", "metric = \"latency_us.p98\"", (50, 10), ": plot[0].metric: unknown metric 'latency_us.p98'"),
     ("clients = [0, 5]\nprobes = [1]", "clients = [0, 5]\nprobes = [0, 1]", (27, 1), ": sweep: pfifo clients=0 probes=0 length=1KiB has no traffic; give every point a client or a probe"),
-    ("panels = \"length\"", "panels = \"clients\"", (52, 10), ": plot[0].panels: the axis of across; name another axis, or leave it out"),
+    ("panels = \"length\"", "panels = \"clients\"", (52, 10), ": plot[0].panels: 'across' has the same axis; name another axis, or remove the key"),
     ("across = \"clients\"", "across = \"client\"", (51, 10), ": plot[0].across: unknown axis 'client'; did you mean 'clients'?"),
     ("variant = \"htb clients=5", "variant = \"htb clients=6", (55, 11), ": expect[0].variant: unknown variant 'htb clients=6 probes=1 length=4KiB'"),
     ("line = true", "line = false", (44, 1), ": measure.windows: fairness is measured only with workload.line = true; remove the windows, or set workload.line = true"),

@@ -19,7 +19,7 @@ pub struct Disturbance {
 impl fmt::Display for Disturbance {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let knob = self.knob.on(&self.interface);
-        let Some(found) = &self.found else { return write!(formatter, "{knob} is gone") };
+        let Some(found) = &self.found else { return write!(formatter, "{knob} no longer exists") };
         write!(formatter, "another program set {knob} to {found}")?;
         match &self.expected {
             // The text of a qdisc has only its kind and handle.

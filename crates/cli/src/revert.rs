@@ -489,7 +489,7 @@ fn tell(outcome: &RevertOutcome) -> Result<Exit, Failure> {
         )),
         RevertOutcome::OtherNamespace { header, path, journal, .. } => say(&format!(
             "{} ran in another network namespace (net:[{}]) and is left alone: run `{}` there{}, or remove {} \
-             if that namespace is gone",
+             if that namespace no longer exists",
             whose(header),
             header.interface.namespace,
             printed_command("evenkeel revert", &[]),

@@ -137,7 +137,7 @@ fn settings_are_put_back_in_the_namespace_to_which_the_interface_was_moved() {
             match is_empty(managed.state.path()) {
                 true => ended,
                 false => {
-                    let words = [" evenkeel revert evk0` in the network namespace net:[", "looks again"];
+                    let words = [" evenkeel revert evk0` in the network namespace net:[", "to search again"];
                     assert!(words.iter().all(|words| ended.stderr.contains(words)), "{ended:?}");
                     end(managed.command(&["revert", NAME]))
                 }
@@ -175,7 +175,7 @@ fn the_guardian_leaves_a_moved_interface_to_revert() {
     // A thread collects what the guardian has written.
     wait_for("the guardian's report", LIMIT, || running.said().contains("not restored"));
     let said = running.said();
-    assert!(!said.contains("is gone") && said.matches("are not restored").count() == 1, "{said}");
+    assert!(!said.contains("no longer exists") && said.matches("are not restored").count() == 1, "{said}");
     assert_eq!(managed.journals().len(), 1, "it cannot go there, and says so by leaving the journal");
     let ended = end(managed.command(&["revert", NAME]));
     assert!(ended.code == 0 && ended.stdout.contains("2 settings restored"), "{ended:?}");

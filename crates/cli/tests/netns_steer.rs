@@ -423,7 +423,7 @@ fn a_namespace_that_goes_does_not_end_the_session() {
     running.signal(Signal::SIGTERM);
     let ended = running.end();
     assert_eq!(ended.code, 0, "{ended:?}");
-    assert_eq!(ended.stderr.matches("is gone").count(), 1, "{ended:?}");
+    assert_eq!(ended.stderr.matches("no longer exists").count(), 1, "{ended:?}");
     assert_eq!(on_queues(&json(&ended.stdout)).iter().sum::<u64>(), 5, "{ended:?}");
     load.finish();
 }

@@ -165,7 +165,10 @@ fn a_limit_of_the_file_size_is_told_like_a_full_disk() {
     // There is room for the check before the run, but not for the record.
     let ended = limited(place.path(), 10, &run);
     assert!(ended.code == 4 && ended.stdout.contains("cmax"), "{ended:?}");
-    assert!(ended.stderr.contains("File too large") && ended.stderr.contains("not recorded"), "{ended:?}");
+    assert!(
+        ended.stderr.contains("File too large") && ended.stderr.contains("no record was written"),
+        "{ended:?}"
+    );
     assert_eq!(names(place.path()), Vec::<String>::new());
 }
 
@@ -319,7 +322,7 @@ fn a_full_disk_is_told_before_the_run_or_after_the_result() {
     // There is room for the check before the run, but not for the record.
     let (ended, left) = on_a_full_disk(place.path(), 8, &run);
     assert!(ended.code == 4 && ended.stdout.contains("cmax"), "{ended:?}");
-    assert!(ended.stderr.contains("not recorded"), "{ended:?}");
+    assert!(ended.stderr.contains("no record was written"), "{ended:?}");
     assert_eq!(left, ["ballast"]);
     let (ended, left) = on_a_full_disk(place.path(), 0, &[STUDY, &["--out", "study"]].concat());
     assert_refused(&ended, 4, "No space left on device");

@@ -13,7 +13,7 @@ fn bad_usage_exits_with_2_and_says_why() {
         (&[], "Usage"),
         (&["fair"], "<INTERFACE>"),
         (&["fair", "eth0", "--for", "10"], "unit"),
-        (&["fair", "eth0", "--for", "0s"], "shows nothing"),
+        (&["fair", "eth0", "--for", "0s"], "give a time above 0"),
         (&["fair", "eth0", "--xps", "on"], "respect"),
         (&["fair", "eth0", "--queue-weights", "htb"], "--rate"),
         (&["fair", "eth0", "--rate", "1gbit"], "--queue-weights htb"),
@@ -153,7 +153,7 @@ fn options_that_would_be_ignored_are_refused() {
         (with(&steer, &["--plan", "--generate", "9", "--netns", "all"]), "cannot be used with"),
         (with(&steer, &["--plan", "--generate", "9", "--idle", "1s"]), "cannot be used with"),
         (with(&steer, &["--backend", "xdp", "--model", "i82599"]), "only with the model xdp-cpumap"),
-        (with(&steer, &["--backend", "rps", "--model", "i82599"]), "--model is not for RPS"),
+        (with(&steer, &["--backend", "rps", "--model", "i82599"]), "--model has no effect with RPS"),
         (
             with(&steer, &["--plan", "--backend", "xdp", "--model", "i82599"]),
             "leave out --backend or --model",

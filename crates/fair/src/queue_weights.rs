@@ -220,7 +220,10 @@ impl Backend {
             Self::None | Self::SoftNic(_) => Ok(None),
             Self::NetShaper => {
                 let shapers = Shapers::open()?.ok_or_else(|| {
-                    FairError::unable("the kernel's net-shaper interface is gone", "use --queue-weights off")
+                    FairError::unable(
+                        "the kernel's net-shaper interface no longer exists",
+                        "use --queue-weights off",
+                    )
                 })?;
                 let shapers = DeviceShapers::new(shapers, device.index);
                 let backend = ShaperWeights::new(shapers, device.queues, MOST, gate.clone())?;

@@ -71,7 +71,7 @@ impl FlowThread {
             return read;
         }
         let refused = state.refused.get(&device).map(|(_, why)| why.clone());
-        Err(refused.unwrap_or_else(|| "the device is gone".to_owned()))
+        Err(refused.unwrap_or_else(|| "the device no longer exists".to_owned()))
     }
 }
 

@@ -317,7 +317,7 @@ mod tests {
             ),
             (
                 "schema = 1\n[[rule]]\nweight = 2\nmark = \"0/0\"\n[[rule]]\nweight = 3\nprotocol = \"tcp\"",
-                "weights.toml:4:8: rule[0].mark: the mask 0 matches every mark; leave mark out",
+                "weights.toml:4:8: rule[0].mark: the mask 0 matches every mark; remove mark",
             ),
             (
                 "schema = 1\n[[rule]]\nweight = 1\ncgroup = \"/a/../b\"",

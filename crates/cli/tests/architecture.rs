@@ -13,7 +13,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The crates from the lowest to the highest layer, each with the workspace crates that it may depend on. A crate may
-/// depend on earlier rows only. A new dependency is a decision: add it here and to `docs/contributors/architecture.md`.
+/// depend on earlier rows only. A new dependency is a decision: add it here.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("model", &[]),
     ("files", &["model"]),

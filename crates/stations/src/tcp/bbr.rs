@@ -14,12 +14,23 @@
 //! Not modelled: the detection of policers (`bbr_lt_bw_sampling`), which needs a fifth of all packets lost, and the
 //! rule for samples of delayed acknowledgements (`is_ack_delayed`).
 
-use super::delivery_rate::RateSample;
-use super::sender::State;
-use crate::time::{MICROSECOND, MILLISECOND, SECOND, Span, Time};
+pub(super) mod ack_aggregation;
+pub(super) mod path_model;
 
-/// Unit of gains (`BBR_UNIT`).
-const UNIT: u32 = 256;
+use ack_aggregation::{AGGREGATION_ROUNDS, AckAggregation};
+use path_model::{
+    FULL_GROWTH, FULL_ROUNDS, LARGEST_SEGMENT, LEAST_WINDOW, PACING_MARGIN_PERCENT, UNIT, bandwidth,
+    delivered_in, product, random, rate,
+};
+
+#[cfg(test)]
+use super::delivery_rate::RateSample;
+use super::rate_control::{Acknowledged, Controls, FlightSample, RateControl};
+use super::sender::State;
+#[cfg(test)]
+use crate::time::MICROSECOND;
+use crate::time::{MILLISECOND, SECOND, Span, Time};
+
 /// 2/ln 2, with which the rate doubles per round trip (`bbr_high_gain`).
 const HIGH_GAIN: u32 = UNIT * 2885 / 1000 + 1;
 /// Drains the queue of the startup in a round trip (`bbr_drain_gain`).
@@ -30,35 +41,16 @@ const WINDOW_GAIN: u32 = UNIT * 2;
 const CYCLE: [u32; 8] = [UNIT * 5 / 4, UNIT * 3 / 4, UNIT, UNIT, UNIT, UNIT, UNIT, UNIT];
 /// A cycle starts in any phase except the one with gain 3/4 (`bbr_cycle_rand`).
 const CYCLE_STARTS: u64 = 7;
-/// Bandwidths are packets per microsecond in this unit (`BW_UNIT`).
-const BANDWIDTH_UNIT: u64 = 1 << 24;
 /// Rounds of the filter for the largest bandwidth (`bbr_bw_rtts`), and the present one.
 const BANDWIDTH_ROUNDS: usize = 11;
 /// Age of the minimum RTT at which it is measured again (`bbr_min_rtt_win_sec`).
 const MINIMUM_RTT_AGE: Span = 10 * SECOND;
 /// Shortest time with few packets in flight (`bbr_probe_rtt_mode_ms`).
 const PROBE_RTT_TIME: Span = 200 * MILLISECOND;
-/// Packets in flight while the minimum RTT is measured (`bbr_cwnd_min_target`).
-const LEAST_WINDOW: u32 = 4;
 /// Window before there is a model (`TCP_INIT_CWND`).
 const INITIAL_WINDOW: u32 = 10;
-/// Growth of the bandwidth in a round, below which the pipe may be full (`bbr_full_bw_thresh`).
-const FULL_GROWTH: u64 = UNIT as u64 * 5 / 4;
-/// Rounds with less growth after which the pipe counts as full (`bbr_full_bw_cnt`).
-const FULL_ROUNDS: u8 = 3;
 /// Below this pacing rate a segment is one packet (`bbr_min_tso_rate`), bytes/s.
 const LEAST_TSO_RATE: u64 = 1_200_000 / 8;
-/// Largest payload of a segment (`GSO_MAX_SIZE - 1 - MAX_TCP_HEADER`), bytes.
-const LARGEST_SEGMENT: u64 = 65_536 - 1 - 320;
-/// Pacing is slower than the bandwidth by this share (`bbr_pacing_margin_percent`).
-const PACING_MARGIN_PERCENT: u64 = 1;
-/// Rounds of half of the filter for aggregation (`bbr_extra_acked_win_rtts`).
-const AGGREGATION_ROUNDS: u8 = 5;
-/// Largest allowance for aggregation (`bbr_extra_acked_max_us`).
-const AGGREGATION_MOST: Span = 100 * MILLISECOND;
-/// Packets after which an epoch of aggregation ends (`bbr_ack_epoch_acked_reset_thresh`).
-const AGGREGATION_PACKETS: u32 = 1 << 20;
-
 /// The kernel whose BBR is modelled.
 ///
 /// | | [`Self::Linux4_15`] | [`Self::Linux6_18`] |
@@ -79,36 +71,6 @@ enum Mode {
     Drain,
     ProbeBandwidth,
     ProbeRtt,
-}
-
-/// An acknowledgement, and the sender's state after it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Acknowledged {
-    pub now: Time,
-    pub rate: Option<RateSample>,
-    /// Round trip of the last delivered packet that was sent once.
-    pub rtt: Option<Span>,
-    /// Packets delivered by this acknowledgement (`acked_sacked`), and in all (`delivered`).
-    pub delivered: u32,
-    pub delivered_ever: u64,
-    /// Packets found lost by this acknowledgement.
-    pub lost: u32,
-    /// Packets in flight before and after it.
-    pub in_flight_before: u32,
-    pub in_flight: u32,
-    pub state: State,
-    /// Time that pacing allows for the next segment (`tcp_wstamp_ns`).
-    pub departure: Time,
-    pub smoothed_rtt: Span,
-    pub mss: u32,
-}
-
-/// Window, threshold and pacing rate of a sender, which BBR sets.
-#[derive(Debug)]
-pub(super) struct Controls<'s> {
-    pub window: &'s mut u32,
-    pub threshold: &'s mut u32,
-    pub pacing_rate: &'s mut u64,
 }
 
 /// State of one flow's BBR.
@@ -140,12 +102,7 @@ pub(super) struct Bbr {
     is_full: bool,
     phase: usize,
     phase_start: Time,
-    /// Most packets acknowledged beyond the bandwidth, in two windows of rounds (`extra_acked`).
-    aggregation: [u32; 2],
-    aggregation_window: usize,
-    aggregation_rounds: u8,
-    epoch_start: Time,
-    epoch_packets: u32,
+    aggregation: AckAggregation,
     random: u64,
 }
 
@@ -173,25 +130,9 @@ impl Bbr {
             is_full: false,
             phase: 0,
             phase_start: Time::ZERO,
-            aggregation: [0; 2],
-            aggregation_window: 0,
-            aggregation_rounds: 0,
-            epoch_start: Time::ZERO,
-            epoch_packets: 0,
+            aggregation: AckAggregation::default(),
             random: u64::from(seed),
         }
-    }
-
-    /// Returns the pacing rate before the first acknowledgement, bytes/s (`bbr_init_pacing_rate_from_rtt`).
-    pub fn initial_pacing_rate(&mut self, window: u32, smoothed_rtt: Span, mss: u32) -> u64 {
-        self.seen_rtt = smoothed_rtt > 0;
-        let rtt = if self.seen_rtt { smoothed_rtt } else { MILLISECOND };
-        self.rate(bandwidth(window, rtt), HIGH_GAIN, mss)
-    }
-
-    /// Notes the minimum RTT of the handshake.
-    pub fn handshake(&mut self, rtt: Span) {
-        self.minimum_rtt = rtt;
     }
 
     /// Handles an acknowledgement (`bbr_main`). Returns whether the rates of the packets in flight are to be ignored
@@ -199,7 +140,8 @@ impl Bbr {
     pub fn on_ack(&mut self, ack: &Acknowledged, controls: &mut Controls<'_>) -> bool {
         self.update_bandwidth(ack);
         if self.kernel == BbrKernel::Linux6_18 {
-            self.update_aggregation(ack, *controls.window);
+            let (bandwidth, window) = (self.bandwidth(), *controls.window);
+            self.aggregation.update(ack, self.round_started, AGGREGATION_ROUNDS, bandwidth, window);
         }
         if self.mode == Mode::ProbeBandwidth && self.phase_is_over(ack, *controls.pacing_rate) {
             self.next_phase(ack.now);
@@ -249,9 +191,7 @@ impl Bbr {
             BbrKernel::Linux4_15 => (100, u64::from(u32::MAX)),
             BbrKernel::Linux6_18 => (100 - PACING_MARGIN_PERCENT, u64::MAX),
         };
-        let scaled = u128::from(bandwidth) * u128::from(mss) * u128::from(gain) / u128::from(UNIT);
-        let rate = scaled * u128::from(percent * 10_000) / u128::from(BANDWIDTH_UNIT);
-        u64::try_from(rate).unwrap_or(u64::MAX).min(most)
+        rate(bandwidth, gain, percent, mss).min(most)
     }
 
     /// Returns the packets of a bandwidth-delay product, rounded up (`bbr_bdp`).
@@ -259,10 +199,7 @@ impl Bbr {
         if self.minimum_rtt == Span::MAX {
             return INITIAL_WINDOW;
         }
-        let scaled =
-            u128::from(bandwidth) * u128::from(self.minimum_rtt) * u128::from(gain) / u128::from(UNIT);
-        let packets = scaled.div_ceil(u128::from(BANDWIDTH_UNIT) * u128::from(MICROSECOND));
-        u32::try_from(packets).unwrap_or(u32::MAX / 4).min(u32::MAX / 4)
+        product(bandwidth, self.minimum_rtt, gain)
     }
 
     /// Returns the packets of a segment at the pacing rate (`bbr_tso_segs_goal`).
@@ -290,10 +227,9 @@ impl Bbr {
         if self.kernel == BbrKernel::Linux4_15 {
             return in_flight;
         }
-        let wait = ack.departure.since(ack.now) / MICROSECOND;
-        let delivered = u128::from(self.bandwidth()) * u128::from(wait) / u128::from(BANDWIDTH_UNIT);
+        let delivered = delivered_in(self.bandwidth(), ack.departure.since(ack.now));
         let more = if self.pacing_gain() > UNIT { Self::segment_goal(pacing_rate, ack.mss) } else { 0 };
-        (in_flight + more).saturating_sub(u32::try_from(delivered).unwrap_or(u32::MAX))
+        (in_flight + more).saturating_sub(delivered)
     }
 
     /// Adds a sample to the filter, and begins a round if its packet was sent in the last one (`bbr_update_bw`).
@@ -325,41 +261,13 @@ impl Bbr {
         *present = (round, bandwidth.max(present.1));
     }
 
-    /// Measures how many packets are acknowledged beyond the bandwidth (`bbr_update_ack_aggregation`).
-    fn update_aggregation(&mut self, ack: &Acknowledged, window: u32) {
-        if ack.delivered == 0 || ack.rate.is_none() {
-            return;
-        }
-        if self.round_started {
-            self.aggregation_rounds += 1;
-            if self.aggregation_rounds >= AGGREGATION_ROUNDS {
-                self.aggregation_rounds = 0;
-                self.aggregation_window ^= 1;
-                self.aggregation[self.aggregation_window] = 0;
-            }
-        }
-        let epoch = ack.now.since(self.epoch_start) / MICROSECOND;
-        let mut expected = (u128::from(self.bandwidth()) * u128::from(epoch)) / u128::from(BANDWIDTH_UNIT);
-        if u128::from(self.epoch_packets) <= expected
-            || self.epoch_packets + ack.delivered >= AGGREGATION_PACKETS
-        {
-            (self.epoch_packets, self.epoch_start, expected) = (0, ack.now, 0);
-        }
-        self.epoch_packets = (self.epoch_packets + ack.delivered).min(AGGREGATION_PACKETS - 1);
-        let extra =
-            self.epoch_packets.saturating_sub(u32::try_from(expected).unwrap_or(u32::MAX)).min(window);
-        let most = &mut self.aggregation[self.aggregation_window];
-        *most = extra.max(*most);
-    }
-
     /// Returns the allowance for aggregation, packets (`bbr_ack_aggregation_cwnd`).
     fn aggregation_allowance(&self, bandwidth: u64) -> u32 {
         if self.kernel == BbrKernel::Linux4_15 || !self.is_full {
-            return 0;
+            0
+        } else {
+            self.aggregation.allowance(bandwidth)
         }
-        let most =
-            u128::from(bandwidth) * u128::from(AGGREGATION_MOST / MICROSECOND) / u128::from(BANDWIDTH_UNIT);
-        self.aggregation[0].max(self.aggregation[1]).min(u32::try_from(most).unwrap_or(u32::MAX))
     }
 
     /// Returns whether the phase of the cycle has reached its length and its target (`bbr_is_next_cycle_phase`).
@@ -385,12 +293,7 @@ impl Bbr {
     /// Starts to probe for bandwidth, in a random phase except the one with gain 3/4 (`bbr_reset_probe_bw_mode`).
     fn probe_bandwidth(&mut self, now: Time) {
         self.mode = Mode::ProbeBandwidth;
-        // SplitMix64.
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut bits = self.random;
-        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        self.phase = CYCLE.len() - 1 - ((bits ^ (bits >> 31)) % CYCLE_STARTS) as usize;
+        self.phase = CYCLE.len() - 1 - (random(&mut self.random) % CYCLE_STARTS) as usize;
         self.next_phase(now);
     }
 
@@ -410,7 +313,7 @@ impl Bbr {
             return;
         }
         let bandwidth = self.bandwidth();
-        if bandwidth >= self.full_bandwidth * FULL_GROWTH / u64::from(UNIT) {
+        if bandwidth >= self.full_bandwidth * u64::from(FULL_GROWTH) / u64::from(UNIT) {
             (self.full_bandwidth, self.full_rounds) = (bandwidth, 0);
             return;
         }
@@ -522,27 +425,44 @@ impl Bbr {
         (window, self.conserves_packets)
     }
 
-    /// Handles the start of recovery (`bbr_ssthresh`).
-    pub fn begin_recovery(&mut self, window: u32) {
-        self.save_window(window);
-    }
-
     /// Handles a retransmission timeout (`bbr_set_state`).
     pub fn on_timeout(&mut self) {
         self.prior_state = State::Loss;
         self.full_bandwidth = 0;
         self.round_started = true;
     }
+}
 
-    /// Handles a recovery that was not necessary (`bbr_undo_cwnd`).
-    pub fn undo(&mut self) {
+impl RateControl for Bbr {
+    fn initial_pacing_rate(&mut self, window: u32, smoothed_rtt: Span, mss: u32) -> u64 {
+        self.seen_rtt = smoothed_rtt > 0;
+        let rtt = if self.seen_rtt { smoothed_rtt } else { MILLISECOND };
+        self.rate(bandwidth(window, rtt), HIGH_GAIN, mss)
+    }
+
+    fn handshake(&mut self, rtt: Span) {
+        self.minimum_rtt = rtt;
+    }
+
+    fn control(&mut self, ack: &Acknowledged, _sample: &FlightSample, controls: &mut Controls<'_>) -> bool {
+        self.on_ack(ack, controls)
+    }
+
+    fn begin_recovery(&mut self, window: u32) {
+        self.save_window(window);
+    }
+
+    fn time_out(&mut self, _window: u32) {
+        self.on_timeout();
+    }
+
+    fn undo(&mut self, _window: &mut u32) {
         (self.full_bandwidth, self.full_rounds) = (0, 0);
     }
 
-    /// Handles the start of sending after idle time that the application caused (`bbr_cwnd_event`).
-    pub fn on_restart(&mut self, now: Time, mss: u32, controls: &mut Controls<'_>) {
+    fn on_restart(&mut self, now: Time, mss: u32, controls: &mut Controls<'_>) {
         self.restarts = true;
-        (self.epoch_start, self.epoch_packets) = (now, 0);
+        self.aggregation.restart(now);
         match self.mode {
             Mode::ProbeBandwidth => *controls.pacing_rate = self.rate(self.bandwidth(), UNIT, mss),
             Mode::ProbeRtt => self.end_probe(now, controls.window),
@@ -550,22 +470,17 @@ impl Bbr {
         }
     }
 
-    /// Returns the smallest number of packets of a segment (`bbr_min_tso_segs`).
-    pub fn least_segment(pacing_rate: u64) -> u32 {
+    fn least_segment(&self, pacing_rate: u64) -> u32 {
         if pacing_rate < LEAST_TSO_RATE { 1 } else { 2 }
     }
 
-    /// Returns the packets for which the send buffer has room (`bbr_sndbuf_expand`): three windows. The buffer never
-    /// shrinks, so after a reduction it keeps the room for the larger window.
-    pub fn buffered_packets(&self, window: u32) -> u32 {
+    fn buffered_packets(&self, window: u32) -> u32 {
         window.max(self.prior_window).saturating_mul(3)
     }
-}
 
-/// Returns a bandwidth in packets per microsecond, scaled.
-fn bandwidth(packets: u32, interval: Span) -> u64 {
-    let scaled = u128::from(packets) * u128::from(BANDWIDTH_UNIT) * u128::from(MICROSECOND);
-    u64::try_from(scaled / u128::from(interval.max(1))).unwrap_or(u64::MAX >> 32)
+    fn boxed_clone(&self) -> Box<dyn RateControl> {
+        Box::new(self.clone())
+    }
 }
 
 #[cfg(test)]

@@ -2,15 +2,19 @@
 
 use std::fmt;
 
-use super::bbr::{Acknowledged, Bbr, Controls};
+use super::bbr::Bbr;
+use super::bbr3::Bbr3;
 use super::cubic::{Cubic, DelaySample};
 use super::dctcp::Dctcp;
 use super::lola::Lola;
+use super::rate_control::{Acknowledged, Controls, FlightSample, Loss, RateControl};
 use super::{CongestionControl, SenderConfig};
 use crate::time::{Span, Time};
 
 /// Slow-start threshold before any loss (`TCP_INFINITE_SSTHRESH`).
 const INFINITE_THRESHOLD: u32 = 0x7fff_ffff;
+/// Smallest number of packets in a segment with enough data (`tcp_min_tso_segs`).
+const LEAST_TSO_PACKETS: u32 = 2;
 
 /// A user-defined congestion control algorithm, passed in [`CongestionControl::Other`]. It corresponds to the
 /// kernel's `tcp_congestion_ops`, whose names are in brackets.
@@ -50,9 +54,9 @@ impl Clone for Box<dyn CongestionAlgorithm> {
 enum Algorithm {
     Cubic(Cubic),
     Reno,
-    /// Boxed, because its state is larger than CUBIC's.
-    Bbr(Box<Bbr>),
     Dctcp(Dctcp),
+    /// The versions of BBR: a call per acknowledgement is cheap compared to its work.
+    Controlled(Box<dyn RateControl>),
     Lola(Box<Lola>),
     Other(Box<dyn CongestionAlgorithm>),
 }
@@ -79,8 +83,11 @@ impl Window {
             algorithm: match config.congestion {
                 CongestionControl::Cubic => Algorithm::Cubic(Cubic::new(config.profile)),
                 CongestionControl::Reno => Algorithm::Reno,
-                CongestionControl::Bbr(kernel) => Algorithm::Bbr(Box::new(Bbr::new(kernel, hash))),
                 CongestionControl::Dctcp => Algorithm::Dctcp(Dctcp::default()),
+                CongestionControl::Bbr(kernel) => Algorithm::Controlled(Box::new(Bbr::new(kernel, hash))),
+                CongestionControl::Bbr3 => {
+                    Algorithm::Controlled(Box::new(Bbr3::new(config.initial_window, hash)))
+                }
                 CongestionControl::Lola { loss_reaction } => {
                     Algorithm::Lola(Box::new(Lola::new(loss_reaction, config.mss)))
                 }
@@ -122,7 +129,7 @@ impl Window {
         let each = match &mut self.algorithm {
             Algorithm::Cubic(cubic) => cubic.update(now, self.packets, acknowledged),
             Algorithm::Reno | Algorithm::Dctcp(_) => self.packets,
-            Algorithm::Bbr(_) | Algorithm::Lola(_) => return,
+            Algorithm::Controlled(_) | Algorithm::Lola(_) => return,
             Algorithm::Other(other) => other.packets_per_growth(now, self.packets, acknowledged).max(1),
         };
         self.add(each, acknowledged);
@@ -163,7 +170,7 @@ impl Window {
                     self.threshold = packets;
                 }
             }
-            Algorithm::Reno | Algorithm::Bbr(_) | Algorithm::Dctcp(_) => {}
+            Algorithm::Reno | Algorithm::Controlled(_) | Algorithm::Dctcp(_) => {}
             Algorithm::Lola(lola) => lola.on_delay(now, rtt),
             Algorithm::Other(other) => {
                 other.on_round_trip(now, rtt, &mut self.packets, &mut self.threshold);
@@ -179,8 +186,8 @@ impl Window {
             Algorithm::Cubic(cubic) => cubic.reduced(self.packets),
             Algorithm::Reno => (self.packets / 2).max(2),
             Algorithm::Dctcp(dctcp) => dctcp.reduced(self.packets),
-            Algorithm::Bbr(bbr) => {
-                bbr.begin_recovery(self.packets);
+            Algorithm::Controlled(control) => {
+                control.begin_recovery(self.packets);
                 self.threshold
             }
             Algorithm::Lola(lola) => lola.reduced(now, self.packets),
@@ -221,28 +228,48 @@ impl Window {
         match &mut self.algorithm {
             Algorithm::Cubic(cubic) => cubic.reset(now, next),
             Algorithm::Reno | Algorithm::Lola(_) | Algorithm::Dctcp(_) => {}
-            Algorithm::Bbr(bbr) => bbr.on_timeout(),
+            Algorithm::Controlled(control) => control.time_out(packets),
             Algorithm::Other(other) => other.on_timeout(now),
         }
     }
 
     /// Returns the state of an algorithm that sets window and pacing rate with each acknowledgement
     /// (`cong_control`), and these two values.
-    pub fn controlled<'s>(&'s mut self, pacing_rate: &'s mut u64) -> Option<(&'s mut Bbr, Controls<'s>)> {
-        let Algorithm::Bbr(bbr) = &mut self.algorithm else { return None };
-        Some((bbr, Controls { window: &mut self.packets, threshold: &mut self.threshold, pacing_rate }))
+    pub fn controlled<'s>(
+        &'s mut self,
+        pacing_rate: &'s mut u64,
+    ) -> Option<(&'s mut dyn RateControl, Controls<'s>)> {
+        let Algorithm::Controlled(control) = &mut self.algorithm else { return None };
+        let controls = Controls { window: &mut self.packets, threshold: &mut self.threshold, pacing_rate };
+        Some((control.as_mut(), controls))
     }
 
     /// Handles an acknowledgement, if the algorithm sets window and pacing rate. Returns whether it ignores the rates
     /// of the packets in flight.
-    pub fn control(&mut self, ack: &Acknowledged, pacing_rate: &mut u64) -> bool {
-        self.controlled(pacing_rate).is_some_and(|(bbr, mut controls)| bbr.on_ack(ack, &mut controls))
+    pub fn control(&mut self, ack: &Acknowledged, sample: &FlightSample, pacing_rate: &mut u64) -> bool {
+        self.controlled(pacing_rate)
+            .is_some_and(|(control, mut controls)| control.control(ack, sample, &mut controls))
+    }
+
+    /// Handles packets that were found lost, if the algorithm sets window and pacing rate.
+    pub fn on_loss(&mut self, loss: &Loss, pacing_rate: &mut u64) {
+        if let Some((control, mut controls)) = self.controlled(pacing_rate) {
+            control.on_loss(loss, &mut controls);
+        }
+    }
+
+    /// Returns the smallest number of packets of a segment with enough data (`tcp_min_tso_segs`).
+    pub fn least_segment(&self, pacing_rate: u64) -> u32 {
+        match &self.algorithm {
+            Algorithm::Controlled(control) => control.least_segment(pacing_rate),
+            _ => LEAST_TSO_PACKETS,
+        }
     }
 
     /// Returns the packets for which the send buffer has room (`tcp_sndbuf_expand`).
     pub fn buffered_packets(&self) -> u64 {
         match &self.algorithm {
-            Algorithm::Bbr(bbr) => bbr.buffered_packets(self.packets).into(),
+            Algorithm::Controlled(control) => control.buffered_packets(self.packets).into(),
             _ => 2 * u64::from(self.packets),
         }
     }
@@ -250,7 +277,7 @@ impl Window {
     /// Undoes a reduction (`tcp_undo_cwnd_reduction`), given the values from before it.
     pub fn undo(&mut self, packets: u32, threshold: u32) {
         match &mut self.algorithm {
-            Algorithm::Bbr(bbr) => bbr.undo(),
+            Algorithm::Controlled(control) => control.undo(&mut self.packets),
             _ => self.packets = self.packets.max(packets),
         }
         self.threshold = self.threshold.max(threshold);
@@ -266,7 +293,7 @@ impl Window {
     pub fn resume(&mut self, now: Time, idle: Span) {
         match &mut self.algorithm {
             Algorithm::Cubic(cubic) => cubic.resume(now, idle),
-            Algorithm::Reno | Algorithm::Bbr(_) | Algorithm::Dctcp(_) => {}
+            Algorithm::Reno | Algorithm::Controlled(_) | Algorithm::Dctcp(_) => {}
             Algorithm::Lola(lola) => lola.resume(now),
             Algorithm::Other(other) => other.on_restart(now, idle),
         }

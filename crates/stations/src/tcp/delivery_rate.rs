@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 
+use super::in_flight::{Flight, InFlightHistory};
 use crate::time::{Span, Time};
 
 /// State at a transmission (`tcp_skb_cb.tx`).
@@ -45,9 +46,40 @@ pub(super) struct DeliveryRate {
     first_sent: Time,
     /// Until this number of packets is delivered, the application limits the rate (`app_limited`).
     app_limited_until: Option<u64>,
+    /// For an algorithm that needs the flights of packets.
+    flights: Option<InFlightHistory>,
 }
 
 impl DeliveryRate {
+    /// Creates the state of a flow that records the flights of its packets, too.
+    pub fn with_flights() -> Self {
+        Self { flights: Some(InFlightHistory::default()), ..Self::default() }
+    }
+
+    /// Stamps the flight of a transmission, after [`Self::on_send`].
+    pub fn stamp_flight(&mut self, now: Time, end: u64, in_flight: u32, lost_ever: u64) {
+        if let Some(flights) = &mut self.flights {
+            flights.on_send(now, end, in_flight, lost_ever, self.app_limited_until.is_some());
+        }
+    }
+
+    /// Returns the flight of a packet, if flights are recorded ([`InFlightHistory::flight`]).
+    pub fn flight(&self, sent_at: Time, end: u64, lost_ever: u64, mss: u32) -> Option<Flight> {
+        self.flights.as_ref()?.flight(sent_at, end, lost_ever, mss)
+    }
+
+    /// Returns whether so many flights are recorded that old ones should be removed.
+    pub fn has_many_flights(&self) -> bool {
+        self.flights.as_ref().is_some_and(InFlightHistory::is_crowded)
+    }
+
+    /// Removes the flights of packets sent before this time.
+    pub fn remove_flights_before(&mut self, oldest: Time) {
+        if let Some(flights) = &mut self.flights {
+            flights.remove_before(oldest);
+        }
+    }
+
     /// Stamps a transmission (`tcp_rate_skb_sent`). `was_idle`: no packet was outstanding before.
     pub fn on_send(&mut self, now: Time, was_idle: bool, delivered: u64) {
         if was_idle {

@@ -54,11 +54,14 @@
 //!   does not return to immediate acknowledgements.
 
 mod bbr;
+mod bbr3;
 mod congestion;
 mod cubic;
 mod dctcp;
 mod delivery_rate;
+mod in_flight;
 mod lola;
+mod rate_control;
 mod receiver;
 mod round_trip;
 mod scoreboard;
@@ -96,6 +99,8 @@ pub enum CongestionControl {
     Reno,
     /// BBR version 1 (`net/ipv4/tcp_bbr.c`). Its packets are paced, whatever [`SenderConfig::pacing`] says.
     Bbr(BbrKernel),
+    /// BBR version 3 (the branch `v3` of google/bbr), without ECN. Its packets are paced, too.
+    Bbr3,
     /// DCTCP (RFC 8257, `net/ipv4/tcp_dctcp.c`): reduces the window by the share of packets with marks (ECN).
     Dctcp,
     /// TCP LoLa, with or without reaction to loss (`evenkeel_transmit::lola`).
@@ -106,11 +111,12 @@ pub enum CongestionControl {
 
 impl CongestionControl {
     /// The simulated algorithms by name: that in `tcp_congestion_control`, with a suffix for another behaviour.
-    pub const NAMED: [(&'static str, Self); 7] = [
+    pub const NAMED: [(&'static str, Self); 8] = [
         ("cubic", Self::Cubic),
         ("reno", Self::Reno),
         ("bbr", Self::Bbr(BbrKernel::Linux6_18)),
         ("bbr-4.15", Self::Bbr(BbrKernel::Linux4_15)),
+        ("bbr3", Self::Bbr3),
         ("dctcp", Self::Dctcp),
         ("lola", Self::Lola { loss_reaction: true }),
         ("lola-no-loss", Self::Lola { loss_reaction: false }),
@@ -125,7 +131,7 @@ impl CongestionControl {
     /// Returns whether the algorithm itself paces packets (`SK_PACING_NEEDED`).
     #[must_use]
     pub fn paces(self) -> bool {
-        matches!(self, Self::Bbr(_))
+        matches!(self, Self::Bbr(_) | Self::Bbr3)
     }
 }
 

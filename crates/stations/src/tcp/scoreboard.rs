@@ -118,6 +118,18 @@ pub(super) struct TimeRule {
     pub slack: Span,
 }
 
+/// Packets found lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct LostPackets {
+    pub packets: u32,
+    /// When they were last sent.
+    pub sent_at: Time,
+    /// First byte after them.
+    pub end: u64,
+    /// Packets found lost up to and including these.
+    pub lost_ever: u64,
+}
+
 /// The retransmission queue and its sums in packets, with the kernel's names in brackets.
 #[derive(Clone, Debug)]
 pub(super) struct Scoreboard {
@@ -145,9 +157,16 @@ pub(super) struct Scoreboard {
     due_from: u64,
     /// Data from this byte on has no mark.
     marked_to: u64,
+    /// Packets found lost since the last [`Self::take_losses`]; `None` if not recorded.
+    losses: Option<Vec<LostPackets>>,
 }
 
 impl Scoreboard {
+    /// Creates a board that records which packets it finds lost.
+    pub fn recording_losses(mss: u32) -> Self {
+        Self { losses: Some(Vec::new()), ..Self::new(mss) }
+    }
+
     pub fn new(mss: u32) -> Self {
         Self {
             entries: VecDeque::with_capacity(INITIAL_CAPACITY),
@@ -162,6 +181,7 @@ impl Scoreboard {
             judged_to: 0,
             due_from: 0,
             marked_to: 0,
+            losses: None,
         }
     }
 
@@ -215,6 +235,16 @@ impl Scoreboard {
     /// Returns when the oldest segment was last sent.
     pub fn oldest_sent_at(&self) -> Option<Time> {
         self.entries.front().map(|entry| entry.sent_at)
+    }
+
+    /// Returns when the earliest packet was last sent of those that may still arrive.
+    pub fn earliest_sent_at(&self) -> Option<Time> {
+        self.entries.iter().filter(|entry| !entry.has(SACKED)).map(|entry| entry.sent_at).min()
+    }
+
+    /// Returns the recorded losses, which it forgets.
+    pub fn take_losses(&mut self) -> Vec<LostPackets> {
+        self.losses.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// Returns the number of entries: segments or parts of segments.
@@ -482,7 +512,12 @@ impl Scoreboard {
     }
 
     fn take_for_lost(&mut self, index: usize) {
-        self.lost_ever += u64::from(self.entries[index].packets);
+        let Entry { packets, sent_at, .. } = self.entries[index];
+        self.lost_ever += u64::from(packets);
+        if let Some(losses) = &mut self.losses {
+            let end = self.entries[index].end();
+            losses.push(LostPackets { packets, sent_at, end, lost_ever: self.lost_ever });
+        }
         self.change(index, |entry| entry.marks = (entry.marks | LOST) & !RETRANSMITTED);
         self.due_from = self.due_from.min(self.entries[index].sequence);
     }

@@ -1,7 +1,7 @@
 //! Acknowledgements (net/ipv4/tcp_input.c, `tcp_ack`).
 
-use super::super::bbr::Acknowledged;
 use super::super::cubic::DelaySample;
+use super::super::rate_control::{Acknowledged, FlightSample};
 use super::super::scoreboard::Progress;
 use super::super::{Ack, Block, Profile};
 use super::{INITIAL_REORDERING, Sender, State, Timer, is_duplicate_report};
@@ -152,7 +152,16 @@ impl Sender {
             smoothed_rtt: self.round_trip.smoothed(),
             mss: self.mss,
         };
-        if self.window.control(&ack, &mut self.pacing_rate) {
+        // Without a delivery, `newest` has no stamp.
+        let flight = rates.flight(newest.sent_at, newest.end, self.board.lost_ever(), self.mss);
+        let sample = FlightSample {
+            flight: flight.filter(|_| progress.delivered > 0).unwrap_or_default(),
+            is_window_limited: self.window_limited,
+        };
+        if rates.has_many_flights() {
+            rates.remove_flights_before(self.board.earliest_sent_at().unwrap_or(now));
+        }
+        if self.window.control(&ack, &sample, &mut self.pacing_rate) {
             rates.limit_by_application((delivered_ever + u64::from(ack.in_flight)).max(1));
         }
         self.update_goal();

@@ -4,7 +4,6 @@ mod input;
 mod output;
 mod recovery;
 
-use super::bbr::Bbr;
 use super::congestion::Window;
 use super::delivery_rate::DeliveryRate;
 use super::round_trip::RoundTrip;
@@ -15,8 +14,6 @@ use crate::time::{MILLISECOND, SECOND, Span, Time};
 
 /// Bytes that the kernel reserves for headers in a segment (`MAX_TCP_HEADER + 1`, x86-64).
 const HEADER_RESERVE: u32 = 321;
-/// Smallest number of packets in a segment with enough data (`tcp_min_tso_segs`).
-const LEAST_TSO_PACKETS: u32 = 2;
 /// Time whose data a segment and a small queue hold at the pacing rate: 2^-10 s (`sk_pacing_shift`).
 const PACING_SHIFT: u32 = 10;
 /// 6.18 halves the segment size allowance for short RTTs at each 2^9 µs of RTT (`tcp_tso_rtt_log`).
@@ -312,9 +309,16 @@ impl Sender {
             reordering_seen: false,
             buffer_full: false,
             window: Window::new(config, hash),
-            rates: matches!(config.congestion, CongestionControl::Bbr(_)).then(Box::default),
+            rates: match config.congestion {
+                CongestionControl::Bbr(_) => Some(Box::default()),
+                CongestionControl::Bbr3 => Some(Box::new(DeliveryRate::with_flights())),
+                _ => None,
+            },
             round_trip: RoundTrip::new(config.minimum_timeout),
-            board: Scoreboard::new(mss),
+            board: match config.congestion {
+                CongestionControl::Bbr3 => Scoreboard::recording_losses(mss),
+                _ => Scoreboard::new(mss),
+            },
             most_outstanding: 0,
             usage_end: 0,
             window_used: 0,
@@ -348,10 +352,10 @@ impl Sender {
             sender.round_trip.sample_minimum(config.handshake_rtt);
             sender.update_pacing_rate();
         }
-        if let Some((bbr, _)) = sender.window.controlled(&mut sender.pacing_rate) {
-            bbr.handshake(sender.round_trip.minimum());
+        if let Some((control, _)) = sender.window.controlled(&mut sender.pacing_rate) {
+            control.handshake(sender.round_trip.minimum());
             let rtt = sender.round_trip.smoothed();
-            sender.pacing_rate = bbr.initial_pacing_rate(config.initial_window, rtt, mss);
+            sender.pacing_rate = control.initial_pacing_rate(config.initial_window, rtt, mss);
             sender.update_goal();
         }
         sender
@@ -529,9 +533,7 @@ impl Sender {
         // Limited to the largest segment, the quotient fits into 32 bits.
         let most = u64::from(self.largest) * u64::from(self.mss);
         let packets = bytes.min(most) as u32 / self.mss;
-        let least =
-            if self.rates.is_some() { Bbr::least_segment(self.pacing_rate) } else { LEAST_TSO_PACKETS };
-        self.goal = packets.max(least).min(self.largest);
+        self.goal = packets.max(self.window.least_segment(self.pacing_rate)).min(self.largest);
     }
 
     #[cfg(test)]

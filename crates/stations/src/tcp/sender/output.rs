@@ -202,6 +202,8 @@ impl Sender {
         if let Some(rates) = &mut self.rates {
             let was_idle = !retransmit && self.board.outstanding() == packets;
             rates.on_send(now, was_idle, self.counters.delivered_packets);
+            let end = sequence + u64::from(payload);
+            rates.stamp_flight(now, end, self.board.in_flight(), self.board.lost_ever());
         }
         let before = self.departure;
         self.departure = before.max(now);
@@ -417,9 +419,9 @@ impl Sender {
             self.window_used = 0;
         }
         if self.rates.as_ref().is_some_and(|rates| rates.is_app_limited())
-            && let Some((bbr, mut controls)) = self.window.controlled(&mut self.pacing_rate)
+            && let Some((control, mut controls)) = self.window.controlled(&mut self.pacing_rate)
         {
-            bbr.on_restart(now, self.mss, &mut controls);
+            control.on_restart(now, self.mss, &mut controls);
         }
         self.window.resume(now, idle);
         // Count the idle time once, even if the loop runs several times before a segment is sent.

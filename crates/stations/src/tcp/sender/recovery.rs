@@ -1,5 +1,6 @@
 //! Loss detection and recovery (net/ipv4/tcp_input.c, `tcp_fastretrans_alert`; net/ipv4/tcp_recovery.c).
 
+use super::super::rate_control::Loss;
 use super::super::scoreboard::TimeRule;
 use super::super::{Block, Profile};
 use super::{INITIAL_REORDERING, Sender, State, Timer};
@@ -19,6 +20,9 @@ impl Sender {
             self.finish_recovery(now);
         }
         let lost = self.find_losses(now);
+        if lost {
+            self.report_losses(now);
+        }
         if self.state < State::Recovery {
             if self.board.lost() > 0 {
                 self.begin_recovery(now);
@@ -68,6 +72,22 @@ impl Sender {
                 }
                 lost
             }
+        }
+    }
+
+    /// Reports the packets that were just found lost to an algorithm that records them
+    /// (`tcp_notify_skb_loss_event`).
+    fn report_losses(&mut self, now: Time) {
+        let Some(rates) = &self.rates else { return };
+        for lost in self.board.take_losses() {
+            let loss = Loss {
+                now,
+                packets: lost.packets,
+                flight: rates.flight(lost.sent_at, lost.end, lost.lost_ever, self.mss),
+                delivered_ever: self.counters.delivered_packets,
+                mss: self.mss,
+            };
+            self.window.on_loss(&loss, &mut self.pacing_rate);
         }
     }
 
@@ -160,6 +180,7 @@ impl Sender {
                 self.board.in_flight() + 1
             }
         };
+        self.report_losses(now);
         self.window.time_out(now, self.next, packets);
         self.state = State::Loss;
         self.recovery_end = self.next;

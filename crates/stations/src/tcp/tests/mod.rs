@@ -293,7 +293,8 @@ fn a_bottleneck_is_filled_in_spite_of_its_losses() {
 /// BBR fills a bottleneck with a deep buffer and keeps it almost empty; CUBIC fills the buffer.
 #[test]
 fn bbr_fills_the_link_but_not_the_buffer() {
-    for kernel in [BbrKernel::Linux4_15, BbrKernel::Linux6_18] {
+    let kernels = [BbrKernel::Linux4_15, BbrKernel::Linux6_18].map(CongestionControl::Bbr);
+    for bbr in kernels.into_iter().chain([CongestionControl::Bbr3]) {
         let rtt = |congestion| {
             let config =
                 SenderConfig { congestion, handshake_rtt: 0, ..SenderConfig::new(Profile::Linux6_18) };
@@ -306,12 +307,12 @@ fn bbr_fills_the_link_but_not_the_buffer() {
             let before = flow.receiver.delivered();
             flow.run(Time(3 * SECOND));
             let share = (flow.receiver.delivered() - before) as f64 / (125e6 * 1448.0 / 1538.0);
-            assert!(share > 0.97, "{kernel:?}: {share}");
+            assert!(share > 0.97, "{congestion:?}: {share}");
             flow.sender.smoothed_rtt()
         };
-        let (bbr, cubic) = (rtt(CongestionControl::Bbr(kernel)), rtt(CongestionControl::Cubic));
-        assert!(bbr < 15 * MILLISECOND, "{kernel:?}: {bbr}");
-        assert!(cubic > 2 * bbr, "{kernel:?}: {cubic}");
+        let (least, cubic) = (rtt(bbr), rtt(CongestionControl::Cubic));
+        assert!(least < 15 * MILLISECOND, "{bbr:?}: {least}");
+        assert!(cubic > 2 * least, "{bbr:?}: {cubic}");
     }
 }
 
@@ -334,7 +335,32 @@ fn bbr_ignores_random_losses() {
             (flow.receiver.delivered() - before) as f64 / (125e6 * 1448.0 / 1538.0)
         };
     let (bbr, cubic) = (share(CongestionControl::Bbr(BbrKernel::Linux6_18)), share(CongestionControl::Cubic));
-    assert!(bbr > 0.9 && cubic < 0.5, "{bbr}, {cubic}");
+    let bbr3 = share(CongestionControl::Bbr3);
+    assert!(bbr > 0.9 && bbr3 > 0.8 && cubic < 0.5, "{bbr}, {bbr3}, {cubic}");
+}
+
+/// In a buffer of a tenth of the BDP, version 1 sends into the full queue all the time; version 3 stops at the packets
+/// in flight that lost 2 %.
+#[test]
+fn bbr3_loses_few_packets_in_a_shallow_buffer() {
+    let lost = |congestion| {
+        let config = SenderConfig { congestion, handshake_rtt: 0, ..SenderConfig::new(Profile::Linux6_18) };
+        let mut flow = Loop::new(&config, |_| Fate::Arrives);
+        flow.delay = 5 * MILLISECOND;
+        flow.bottleneck = Some((8_000, MILLISECOND));
+        flow.sender.write(u64::MAX / 2);
+        flow.run(Time(SECOND));
+        let before = (flow.receiver.delivered(), flow.counters());
+        flow.run(Time(3 * SECOND));
+        let share = (flow.receiver.delivered() - before.0) as f64 / (250e6 * 1448.0 / 1538.0);
+        let after = flow.counters();
+        let again = after.retransmitted_packets - before.1.retransmitted_packets;
+        (share, again as f64 / (after.packets - before.1.packets) as f64)
+    };
+    let (version1, version3) =
+        (lost(CongestionControl::Bbr(BbrKernel::Linux6_18)), lost(CongestionControl::Bbr3));
+    assert!(version3.0 > 0.85, "{version1:?}, {version3:?}");
+    assert!(version3.1 < 0.01 && version3.1 < version1.1 / 2.0, "{version1:?}, {version3:?}");
 }
 
 /// LoLa holds the queueing delay near 5 ms.

@@ -1,0 +1,82 @@
+//! Bounds of the path model that losses set.
+
+use super::super::bbr::path_model::{LEAST_WINDOW, UNIT};
+use super::super::in_flight::Flight;
+
+/// Share that a loss leaves of bandwidth and window (1 − `bbr_beta`).
+pub const LOSS_CUT: u32 = UNIT - UNIT * 30 / 100;
+/// Share of lost packets above which too many are in flight (`bbr_loss_thresh`).
+pub const LOSS_THRESHOLD: u32 = UNIT * 2 / 100;
+/// Share of `inflight_hi` that is left to other flows (`bbr_inflight_headroom`).
+pub const HEADROOM: u32 = UNIT * 15 / 100;
+/// No bound (`~0U`).
+pub const UNBOUNDED: u32 = u32::MAX;
+
+/// Bounds that losses set until the next probe for bandwidth; unbounded at first (`bw_lo`, `inflight_lo`), with the
+/// long-term bound (`inflight_hi`).
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    pub bandwidth_low: u64,
+    pub in_flight_low: u32,
+    pub in_flight_high: u32,
+}
+
+impl Bounds {
+    pub const NONE: Self =
+        Self { bandwidth_low: u64::MAX, in_flight_low: UNBOUNDED, in_flight_high: UNBOUNDED };
+
+    /// Reduces the bounds until the next probe to 70 % of what they are, or of bandwidth and window, but not below that
+    /// which the path has just delivered (`bbr_init_lower_bounds`, `bbr_loss_lower_bounds`).
+    pub fn reduce(&mut self, bandwidth: u64, window: u32, delivered: (u64, u32)) {
+        let low = if self.bandwidth_low == u64::MAX { bandwidth } else { self.bandwidth_low };
+        let reduced = u128::from(low) * u128::from(LOSS_CUT) / u128::from(UNIT);
+        self.bandwidth_low = delivered.0.max(u64::try_from(reduced).unwrap_or(u64::MAX)).max(1);
+        let low = if self.in_flight_low == UNBOUNDED { window } else { self.in_flight_low };
+        self.in_flight_low = delivered.1.max(share(low, LOSS_CUT));
+    }
+
+    /// Removes the bounds before a probe (`bbr_reset_lower_bounds`).
+    pub fn reset_low(&mut self) {
+        (self.bandwidth_low, self.in_flight_low) = (u64::MAX, UNBOUNDED);
+    }
+
+    /// Returns to those of before, if they are higher (`bbr_undo_cwnd`).
+    pub fn raise_to(&mut self, prior: Self) {
+        self.bandwidth_low = self.bandwidth_low.max(prior.bandwidth_low);
+        self.in_flight_low = self.in_flight_low.max(prior.in_flight_low);
+        self.in_flight_high = self.in_flight_high.max(prior.in_flight_high);
+    }
+
+    /// Returns the long-term bound that leaves room for other flows (`bbr_inflight_with_headroom`).
+    pub fn with_headroom(&self) -> u32 {
+        let high = self.in_flight_high;
+        if high == UNBOUNDED {
+            return UNBOUNDED;
+        }
+        high.saturating_sub(share(high, HEADROOM).max(1)).max(LEAST_WINDOW)
+    }
+}
+
+/// Returns a part of `packets`, rounded down.
+pub fn share(packets: u32, gain: u32) -> u32 {
+    // With a gain of at most 1 it fits.
+    (u64::from(packets) * u64::from(gain) / u64::from(UNIT)) as u32
+}
+
+/// Returns whether too many packets of a flight were lost (`bbr_is_inflight_too_high`).
+pub fn is_too_high(flight: &Flight) -> bool {
+    flight.packets > 0 && flight.lost > share(flight.packets, LOSS_THRESHOLD)
+}
+
+/// Returns how many packets were in flight when the losses reached the threshold, within the `lost` packets that are
+/// the last of the flight (`bbr_inflight_hi_from_lost_skb`).
+pub fn flight_at_threshold(flight: &Flight, lost: u32) -> u32 {
+    let (Some(before), Some(lost_before)) = (flight.packets.checked_sub(lost), flight.lost.checked_sub(lost))
+    else {
+        return UNBOUNDED;
+    };
+    let allowed = (u64::from(before) * u64::from(LOSS_THRESHOLD)).div_ceil(u64::from(UNIT));
+    let more = allowed.saturating_sub(u64::from(lost_before)) * u64::from(UNIT);
+    let packets = u64::from(before) + more / u64::from(UNIT - LOSS_THRESHOLD);
+    u32::try_from(packets).unwrap_or(UNBOUNDED)
+}

@@ -64,6 +64,8 @@ pub enum TransferControl {
     Bbr,
     /// BBR version 1 as in Linux 4.15.
     Bbr415,
+    /// BBR version 3.
+    Bbr3,
     /// Data Center TCP, with ECN.
     Dctcp,
     /// TCP LoLa.
@@ -96,11 +98,12 @@ const INTERRUPT_CORES: [Spelling<InterruptCores>; 5] = [
     ("own-core", InterruptCores::OwnCore),
 ];
 
-const CONTROLS: [Spelling<TransferControl>; 7] = [
+const CONTROLS: [Spelling<TransferControl>; 8] = [
     ("cubic", TransferControl::Cubic),
     ("reno", TransferControl::Reno),
     ("bbr", TransferControl::Bbr),
     ("bbr-4.15", TransferControl::Bbr415),
+    ("bbr3", TransferControl::Bbr3),
     ("dctcp", TransferControl::Dctcp),
     ("lola", TransferControl::Lola),
     ("lola-no-loss", TransferControl::LolaNoLoss),

@@ -41,8 +41,8 @@ const TRANSFERS: &[Case] = &[
     ("flows = 4", "flows = 4\nstart-interval = \"2s\"", (20, 18), ": variant.own.start-interval: the last of 4 flows would start after 6s, and a repeat with its warm-up takes 5s;"),
     ("switch-buffer = \"16MiB\"\n", "", (21, 9), ": variant.own.ports: the ports in use carry 280gbit, and the link.rate of 100gbit is that of a link behind a switch;"),
     ("rate = \"100gbit\"", "rate = \"40gbit\"", (5, 20), ": variants[1]: variant 'tuned' does not fit the link: the ports in use carry 100gbit"),
-    ("kind = \"transfers\"", "kind = \"transfers\"\ncongestion-control = \"vegas\"", (12, 22), ": workload.congestion-control: 'vegas' is not a value of this key; known: cubic, reno, bbr, bbr-4.15, dctcp, lola, lola-no-loss"),
-    ("flows = 4", "flows = 4\ncongestion-control = \"bbr3\"", (20, 22), ": variant.own.congestion-control: 'bbr3' is not a value of this key; did you mean 'bbr'? known: cubic, reno, bbr, bbr-4.15, dctcp, lola, lola-no-loss"),
+    ("kind = \"transfers\"", "kind = \"transfers\"\ncongestion-control = \"vegas\"", (12, 22), ": workload.congestion-control: 'vegas' is not a value of this key; known: cubic, reno, bbr, bbr-4.15, bbr3, dctcp, lola, lola-no-loss"),
+    ("flows = 4", "flows = 4\ncongestion-control = \"bbr9\"", (20, 22), ": variant.own.congestion-control: 'bbr9' is not a value of this key; did you mean 'bbr'? known: cubic, reno, bbr, bbr-4.15, bbr3, dctcp, lola, lola-no-loss"),
     ("flows = 4", "flows = 4\ncongestion-control = []", (20, 22), ": variant.own.congestion-control: an empty list; name at least one"),
     ("flows = 4", "flows = 4\ncongestion-control = 3", (20, 22), ": variant.own.congestion-control: "),
     ("flows = 4", "flows = 2\ncongestion-control = [\"cubic\", \"lola\", \"bbr\"]", (20, 22), ": variant.own.congestion-control: 2 flows, and 3 congestion controls; have a flow for each"),
@@ -179,12 +179,16 @@ fn variants_have_the_names_that_scripts_rely_on() {
         ("tcp100g-placement", "case-1 case-2 case-3 case-4"),
         ("tcp100g-cores", "distribution-1 distribution-2 distribution-3"),
         ("tcp100g-cubic", "loss-free lossy lossy-apps lossy-apps-20ms"),
-        ("tcp100g-bbr", "lan 20ms lan-4.15 lan-4.15-1-flow lan-4.15-12-flows 20ms-4.15"),
+        ("tcp100g-bbr", "lan 20ms lan-4.15 lan-4.15-1-flow lan-4.15-12-flows 20ms-4.15 lan-v3 20ms-v3"),
         ("tcp100g-lola", "lan 20ms 20ms-lossy 20ms-lossy-no-loss"),
-        ("congestion-coexist", "cubic-bbr cubic-lola bbr-lola cubic-dctcp cubic-lola-20ms cubic-bbr-20ms"),
+        (
+            "congestion-coexist",
+            "cubic-bbr cubic-bbr3 cubic-lola bbr-lola cubic-dctcp cubic-lola-20ms cubic-bbr-20ms cubic-bbr3-20ms",
+        ),
         (
             "congestion-shallow",
-            "cubic-0.02 cubic-0.1 cubic-0.5 cubic-2 lola-0.02 lola-0.1 lola-0.5 lola-2 bbr-0.02 bbr-0.1 bbr-0.5 bbr-2",
+            "cubic-0.02 cubic-0.1 cubic-0.5 cubic-2 lola-0.02 lola-0.1 lola-0.5 lola-2 bbr-0.02 bbr-0.1 bbr-0.5 bbr-2 \
+             bbr3-0.02 bbr3-0.1 bbr3-0.5 bbr3-2",
         ),
         (
             "host-stack",

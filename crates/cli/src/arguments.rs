@@ -242,7 +242,6 @@ fn parse_rate(text: &str) -> Result<Rate, String> {
 #[derive(Clone, Debug)]
 pub struct StatedSpeed {
     pub interface: String,
-    /// bit/s.
     pub bits_per_second: u64,
 }
 

@@ -65,7 +65,7 @@ impl ClaimedDirectory {
         Ok(())
     }
 
-    /// Takes [`Self::keep`] back: directories that the claim created and that are empty are removed at the end.
+    /// Undoes [`Self::keep`]: dropping the claim removes the directories that it created and that are empty.
     pub fn give_up(&mut self) {
         self.made.append(&mut self.kept);
     }

@@ -342,7 +342,10 @@ fn machine(
     );
     let nic_node = nic.node.and_then(|node| topology.package(node));
     if nic_node.is_none() && topology.packages > 1 {
-        assumptions.push(format!("{} is in the first package (its node is unknown)", nic.name));
+        assumptions.push(format!(
+            "{} is attached to the first processor package (its NUMA node is unknown)",
+            nic.name
+        ));
     }
     let delay =
         nic.coalescing.filter(|coalescing| !coalescing.adaptive_rx).map(|coalescing| coalescing.rx_usecs);

@@ -125,9 +125,9 @@ pub(crate) struct Worker {
     status: Option<(Instant, ExitStatus)>,
     /// The last error message.
     pub(crate) error: Option<String>,
-    /// The change by another program that ended it.
+    /// The other program's change that made the worker exit.
     pub(crate) foreign: Option<String>,
-    /// Whether it has said that it restored everything; none if it said nothing.
+    /// Whether the worker reported that it restored all settings; `None` without a report.
     pub(crate) is_settled: Option<bool>,
     events: VecDeque<Event>,
 }

@@ -500,8 +500,8 @@ impl<'a> Reader<'a> {
         (interface, Owner { name: name.to_owned(), bus, device, numbers, is_known })
     }
 
-    /// Returns whether the interface has a device, even if the link to it is broken. If this cannot be read,
-    /// the interface is noted as unknown.
+    /// Returns whether the interface has a `device` entry in sysfs, even a dangling symlink. If the directory cannot be
+    /// read, the interface is noted as unknown.
     fn has_device(&self) -> bool {
         let found = self.tree.has_entry(&format!("{}/device", self.directory));
         found.unwrap_or_else(|error| {

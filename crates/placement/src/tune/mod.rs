@@ -286,9 +286,9 @@ fn is_of_queue(knob: &Knob) -> bool {
 /// The sysctl from which the kernel takes the kind of its default qdiscs.
 pub const DEFAULT_QDISC: &str = "net/core/default_qdisc";
 
-/// Returns the rank of a knob among those of its stage that depend on each other. The kernel switches a feature off, or refuses
-/// it, while one that it needs is off (`netdev_fix_features`): segmentation needs scatter-gather, which needs
-/// checksums.
+/// Returns the rank of a knob among those of its stage that depend on each other. The kernel clears a feature, or refuses
+/// to set it, while a feature that it depends on is off (`netdev_fix_features`): TSO needs checksums and scatter-gather,
+/// GSO needs scatter-gather.
 fn dependence(knob: &Knob) -> u8 {
     match knob {
         Knob::Feature(name) if name.contains("checksum") => 0,

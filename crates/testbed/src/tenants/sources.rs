@@ -222,7 +222,8 @@ impl Sources {
                         while !process.has_ended()? {
                             if Instant::now() > deadline {
                                 return Err(TestbedError::Traffic(format!(
-                                    "iperf3 did not end within {} s after it was told to",
+                                    "iperf3 did not exit within {} s after SIGTERM; stop other programs on this machine, then run the \
+                                     scenario again",
                                     LIMIT.as_secs()
                                 )));
                             }

@@ -18,10 +18,11 @@ pub struct Account {
     /// Dropped packets of [`super::Drops`] in front of the wire, and behind it.
     pub dropped_before: u64,
     pub dropped: u64,
-    /// Bytes that reached TCP, of these duplicates, and those in its queues.
+    /// Bytes that reached TCP, the duplicates among them, and the bytes in TCP's out-of-order queue.
     pub received_bytes: u64,
     pub duplicate_bytes: u64,
     pub out_of_order_bytes: u64,
+    /// Bytes in the receive queue, and bytes that the application has read.
     pub readable_bytes: u64,
     pub read_bytes: u64,
 }

@@ -70,7 +70,7 @@ const BROKEN: &[(&str, &str, &str)] = &[
     ("rate = \"2.5gbit\"\n", "", "link.rate: missing"),
     ("name = \"uplink\"\n", "", "name: missing"),
     // Versions and types.
-    ("schema = 1", "schema = »2", "version 2"),
+    ("schema = 1", "schema = »2", "reads schema 1; convert"),
     ("flows = 5", "flows = »\"5\"", "expected"),
     ("flows = 5", "flows = »5.5", "expected"),
     ("variants = [\"cmax\", \"dqa\", \"small\"]", "variants = »\"cmax\"", "expected"),
@@ -97,7 +97,7 @@ const BROKEN: &[(&str, &str, &str)] = &[
     ("name = \"uplink\"", "name = »\"Up link\"", "name"),
     ("\"dqa\", \"small\"]", "»\"dpa\", \"small\"]", "unknown variant 'dpa'"),
     ("base = \"cmax\"", "base = »\"cmaxx\"", "did you mean 'cmax'?"),
-    ("base = \"cmax\"", "base = »\"small\"", "circle"),
+    ("base = \"cmax\"", "base = »\"small\"", "form a loop"),
     ("[groups]", "[variant.»dqa]\nbase = \"cmax\"\nsummary = \"Again.\"\n\n[groups]", "variant.dqa"),
     ("variant-table = \"titan\"", "variant-table = »\"titanic\"", "did you mean 'titan'?"),
     ("both = [\"cmax\"", "both = [»\"cvanila\"", "did you mean 'cvanilla'?"),
@@ -243,7 +243,7 @@ fn bundled_scenarios_are_listed_shown_and_valid() {
             [("htb", "class parent 1: "), ("htb", "qdisc root handle 1: htb")]
         } else if name == "host-stack" {
             [("tso-gro+arfs (base: tso-gro)", "interrupts = with-reader"), ("none", "machine")]
-        } else if name.starts_with("tcp100g-") {
+        } else if name.starts_with("tcp100g-") || name.starts_with("congestion-") {
             [("tuned (base: default)", "ring"), ("default", "machine")]
         } else {
             [("dqa (base: cmax)", "queue-choice = dqa"), ("cmax", "queue-choice = hash")]

@@ -396,7 +396,7 @@ fn bad_input_is_told_with_its_place() {
     fails("udp,10.0.0.1,1,::1,2", BALANCE, "4", &[], "flows.csv:1: src and dst have different IP versions");
     fails("udp,10.0.0.1,1,10.0.0.2,2,,fast", BALANCE, "4", &[], "flows.csv:1: rate_bps 'fast'");
     fails("", BALANCE, "4", &[], "flows.csv is empty");
-    fails("# none\n", BALANCE, "4", &[], "flows.csv:1: no flows");
+    fails("# none\n", BALANCE, "4", &[], "flows.csv:1: the list has no flow; write protocol,src");
     fails(flow, "", "4", &[], "policy.toml is empty");
     let renamed = "protocol,src,src_port,dst,dst_port,klass\n";
     fails(&format!("{renamed}{flow}"), BALANCE, "4", &[], "unknown column 'klass'; did you mean 'class'?");

@@ -263,11 +263,11 @@ mod tests {
         let whole = parse(&text[..text.len() - 1], &[]).unwrap();
         assert_eq!((whole.count(), whole.remark()), (2, None), "only the line feed is missing");
         let middle = format!("{}\n{}", &lines(1)[..50], lines(1));
-        assert!(parse(middle, &[]).unwrap_err().starts_with("r:1:50: damaged: "));
+        assert!(parse(middle, &[]).unwrap_err().starts_with("r:1:50: the recording is damaged: "));
         let error = parse(format!("{}{{}}\n", lines(1)), &[]).unwrap_err();
-        assert_eq!(error, "r:2:2: damaged: the field 'schema' is missing");
+        assert_eq!(error, "r:2:2: the recording is damaged: the field 'schema' is missing");
         let error = parse("{\"schema\":1,\"at_ms\":-1}\n", &[]).unwrap_err();
-        assert!(error.starts_with("r:1:22: damaged: ") && !error.contains("u64"), "{error}");
+        assert!(error.starts_with("r:1:22: the recording is damaged: ") && !error.contains("u64"), "{error}");
         assert_eq!(parse("not", &[]).unwrap_err(), "r has no complete sample");
         assert!(parse(b"\xff\xfe\n".to_vec(), &[]).unwrap_err().starts_with("r:1:"));
     }

@@ -366,7 +366,10 @@ mod tests {
         assert_eq!(fails("udp,10.0.0.1,1,10.0.0.2"), "f.csv:1: dst_port is missing");
         // Comments, empty lines and quoted line breaks must not shift the reported line number.
         let before = format!("\n# a\n\nprotocol,src,src_port,dst,dst_port,class\r\n\r\n{flow},\"x\"\n#\n");
-        assert_eq!(fails(&format!("{before}{flow}")), "f.csv:8: the flow is already in line 6");
+        assert_eq!(
+            fails(&format!("{before}{flow}")),
+            "f.csv:8: the flow is already in line 6; remove one of the two lines"
+        );
         assert!(
             fails(&format!("{before}sctp,10.0.0.1,1,10.0.0.2,2")).starts_with("f.csv:8: protocol 'sctp'")
         );
@@ -398,7 +401,7 @@ mod tests {
     #[test]
     fn a_list_without_flows_is_a_mistake() {
         for text in ["", "\n\n", "# none\n", "protocol,src,src_port,dst,dst_port\n", "\u{feff}"] {
-            assert!(fails(text).contains("no flows"), "{text:?}");
+            assert!(fails(text).contains("the list has no flow; write "), "{text:?}");
         }
     }
 

@@ -258,7 +258,7 @@ mod tests {
         assert_eq!(refusal(768), None);
         assert_eq!(
             refusal(1000).unwrap(),
-            "workload.flows: with 1000 flows one sending core has 167 of them, but an iperf3 process sends at most \
+            "workload.flows: with 1000 flows, one sending core has 167 of them, but an iperf3 process sends at most \
              128; use at most 768 flows, or run it with --on sim"
         );
     }

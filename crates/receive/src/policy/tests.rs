@@ -106,7 +106,10 @@ fn mistakes_are_told_with_their_place() {
             "p.toml:2:3: term: a file cannot have both 'policy' and terms",
         ),
         ("[[term]]\nweight = 2", "p.toml:1:1: term[0].policy: missing"),
-        ("[[term]]\npolicy = \"balance\"\nweight = 0", "p.toml:3:10: term[0].weight: 0 is out of range"),
+        (
+            "[[term]]\npolicy = \"balance\"\nweight = 0",
+            "p.toml:3:10: term[0].weight: the weight 0 is out of range; write a weight from",
+        ),
         ("[[term]]\npolicy = \"isolation\"", "p.toml:2:10: term[0].policy: isolation is not a term"),
         (
             "[[term]]\npolicy = \"balance\"\nweight = -1",

@@ -122,7 +122,7 @@ const VARIANTS: &[Case] = &[
     ("base = \"dqa\"\n", "", (24, 1), ": variant.small.queue-choice: missing; a variant without a 'base' sets every knob"),
     ("summary = \"Two queues and small segments.\"\n", "", (24, 1), ": variant.small.summary: missing"),
     ("[variant.smaller]", "[variant.small]", (30, 10), ": not TOML: duplicate key"),
-    ("[groups]", "[variant.cmax]\nbase = \"dqa\"\nsummary = \"s\"\n[groups]", (35, 10), ": variant.cmax: 'cmax' is already in the variant table; give it"),
+    ("[groups]", "[variant.cmax]\nbase = \"dqa\"\nsummary = \"s\"\n[groups]", (35, 10), ": variant.cmax: 'cmax' is already in the variant table; choose another name;"),
     ("[groups]", "[variant.\"sm/aller\"]\nbase = \"dqa\"\nsummary = \"s\"\n[groups]", (35, 10), ": variant.\"sm/aller\": 'sm/aller' cannot be a name; use at"),
     ("[groups]", "[variant.\"\"]\nbase = \"dqa\"\nsummary = \"s\"\n[groups]", (35, 10), ": variant.\"\": '' cannot be a name"),
     ("[variant.small]\n", "[variant]\nx = 1\n[variant.small]\n", (25, 5), ": variant.x: expected a table, found an integer"),

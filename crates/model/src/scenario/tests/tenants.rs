@@ -66,7 +66,7 @@ at-most = 0.1
 
 #[rustfmt::skip]
 const TENANTS: &[Case] = &[
-    ("line = true\n", "", (9, 1), ": workload.line: missing; line = true if the link is the bottleneck"),
+    ("line = true\n", "", (9, 1), ": workload.line: missing; write line = true if the link is the bottleneck, otherwise"),
     ("line = true", "lines = true", (11, 1), ": workload.lines: unknown key; did you mean 'line'? known keys: kind, line, congestion-control, offloads, pinned, bulk, probes"),
     ("line = true", "line = true\npinned = 1", (12, 10), ": workload.pinned: expected true or false, found an integer"),
     ("aggregation = false", "gro = false", (12, 14), ": workload.offloads.gro: unknown key; known keys: segmentation, aggregation"),

@@ -293,7 +293,7 @@ fn revert_of_a_renamed_and_of_a_removed_interface() {
     kill_both(managed.session(&["--xps", "off"]));
     managed.netlink.rename(managed.index, "other").unwrap();
     let ended = end(managed.command(&["revert", "other"]));
-    assert!(ended.code == 0 && ended.stderr.contains("evk0 is called other now"), "{ended:?}");
+    assert!(ended.code == 0 && ended.stderr.contains("evk0 is now called other"), "{ended:?}");
     managed.netlink.rename(managed.index, NAME).unwrap();
     assert_eq!(managed.maps(), DRIVERS_MAPS);
 

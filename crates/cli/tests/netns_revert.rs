@@ -155,7 +155,7 @@ fn revert_finds_an_interface_that_was_renamed_and_moved_here() {
     let ended = with_state(&here, there.state.path(), &["revert", NAME]);
     assert!(ended.code == 0 && ended.stderr.contains("another network namespace"), "{ended:?}");
     let ended = end(there.command(&["revert"]));
-    assert!(ended.code == 0 && ended.stderr.contains("is called evkother now"), "{ended:?}");
+    assert!(ended.code == 0 && ended.stderr.contains("is now called evkother"), "{ended:?}");
 }
 
 #[test]

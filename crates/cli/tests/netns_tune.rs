@@ -130,7 +130,7 @@ fn what_is_applied_stays_until_it_is_reverted() {
     assert!(line.starts_with(&directories) && line.contains(" evenkeel revert "), "{one:?}");
     let twice = host.tune(&["--apply", "sack-off", "--no-watch"]);
     assert!(twice.code == 0 && twice.stdout.contains("nothing was changed"), "{twice:?}");
-    assert!(twice.stderr.contains("sack-off: no finding for"), "{twice:?}");
+    assert!(twice.stderr.contains("sack-off has no finding for"), "{twice:?}");
     let all = host.tune(&["--apply", "--watch", "200ms"]);
     assert!(all.code == 0 && all.stdout.contains("3 settings changed"), "{all:?}");
     assert!(

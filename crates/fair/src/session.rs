@@ -161,10 +161,13 @@ struct Managed {
     device: Device,
 }
 
-/// Interval between two samples of the proof. Balancing moves flows within a second, and the queue of a flow that moves
-/// between two samples proves nothing.
+/// Time between two checks of everything that a session depends on.
+const WATCH_INTERVAL: Duration = Duration::from_millis(500);
+/// The same with service balancing, and the time between two samples of the proof then. Balancing moves flows several
+/// times per second, and the queue of a flow that moves between two samples proves nothing.
+const BALANCE_INTERVAL: Duration = Duration::from_millis(200);
+/// Time between two samples of the proof without service balancing.
 const PROOF_INTERVAL: Duration = Duration::from_secs(1);
-const PROOF_INTERVAL_WITH_BALANCE: Duration = Duration::from_millis(200);
 /// Shortest idle time after which ageing releases a flow whose socket cannot be read, ns.
 const AGEING_FLOOR_NS: u64 = 200_000_000;
 
@@ -240,8 +243,16 @@ impl Session {
         Ok(())
     }
 
-    /// Checks everything that the session depends on, and returns the reason to exit, if any. To be called
-    /// several times per second.
+    /// Returns the time between two calls of [`Self::tick`]: shorter with service balancing, see
+    /// [`BALANCE_INTERVAL`].
+    #[must_use]
+    pub fn interval(&self) -> Duration {
+        let balances = self.managed.iter().any(|managed| managed.balances);
+        if balances { BALANCE_INTERVAL } else { WATCH_INTERVAL }
+    }
+
+    /// Checks everything that the session depends on, and returns the reason to exit, if any. To be called after each
+    /// [`Self::interval`].
     ///
     /// # Errors
     /// Returns an error if the kernel cannot be queried.
@@ -457,8 +468,9 @@ impl Managed {
 
     fn prove(&mut self) -> Result<(), FairError> {
         let Some(sampler) = &mut self.sampler else { return Ok(()) };
-        let interval = if self.balances { PROOF_INTERVAL_WITH_BALANCE } else { PROOF_INTERVAL };
-        if self.sampled.is_some_and(|before| before.elapsed() < interval) {
+        // With service balancing, at every tick.
+        let is_early = |before: Instant| !self.balances && before.elapsed() < PROOF_INTERVAL;
+        if self.sampled.is_some_and(is_early) {
             return Ok(());
         }
         self.sampled = Some(Instant::now());

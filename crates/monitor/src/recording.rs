@@ -268,7 +268,10 @@ mod tests {
         assert_eq!(error, "r:2:2: the recording is damaged: the field 'schema' is missing");
         let error = parse("{\"schema\":1,\"at_ms\":-1}\n", &[]).unwrap_err();
         assert!(error.starts_with("r:1:22: the recording is damaged: ") && !error.contains("u64"), "{error}");
-        assert_eq!(parse("not", &[]).unwrap_err(), "r has no complete sample");
+        assert_eq!(
+            parse("not", &[]).unwrap_err(),
+            "r has no complete sample; record again with `evenkeel top --record`"
+        );
         assert!(parse(b"\xff\xfe\n".to_vec(), &[]).unwrap_err().starts_with("r:1:"));
     }
 

@@ -27,8 +27,7 @@ use self::stream::Stream;
 
 /// Interval of the observer's samples.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
-/// Interval of a session's checks, which read two files per queue.
-const WATCH_INTERVAL: Duration = Duration::from_millis(500);
+
 /// The reason for the end of a run.
 pub type End = live::End<ForeignChange>;
 
@@ -253,7 +252,8 @@ fn manage(
         stream.status(signals, |seconds| show::status_json(&session.status(), seconds));
         ended
     };
-    let end = keep_going(&mut session, WATCH_INTERVAL, options.time, signals, tick, |session| {
+    let interval = session.interval();
+    let end = keep_going(&mut session, interval, options.time, signals, tick, |session| {
         let status: Vec<Status> = session.status();
         show::status(&status)
     });

@@ -203,7 +203,7 @@ impl World for NetnsWorld {
         // Measure the CPUs' limit with the cheapest configuration: a variant without settings.
         let mut plain = variant.clone();
         plain.sets = Sets::Transmit(Knobs { tso: true, ..variant.knobs().clone() });
-        observer.progress(0.0, "measuring the throughput limit of the processors");
+        observer.progress(0.0, "finding the throughput limit of the processors");
         let capacity = capacity::measure(scenario, &plain, self.features, observer)?;
         let rate = capacity::settle(&LADDER_BPS, AUTO_HEADROOM, capacity, scenario.link.rate, wanted)?;
         observer.remark(&format!(

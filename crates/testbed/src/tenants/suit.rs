@@ -168,7 +168,7 @@ pub(crate) fn settle(
     let Some((variant, point)) = hardest.filter(|_| tenants.line) else {
         return Ok(wanted.unwrap_or(nominal));
     };
-    observer.progress(0.0, "measuring the throughput limit of the processors");
+    observer.progress(0.0, "finding the throughput limit of the processors");
     let rate = wanted.unwrap_or(nominal);
     let point = trial_of(point);
     let fifo = Catalogue::bundled().get("pfifo").unwrap_or_else(|| point.qdisc.clone());

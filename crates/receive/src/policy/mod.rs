@@ -262,12 +262,14 @@ impl Policy {
                 }
             }
         }
-        let has_flow = |class: &Class| class.flows > 0;
+        // The flows need not be placed yet.
+        let present: BTreeSet<ClassId> = flows.clone().map(|flow| flow.class).collect();
         let remark = |(fact, pools): (&str, BTreeSet<usize>)| {
-            let lacks = |class: &&Class| has_flow(class) && pools.contains(&class.pool);
-            let is_all = self.classes.iter().filter(|class| has_flow(class)).all(|class| lacks(&class));
-            let names = self.classes.iter().filter(lacks).map(|class| class.name.as_str());
-            let (of, there) = match is_all {
+            let class = |id: &ClassId| &self.classes[id.index()];
+            let (lack, have): (Vec<&Class>, Vec<&Class>) =
+                present.iter().map(class).partition(|class| pools.contains(&class.pool));
+            let names = lack.iter().map(|class| class.name.as_str());
+            let (of, there) = match have.is_empty() {
                 true => (String::new(), ""),
                 false => (format!(" of {}", list(names)), " there"),
             };

@@ -311,7 +311,7 @@ mod tests {
         }
     }
 
-    /// A change to a device below the interface is told of that device.
+    /// If another program changed a device below the interface, the reason begins with the name of that device.
     #[test]
     fn a_foreign_change_names_its_device() {
         for (device, told) in [("br0", "it went"), ("port0", "port0: it went")] {

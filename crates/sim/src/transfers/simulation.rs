@@ -524,7 +524,7 @@ impl Simulation {
         let flow = buffer.flow;
         let socket = &mut self.flows[flow as usize].socket;
         if socket.echoes_mark != buffer.is_marked {
-            // What waits for an acknowledgement gets one with its own mark (`dctcp_ece_ack_update`).
+            // First acknowledge the data that arrived before, with the mark of that data (`dctcp_ece_ack_update`).
             if socket.receiver.deadline() != Time::NEVER {
                 self.acknowledge(flow);
             }

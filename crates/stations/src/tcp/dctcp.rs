@@ -36,7 +36,7 @@ impl Dctcp {
         if unacknowledged < self.round_end {
             return;
         }
-        // A share that the shift would leave as it is falls to zero.
+        // A share too small for the shift decays to zero (`min_not_zero`).
         let decay = self.share >> WEIGHT_SHIFT;
         self.share -= if decay == 0 { self.share } else { decay };
         let grown = (self.marked << (UNIT.ilog2() - WEIGHT_SHIFT)) / self.delivered.max(1);

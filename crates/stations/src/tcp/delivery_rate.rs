@@ -68,7 +68,7 @@ impl DeliveryRate {
         self.flights.as_ref()?.flight(sent_at, end, lost_ever, mss)
     }
 
-    /// Returns whether so many flights are recorded that old ones should be removed.
+    /// Returns whether old flights should be removed: their number has reached [`InFlightHistory`]'s limit.
     pub fn has_many_flights(&self) -> bool {
         self.flights.as_ref().is_some_and(InFlightHistory::is_crowded)
     }

@@ -49,8 +49,8 @@ impl Default for InFlightHistory {
 }
 
 impl InFlightHistory {
-    /// Stamps the transmission of a segment that ends before `end`, with so many packets in flight after it
-    /// (`tcp_set_tx_in_flight`).
+    /// Records the transmission of a segment that ends before byte `end` (`tcp_set_tx_in_flight`). `in_flight`: packets
+    /// in flight, those of the segment included; `lost_ever`: packets lost so far.
     pub fn on_send(&mut self, now: Time, end: u64, in_flight: u32, lost_ever: u64, is_app_limited: bool) {
         let stamp = Stamp { sent_at: now, end, lost_ever, in_flight, is_app_limited };
         match self.stamps.back_mut().filter(|last| last.sent_at == now) {

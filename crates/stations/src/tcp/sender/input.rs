@@ -29,7 +29,7 @@ impl Sender {
         }
     }
 
-    /// Handles an acknowledgement, with the mark that it reports (the flag ECE).
+    /// Handles an acknowledgement; `is_marked`: it has the flag ECE.
     pub fn on_ack_with_mark(&mut self, now: Time, ack: &Ack, is_marked: bool) {
         let before = self.counters.delivered_packets;
         self.on_ack(now, ack);

@@ -232,37 +232,45 @@ fn an_interrupted_tune_leaves_the_settings_of_other_programs() {
     assert!(is_empty(host.managed.state.path()), "{:?}", host.managed.journals());
 }
 
+/// Sets the timestamps from outside while a `tune --apply` watches, and returns its end.
+fn changed_from_outside(host: &Host, running: Running, timestamps: &str) -> Ended {
+    host.managed.host.set_sysctl("net/ipv4/tcp_timestamps", timestamps).unwrap();
+    let ended = running.end();
+    assert!(ended.code == 1 && ended.stdout.contains("3 settings changed"), "{ended:?}");
+    assert_eq!(host.values(), ["1", "1", "1", timestamps]);
+    ended
+}
+
+fn reverts_three(host: &Host, left: [&str; 4]) {
+    let reverted = host.revert();
+    assert!(reverted.code == 0 && reverted.stdout.contains(": 3 settings restored\n"), "{reverted:?}");
+    assert_eq!(host.values(), left);
+}
+
+/// Returns a `tune --apply` that is in its first watch.
+fn in_the_first_watch(host: &Host) -> Running {
+    let running = Running::start(host.command(&["tune", NAME, "--apply", "--watch", "3s"]));
+    std::thread::sleep(Duration::from_secs(2));
+    running
+}
+
+const NOT_CHANGED: &str = "not changed: the sysctl net.ipv4.tcp_timestamps: another program";
+
 #[test]
 fn a_value_that_another_program_sets_during_the_first_watch_stays() {
     let host = Host::new();
-    let running = Running::start(host.command(&["tune", NAME, "--apply", "--watch", "3s"]));
-    std::thread::sleep(Duration::from_secs(2));
-    host.managed.host.set_sysctl("net/ipv4/tcp_timestamps", "2").unwrap();
-    let ended = running.end();
-    assert!(ended.code == 1 && ended.stdout.contains("3 settings changed"), "{ended:?}");
-    assert!(
-        ended.stdout.contains("not changed: the sysctl net.ipv4.tcp_timestamps: another program"),
-        "{ended:?}"
-    );
-    assert_eq!(host.values(), ["1", "1", "1", "2"]);
-    let reverted = host.revert();
-    assert!(reverted.code == 0 && reverted.stdout.contains(": 3 settings restored\n"), "{reverted:?}");
-    assert_eq!(host.values(), ["0", "0", "0", "2"]);
+    let ended = changed_from_outside(&host, in_the_first_watch(&host), "2");
+    assert!(ended.stdout.contains(NOT_CHANGED), "{ended:?}");
+    reverts_three(&host, ["0", "0", "0", "2"]);
 }
 
 /// Also if it is the value that tune would have set.
 #[test]
 fn a_change_that_another_program_makes_first_is_reported() {
     let host = Host::new();
-    let running = Running::start(host.command(&["tune", NAME, "--apply", "--watch", "3s"]));
-    std::thread::sleep(Duration::from_secs(2));
-    host.managed.host.set_sysctl("net/ipv4/tcp_timestamps", "1").unwrap();
-    let ended = running.end();
-    assert!(ended.code == 1 && ended.stdout.contains("3 settings changed"), "{ended:?}");
+    let ended = changed_from_outside(&host, in_the_first_watch(&host), "1");
     assert!(ended.stdout.contains("another program has set it to '1' since the plan"), "{ended:?}");
-    let reverted = host.revert();
-    assert!(reverted.code == 0 && reverted.stdout.contains(": 3 settings restored\n"), "{reverted:?}");
-    assert_eq!(host.values(), ["0", "0", "0", "1"]);
+    reverts_three(&host, ["0", "0", "0", "1"]);
 }
 
 /// Nothing is changed if the files for the next start cannot be written; a revert needs no such directory.
@@ -290,18 +298,9 @@ fn a_file_in_place_of_the_directory_of_settings_is_refused_first() {
 #[test]
 fn a_value_that_another_program_sets_during_the_second_watch_is_not_reported_as_changed() {
     let host = Host::new();
-    let running = tuned(&host, &[]);
-    host.managed.host.set_sysctl("net/ipv4/tcp_timestamps", "0").unwrap();
-    let ended = running.end();
-    assert!(ended.code == 1 && ended.stdout.contains("3 settings changed"), "{ended:?}");
-    assert!(
-        ended.stdout.contains("not changed: the sysctl net.ipv4.tcp_timestamps: another program"),
-        "{ended:?}"
-    );
-    assert_eq!(host.values(), ["1", "1", "1", "0"]);
-    let reverted = host.revert();
-    assert!(reverted.code == 0 && reverted.stdout.contains(": 3 settings restored\n"), "{reverted:?}");
-    assert_eq!(host.values(), OFF);
+    let ended = changed_from_outside(&host, tuned(&host, &[]), "0");
+    assert!(ended.stdout.contains(NOT_CHANGED), "{ended:?}");
+    reverts_three(&host, OFF);
 }
 
 /// A setting of the whole namespace belongs to the first run that changes it.

@@ -144,7 +144,7 @@ fn preflight(request: &Request) -> Result<(), CongestionError> {
     if !LolaCongestion::is_available()? {
         return Err(CongestionError::unable(
             "the kernel has no congestion controls in BPF (struct_ops for tcp_congestion_ops)",
-            "use Linux 6.4 or newer with CONFIG_BPF_JIT",
+            "use Linux 6.6 or newer with CONFIG_BPF_JIT",
         ));
     }
     if host.congestion_controls()?.contains(&request.name) {

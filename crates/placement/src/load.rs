@@ -1,6 +1,8 @@
 //! The load of a host since boot, and its applications that wait for each answer.
 
-use evenkeel_model::host::{Interface, ProcessFacts, ProcessorTime, SocketFacts, SocketKind, processor_list};
+use evenkeel_model::host::{
+    Interface, LATENCY_SERVERS, ProcessFacts, ProcessorTime, SocketFacts, SocketKind, processor_list,
+};
 
 use crate::Basis;
 use crate::view::{View, is_loopback, milliseconds};
@@ -26,10 +28,6 @@ pub struct LatencyBound {
     /// Whether processors are isolated for it: an administrator configured the host for latency.
     pub isolated: bool,
 }
-
-/// Servers that answer small requests from memory. Their documentation recommends tuning for low latency.
-const LATENCY_SERVERS: [&str; 6] =
-    ["redis-server", "valkey-server", "keydb-server", "memcached", "nats-server", "asd"];
 
 impl<'a> View<'a> {
     /// Returns the time since boot, s: from `/proc/uptime`, else from the ticks of a processor.

@@ -5,6 +5,8 @@ use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
+use evenkeel_model::host::LATENCY_SERVERS;
+
 use super::interfaces::{nic_directory, recorded_place};
 use super::sockets::hexadecimal_address;
 use super::tree::{ANSWERS, Tree};
@@ -158,8 +160,9 @@ impl Names {
             return address.to_owned();
         }
         let number = self.addresses.len() + 1;
-        let [high, middle, low] = [number >> 16 & 255, number >> 8 & 255, number & 255];
-        let network = if found.is_loopback() { 127 } else { 10 };
+        // 127.0.0.1 stands for itself only.
+        let (network, number_v4) = if found.is_loopback() { (127, number + 1) } else { (10, number) };
+        let [high, middle, low] = [number_v4 >> 16 & 255, number_v4 >> 8 & 255, number_v4 & 255];
         let other = if found.is_ipv4() {
             format!("{network}.{high}.{middle}.{low}")
         } else {
@@ -182,9 +185,9 @@ impl Names {
         }
     }
 
-    /// Maps a process name; keeps names that rules use.
+    /// Maps a process name; keeps names by which rules recognise a program.
     fn process(&mut self, name: &str) -> String {
-        if name == "irqbalance" {
+        if name == "irqbalance" || LATENCY_SERVERS.contains(&name) {
             return name.to_owned();
         }
         let number = self.processes.len() + 1;
@@ -254,17 +257,28 @@ mod tests {
         assert_eq!(names.end("192.0.2.7:80"), "10.0.0.1:80");
         assert_eq!(names.end("[2001:db8::1]:443"), "[fd00::2]:443");
         assert_eq!(names.end("127.0.0.1:53"), "127.0.0.1:53");
-        assert_eq!(names.end("127.9.8.7:53"), "127.0.0.3:53");
+        assert_eq!(names.end("127.9.8.7:53"), "127.0.0.4:53");
         // This is 192.0.2.7 in the notation of /proc/net/udp.
         let udp = names.udp("  sl  local_address\n 1: 070200C0:0035 00000000:0000 07");
         assert_eq!(udp, "  sl  local_address\n1: 0100000A:0035 00000000:0000 07");
         assert_eq!(names.anonymised("/proc/7/comm", "payroll"), "process-1");
         assert_eq!(names.anonymised("/proc/7/stat", "7 (payroll) S 1 2"), "7 (process-1) S 1 2");
-        assert_eq!(names.anonymised("/proc/8/comm", "irqbalance"), "irqbalance");
+        for kept in ["irqbalance", "redis-server", "memcached"] {
+            assert_eq!(names.anonymised("/proc/8/comm", kept), kept);
+        }
         assert_eq!(
             names.anonymised("/proc/7/status", "Name:\tpayroll\nCpus_allowed_list:\t0-3"),
             "Cpus_allowed_list:\t0-3"
         );
+    }
+
+    /// 127.0.0.1 is kept, so no other address may become it.
+    #[test]
+    fn no_address_becomes_one_that_is_kept() {
+        let mut names = Names::default();
+        let ends = ["127.0.0.5:53", "127.0.0.1:53", "127.0.0.2:53", "10.0.0.1:53"].map(|end| names.end(end));
+        let different: std::collections::BTreeSet<&String> = ends.iter().collect();
+        assert!(different.len() == ends.len() && ends[1] == "127.0.0.1:53", "{ends:?}");
     }
 
     #[test]

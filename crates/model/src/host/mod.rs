@@ -19,7 +19,7 @@ pub use interface::{
     BondFacts, Channels, Coalescing, Feature, Interface, InterfaceKind, LossCounters, PacketSizes, Pause,
     PcieLink, QdiscFacts, QueueCounters, ReceiveQueue, Rings, Rss, TransmitQueue,
 };
-pub use socket::{PortUse, ProcessFacts, SocketFacts, SocketKind, TcpFacts};
+pub use socket::{LATENCY_SERVERS, PortUse, ProcessFacts, SocketFacts, SocketKind, TcpFacts};
 pub use sum::SaturatingSum;
 pub use unknown::Unknown;
 

@@ -100,6 +100,10 @@ pub struct PortUse {
     pub connections: u64,
 }
 
+/// Servers that answer small requests from memory. Their documentation recommends tuning for low latency.
+pub const LATENCY_SERVERS: [&str; 6] =
+    ["redis-server", "valkey-server", "keydb-server", "memcached", "nats-server", "asd"];
+
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessFacts {
     pub number: u32,

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use evenkeel_metrics::MeanInterval;
 use evenkeel_report::describe;
 
-use crate::conduct::{DISTURBANCE_LIMIT, MOST_ATTEMPTS};
+use crate::conduct::{DISTURBANCE_LIMIT, MOST_AGAIN, MOST_ATTEMPTS};
 use crate::findings::{Finding, findings, no_interval, shown};
 use crate::judgements::{Answer, CONSERVING, FAIR, FIRST, claims, conservation, filter_costs};
 use crate::recommend::{Recommendation, recommendations};
@@ -61,8 +61,13 @@ fn head(page: &mut String, results: &Results) -> std::fmt::Result {
     writeln!(
         page,
         "| disturbance | {} of {} runs met other load above {DISTURBANCE_LIMIT} processors; such a repeat is run up to \
-         {MOST_ATTEMPTS} times and the least disturbed counts; {} repeats have no undisturbed run; {} runs failed |",
-        runs.disturbed, runs.all, runs.left_disturbed, runs.failed
+         {MOST_ATTEMPTS} times and the least disturbed counts, but at most {:.0} % of the planned repeats run again; \
+         {} repeats have no undisturbed run; {} runs failed |",
+        runs.disturbed,
+        runs.all,
+        MOST_AGAIN * 100.0,
+        runs.left_disturbed,
+        runs.failed
     )?;
     let lines: Vec<String> = results
         .scenarios

@@ -102,7 +102,7 @@ fn parse_microseconds(text: &str) -> Result<u32, String> {
     let time: Nanoseconds = text.parse().map_err(|error| format!("{error}"))?;
     let nanoseconds = time.as_u64();
     let microseconds = u32::try_from(nanoseconds / 1000).ok().filter(|_| nanoseconds.is_multiple_of(1000));
-    microseconds.ok_or_else(|| "give a time in whole microseconds, at most 1h".to_owned())
+    microseconds.ok_or_else(|| "give a time in whole microseconds, at most 60min".to_owned())
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ pub struct MetricsOptions {
     /// Write this file until interrupted, for node_exporter's textfile collector; its name ends in .prom
     #[arg(long, value_name = "FILE", value_parser = parse_textfile)]
     pub textfile: Option<PathBuf>,
-    /// Time between two writes of the file, 1s to 1h
+    /// Time between two writes of the file, 1s to 60min
     #[arg(long, value_name = "TIME", default_value = "15s", value_parser = parse_interval, requires = "textfile", allow_hyphen_values = true)]
     pub interval: Duration,
     /// Write the file once and end
@@ -42,7 +42,7 @@ fn parse_textfile(text: &str) -> Result<PathBuf, String> {
 fn parse_interval(text: &str) -> Result<Duration, String> {
     let time = parse_time(text)?;
     let is_possible = (Duration::from_secs(1)..=Duration::from_secs(3600)).contains(&time);
-    if is_possible { Ok(time) } else { Err("give a time from 1s to 1h".to_owned()) }
+    if is_possible { Ok(time) } else { Err("give a time from 1s to 60min".to_owned()) }
 }
 
 #[cfg(test)]

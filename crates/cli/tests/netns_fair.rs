@@ -261,6 +261,14 @@ fn observation_shows_flows_and_queues_and_changes_nothing() {
     assert_same(&managed.seen(), &before, "after observing");
     assert_eq!(managed.journals(), Vec::<String>::new());
     load.finish();
+
+    // Below HTB, a common queue is no collision.
+    managed.shell(&["tc", "qdisc", "replace", "dev", NAME, "root", "handle", "1:", "htb"]);
+    let load = managed.load(6, "30M", 5);
+    let ended = end_of(&managed, &["fair", NAME, "--observe", "--for", "3s"]);
+    let words = "The root qdisc htb schedules all flows together";
+    assert!(ended.code == 0 && ended.stdout.contains(words), "{ended:?}");
+    load.finish();
 }
 
 #[test]

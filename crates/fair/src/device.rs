@@ -156,6 +156,12 @@ impl Device {
         self.driver.as_deref().unwrap_or("unknown")
     }
 
+    /// Returns the kind of the root qdisc that holds the packets of all transmit queues together, if there is one.
+    #[must_use]
+    pub fn shared_root(&self) -> Option<&str> {
+        self.root.as_ref().map(|root| root.kind.as_str()).filter(|kind| !waits_by_queue(kind))
+    }
+
     /// Returns whether the root qdisc has a child per transmit queue, and so counts by queue.
     #[must_use]
     pub fn counts_by_queue(&self) -> bool {
@@ -217,6 +223,13 @@ impl Device {
             restored: Vec::new(),
         }
     }
+}
+
+/// Returns whether packets wait by transmit queue below a root qdisc of this kind. Another kind, such as htb or pfifo,
+/// schedules the packets of all queues, so that flows with a queue in common need not share its rate.
+#[must_use]
+pub fn waits_by_queue(root_qdisc: &str) -> bool {
+    ["noqueue", "mq", "mqprio", "taprio", "multiq"].contains(&root_qdisc)
 }
 
 #[cfg(test)]

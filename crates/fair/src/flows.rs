@@ -63,7 +63,8 @@ pub struct DeviceView {
     pub queues: Vec<QueueView>,
     /// Flows that sent since observation began, the largest first.
     pub flows: Vec<FlowView>,
-    /// Number of busy flows that share a queue with another busy flow; `None` before the first whole second.
+    /// Number of busy flows that share a queue with another busy flow; `None` before the first whole second, and
+    /// below a root qdisc that schedules all queues together.
     pub colliding_flows: Option<u32>,
     /// How to give the device more queues, if that is possible.
     pub advice: Option<String>,

@@ -45,7 +45,7 @@ pub mod xps;
 pub use balance::BalanceMode;
 pub use batching::BatchingMode;
 pub use control_loop::SegmentMode;
-pub use device::Device;
+pub use device::{Device, waits_by_queue};
 pub use error::FairError;
 pub use flow_watch::{FlowReading, FlowWatch, WatchedFlow};
 pub use flows::{DeviceView, FlowView, QueueView, endpoints};

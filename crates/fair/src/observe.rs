@@ -258,7 +258,8 @@ impl Tally {
             .collect();
         flows.sort_by(|one, other| other.bytes.cmp(&one.bytes).then_with(|| one.source.cmp(&other.source)));
         let sharing = queues.iter().filter_map(|queue| queue.busy_flows).filter(|flows| *flows > 1);
-        let colliding_flows = self.busy.as_ref().map(|_| sharing.sum());
+        let has_count = self.busy.is_some() && device.shared_root().is_none();
+        let colliding_flows = has_count.then(|| sharing.sum());
         DeviceView {
             name: device.name.clone(),
             driver: device.driver.clone(),
@@ -326,6 +327,29 @@ mod tests {
         let found = view.nfm_1s.unwrap();
         assert!((found.mean - 0.75).abs() < 1e-9 && found.windows == 1, "{found:?}");
         assert!((tally.seconds() - 1.0).abs() < 1e-9);
+    }
+
+    /// HTB gives each flow its class, whatever queue it has.
+    #[test]
+    fn below_a_root_qdisc_of_all_queues_no_collision_is_counted() {
+        let mut tally = Tally::new(Sample::default());
+        for tenth in 1..=10 {
+            tally.take(sample(tenth, &[(1, tenth * 100, 2), (2, tenth * 100, 2)], 0));
+        }
+        let below = |kind: &str| {
+            let root = evenkeel_netlink::tc_state::QdiscState {
+                kind: kind.to_owned(),
+                handle: evenkeel_netlink::tc::Handle::ROOT,
+                parent: evenkeel_netlink::tc::Handle::ROOT,
+                options: Vec::new(),
+                beside: None,
+            };
+            tally.view(&Device { root: Some(root), ..device() }).colliding_flows
+        };
+        assert_eq!(
+            (below("htb"), below("pfifo"), below("mq"), below("noqueue")),
+            (None, None, Some(2), Some(2))
+        );
     }
 
     #[test]

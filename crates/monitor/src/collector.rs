@@ -12,7 +12,7 @@ use evenkeel_apply::{
     InterfaceIdentity, JournalError, StateDirectory, check_unmanaged, check_unsteered, run_on,
 };
 use evenkeel_datapath::Tuple;
-use evenkeel_fair::{FlowReading, WatchedFlow, endpoints};
+use evenkeel_fair::{FlowReading, WatchedFlow, endpoints, waits_by_queue};
 use evenkeel_host::facts::{Counters, Tree, read_counters, read_devices};
 use evenkeel_host::{CpuTimes, Host};
 use evenkeel_model::host::{HostFacts, Interface as Facts, InterfaceKind};
@@ -306,7 +306,8 @@ impl Collector {
         interface.observed = true;
         interface.active_flows = reading.active;
         interface.busy_flows = reading.busy.map(u64::from);
-        interface.colliding_flows = reading.colliding.map(u64::from);
+        let is_shared = interface.root_qdisc.as_deref().is_some_and(|root| !waits_by_queue(root));
+        interface.colliding_flows = reading.colliding.filter(|_| !is_shared).map(u64::from);
         interface.nfm_1s = reading.nfm_1s;
         interface.nfm_100ms = reading.nfm_100ms;
         interface.jain_1s = reading.jain_1s;

@@ -25,6 +25,8 @@ pub fn observation(seen: &Observation) -> String {
 
 fn show_device(page: &mut Page, device: &DeviceView, seconds: f64) {
     let busy: u32 = device.queues.iter().filter_map(|queue| queue.busy_flows).sum();
+    // The first whole second tells which flows are busy.
+    let is_known = device.queues.iter().any(|queue| queue.busy_flows.is_some());
     let name = &device.name;
     let nfm = match &device.nfm_1s {
         Some(nfm) => format!(
@@ -37,11 +39,16 @@ fn show_device(page: &mut Page, device: &DeviceView, seconds: f64) {
     };
     page.answer(&match (device.queues.len(), device.colliding_flows) {
         (1, _) => format!("{name} has only one transmit queue: nothing to balance."),
-        (_, None) => format!(
+        (_, None) if !is_known => format!(
             "{name}: observed for {seconds:.1} s, without one whole second of samples: too short to tell which flows are \
              busy; use --for 2s or more."
         ),
         _ if busy == 0 => format!("{name}: no busy flow in {seconds:.1} s."),
+        (_, None) => format!(
+            "{name}: {}; {nfm}. The root qdisc {} schedules all flows together, whatever queues they share.",
+            counted(busy as usize, "busy flow"),
+            device.root_qdisc.as_deref().unwrap_or("of the device")
+        ),
         (_, Some(colliding)) => format!(
             "{name}: {colliding} of {} share a queue with another; {nfm}.",
             counted(busy as usize, "busy flow")

@@ -416,6 +416,23 @@ fn the_default_is_restored_at_the_end_and_another_programs_is_left() {
     path.wait_until_gone(&name);
 }
 
+/// The kernel gives it to new connections although it is unregistered.
+#[test]
+fn an_end_names_a_default_that_another_program_set() {
+    let (path, name) = (Path::new(), unique());
+    let mut running = path.session(&name, &[]);
+    path.sender.set_sysctl("net/ipv4/tcp_congestion_control", &name).unwrap();
+    running.signal(Signal::SIGTERM);
+    let ended = running.end();
+    let words = "but new connections of this network namespace still use it";
+    assert!(ended.code == 4 && ended.stderr.contains(words), "{ended:?}");
+    assert_eq!(path.default(), name, "the setting of another program stays");
+    let list = path.evenkeel(&["congestion", "list"]);
+    assert!(list.stdout.contains("unloaded, but still the default of new connections"), "{list:?}");
+    path.sender.set_sysctl("net/ipv4/tcp_congestion_control", "reno").unwrap();
+    path.wait_until_gone(&name);
+}
+
 #[test]
 fn settings_are_read_back_and_wrong_ones_refused() {
     let (path, name) = (Path::new(), unique());

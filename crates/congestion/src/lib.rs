@@ -19,4 +19,4 @@ pub use error::CongestionError;
 pub use evenkeel_datapath::{LolaCounters as Counters, LolaFlow as Flow};
 pub use evenkeel_transmit::lola::{Phase, Settings};
 pub use loaded::{Controls, Loaded, loaded, unload};
-pub use session::{Ended, Request, Session};
+pub use session::{Ended, Request, Session, is_default};

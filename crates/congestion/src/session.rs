@@ -42,6 +42,17 @@ pub struct Ended {
     pub flows: Vec<LolaFlow>,
     /// The restored default; `None` if it was not set.
     pub report: Option<Report>,
+    /// See [`is_default`].
+    pub is_default: bool,
+}
+
+/// Returns whether new connections of this network namespace use a congestion control. The kernel keeps a default that is
+/// unregistered, and gives it to new connections until another is set (`tcp_assign_congestion_control`).
+///
+/// # Errors
+/// Returns an error if the sysctl cannot be read.
+pub fn is_default(name: &str) -> Result<bool, CongestionError> {
+    Ok(Host::live().read(&format!("/proc/sys/{DEFAULT}"))?.trim() == name)
 }
 
 impl Session {
@@ -118,7 +129,8 @@ impl Session {
         // First the default, so that no new socket gets a congestion control that is no longer registered.
         let report = self.run.map(Run::finish).transpose()?;
         let (counters, flows) = (self.control.counters(), self.control.flows()?);
-        Ok(Ended { counters, flows, report })
+        let is_default = is_default(self.control.name())?;
+        Ok(Ended { counters, flows, report, is_default })
     }
 }
 

@@ -5,7 +5,9 @@ mod show;
 use std::time::{Duration, Instant};
 
 use evenkeel_apply::{StateDirectory, printed_command};
-use evenkeel_congestion::{CongestionError, Controls, Request, Session, Settings, loaded, unload};
+use evenkeel_congestion::{
+    CongestionError, Controls, Request, Session, Settings, is_default, loaded, unload,
+};
 use evenkeel_model::text::path_text;
 
 use crate::arguments::{CongestionCommand, Format, LoadOptions, UnloadOptions};
@@ -44,8 +46,22 @@ fn list(format: Format) -> Result<Exit, Failure> {
 
 fn end_pinned(options: &UnloadOptions) -> Result<Exit, Failure> {
     unload(&options.name).map_err(failure)?;
+    if is_default(&options.name).map_err(failure)? {
+        return Err(still_default(&options.name));
+    }
     print(&format!("{} is unloaded; flows that use it keep it until they end\n", options.name))?;
     Ok(Exit::Done)
+}
+
+/// Creates the error for an unloaded congestion control that another program made the default.
+fn still_default(name: &str) -> Failure {
+    Failure::new(
+        Exit::Failed,
+        format!(
+            "{name} is unloaded, but new connections of this network namespace still use it: another program made it the \
+             default; set another one: sysctl -w net.ipv4.tcp_congestion_control=reno"
+        ),
+    )
 }
 
 /// Returns the settings of a command line.
@@ -114,7 +130,9 @@ fn manage(mut session: Session, options: &LoadOptions, signals: &Signals) -> Res
     let ended = session.finish().map_err(failure)?;
     let report = ended.report.as_ref();
     report.iter().flat_map(|report| report.remarks(LOOPBACK)).for_each(|remark| say(&remark));
-    let unsettled = report.and_then(|report| unsettled(LOOPBACK, report));
+    let unsettled = report
+        .and_then(|report| unsettled(LOOPBACK, report))
+        .or_else(|| ended.is_default.then(|| still_default(&options.name)));
     let end = match (end, &unsettled) {
         (Ok(end), _) => end,
         (Err(error), unsettled) => {

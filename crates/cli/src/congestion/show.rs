@@ -122,6 +122,12 @@ pub fn list(controls: &Controls, loaded: Option<&[Loaded]>) -> String {
         let place = match (one.registered, one.pinned) {
             (true, true) => "pinned",
             (true, false) => "loaded by a process",
+            (false, _) if one.name == controls.default => {
+                "unloaded, but still the default of new connections"
+            }
+            (false, _) if one.flows.is_empty() => {
+                "unloaded, not yet gone: another network namespace may have it as default"
+            }
             (false, _) => "unloaded, kept by its flows",
         };
         page.line(&format!("{}: {place}; {}", one.name, sums(&one.counters)));

@@ -2,17 +2,16 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use evenkeel_model::text::path_text;
+use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
+use tempfile::TempPath;
 
 /// Prefix of unfinished files and directories. The leading dot hides them from most listings.
 pub(crate) const PARTIAL: &str = ".evenkeel-partial-";
-/// Age after which an unlocked unfinished file is abandoned: a writer locks its file right after creating it.
-const ABANDONED: Duration = Duration::from_secs(60);
 
 #[derive(Debug, thiserror::Error)]
 pub enum OutputError {
@@ -64,22 +63,40 @@ impl OutputError {
 /// Returns an error if the system refuses. Then an existing file stays, and no other files remain.
 pub fn replace(path: &Path, bytes: &[u8], mode: u32) -> Result<(), OutputError> {
     let failed = |action| OutputError::system(action, path);
-    let parent = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    remove_abandoned(parent);
-    // Set the mode at creation, so that the umask applies. Open the file here: tempfile's error has no number.
-    let partial = tempfile::Builder::new()
-        .prefix(PARTIAL)
-        .make_in(parent, |path| File::options().read(true).write(true).create_new(true).mode(mode).open(path))
-        .map_err(failed("write"))?;
-    let (file, name) = partial.into_parts();
-    let mut file = Flock::lock(file, FlockArg::LockExclusiveNonblock)
-        .map_err(|(_, error)| failed("lock")(error.into()))?;
+    let parent = parent_of(path);
+    let (mut file, name) = partial_file(path, mode)?;
     file.write_all(bytes).and_then(|()| file.sync_all()).map_err(failed("write"))?;
     name.persist(path).map_err(|error| failed("write")(error.error))?;
     sync_directory(parent)
+}
+
+/// Creates the unfinished file of `path` next to it, and locks it.
+pub(crate) fn partial_file(path: &Path, mode: u32) -> Result<(Flock<File>, TempPath), OutputError> {
+    let failed = |action| OutputError::system(action, path);
+    let parent = parent_of(path);
+    remove_abandoned(parent);
+    loop {
+        // Set the mode at creation, so that the umask applies. Open the file here: tempfile's error has no number.
+        let create =
+            |path: &Path| File::options().read(true).write(true).create_new(true).mode(mode).open(path);
+        let partial =
+            tempfile::Builder::new().prefix(PARTIAL).make_in(parent, create).map_err(failed("write"))?;
+        let (file, name) = partial.into_parts();
+        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(file) if file.metadata().map_err(failed("write"))?.nlink() > 0 => return Ok((file, name)),
+            // Before it was locked, another process took it for an abandoned one.
+            Ok(_) | Err((_, Errno::EWOULDBLOCK)) => {}
+            Err((_, error)) => return Err(failed("lock")(error.into())),
+        }
+    }
+}
+
+/// Returns the directory of a file.
+pub(crate) fn parent_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
 }
 
 /// Syncs the entries of a directory (fsync(2), notes).
@@ -87,19 +104,14 @@ pub(crate) fn sync_directory(path: &Path) -> Result<(), OutputError> {
     File::open(path).and_then(|directory| directory.sync_all()).map_err(OutputError::system("sync", path))
 }
 
-/// Removes unfinished files of writers that were killed. Ignores errors.
+/// Removes unfinished files of writers that were killed: those that no process has locked. Ignores errors.
 pub fn remove_abandoned(directory: &Path) {
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
-        if !entry.file_name().as_encoded_bytes().starts_with(PARTIAL.as_bytes()) {
-            continue;
-        }
-        let is_old = entry.metadata().is_ok_and(|metadata| {
-            metadata.is_file()
-                && metadata.modified().is_ok_and(|time| time.elapsed().is_ok_and(|age| age > ABANDONED))
-        });
-        if is_old
+        let is_partial = entry.file_name().as_encoded_bytes().starts_with(PARTIAL.as_bytes())
+            && entry.file_type().is_ok_and(|kind| kind.is_file());
+        if is_partial
             && let Ok(file) = File::open(entry.path())
-            && Flock::lock(file, FlockArg::LockExclusiveNonblock).is_ok()
+            && let Ok(_lock) = Flock::lock(file, FlockArg::LockExclusiveNonblock)
         {
             let _ = fs::remove_file(entry.path());
         }
@@ -110,7 +122,6 @@ pub fn remove_abandoned(directory: &Path) {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use std::os::unix::fs::PermissionsExt;
-    use std::time::SystemTime;
 
     use super::*;
 
@@ -124,7 +135,6 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let abandoned = place.path().join(format!("{PARTIAL}x"));
         let old = File::create(&abandoned).unwrap();
-        old.set_modified(SystemTime::now() - 2 * ABANDONED).unwrap();
         let of_a_writer = Flock::lock(old, FlockArg::LockExclusiveNonblock).unwrap();
         let path = place.path().join("file");
         replace(&path, b"one", 0o600).unwrap();

@@ -104,7 +104,7 @@ impl End {
             Self::Time => ("time", None),
             Self::Interrupted => ("interrupted", None),
             Self::Terminated => ("terminated", None),
-            Self::ForeignChange(reason) => ("stood-back", Some(reason)),
+            Self::ForeignChange(reason) => ("foreign-change", Some(reason)),
         }
     }
 }

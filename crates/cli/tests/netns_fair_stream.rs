@@ -35,7 +35,7 @@ fn a_session_writes_its_start_its_status_and_its_end() {
     assert_eq!((&lines[0]["process"], &lines[0]["interface"]), (&process.into(), &NAME.into()));
     assert_eq!(lines[0]["devices"][0]["queues"], 4);
     let last = &lines[lines.len() - 1];
-    assert_eq!((&last["ended"]["by"], &last["mode"]), (&"stood back".into(), &"manage".into()));
+    assert_eq!((&last["ended"]["by"], &last["mode"]), (&"foreign-change".into(), &"manage".into()));
     let reason = last["ended"]["reason"].as_str().unwrap();
     assert!(reason.contains("replaced the root qdisc"), "{reason}");
     assert_eq!(managed.maps(), DRIVERS_MAPS);

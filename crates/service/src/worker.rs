@@ -96,7 +96,7 @@ fn event(line: &str) -> Option<Event> {
         "remark" => Some(Event::Remark(value.get("text")?.as_str()?.to_owned())),
         "ended" => {
             let ended = value.get("ended")?;
-            let is_foreign = ended.get("by")?.as_str()? == "stood back";
+            let is_foreign = ended.get("by")?.as_str()? == "foreign-change";
             let text = |key: &str| Some(ended.get(key)?.as_str()?.to_owned());
             let devices = value.get("devices").and_then(Value::as_array).into_iter().flatten();
             let failed = devices.filter_map(|device| device.get("settings")?.get("failed")?.as_u64());
@@ -301,7 +301,7 @@ mod tests {
             Some(Event::Started(serde_json::json!([1])))
         );
         assert_eq!(event(r#"{"type":"remark","text":"x"}"#), Some(Event::Remark("x".to_owned())));
-        let ended = r#"{"type":"ended","ended":{"by":"stood back","device":"a","reason":"why"},"devices":[{"settings":{"failed":1}}]}"#;
+        let ended = r#"{"type":"ended","ended":{"by":"foreign-change","device":"a","reason":"why"},"devices":[{"settings":{"failed":1}}]}"#;
         let foreign = Some(("a".to_owned(), "why".to_owned()));
         assert_eq!(event(ended), Some(Event::Ended { foreign, is_unsettled: true }));
         let ended = r#"{"type":"ended","ended":{"by":"termination"},"devices":[{"settings":{"failed":0}}]}"#;
@@ -316,7 +316,7 @@ mod tests {
     fn a_foreign_change_names_its_device() {
         for (device, told) in [("br0", "it went"), ("port0", "port0: it went")] {
             let ended = format!(
-                r#"{{"type":"ended","ended":{{"by":"stood back","device":"{device}","reason":"it went"}}}}"#
+                r#"{{"type":"ended","ended":{{"by":"foreign-change","device":"{device}","reason":"it went"}}}}"#
             );
             let mut shell = Command::new("sh");
             shell.args(["-c", &format!("echo '{ended}'")]);

@@ -189,7 +189,7 @@ fn end_json(end: &End) -> Value {
         End::Interrupted => json!({"by": "interrupt"}),
         End::Terminated => json!({"by": "termination"}),
         End::ForeignChange(reason) => {
-            json!({"by": "stood back", "device": reason.device, "reason": reason.reason})
+            json!({"by": "foreign-change", "device": reason.device, "reason": reason.reason})
         }
     }
 }

@@ -332,7 +332,6 @@ pub struct LossCounters {
     /// Packets lost because no receive descriptor was free: the receive ring overflowed.
     pub ring: Option<u64>,
     /// Packets lost in the NIC's memory, before the ring: bus or NIC were too slow.
-    #[serde(rename = "card")]
     pub nic: Option<u64>,
     /// Damaged packets: checksum, length, symbol errors of the wire.
     pub wire: Option<u64>,

@@ -4,12 +4,13 @@
 //!   Directories, devices and sockets are refused. SIGINT, SIGTERM and SIGHUP end the wait for a pipe.
 //! - [`Watched`] and [`read_regular`] are for running sessions: they accept only regular files and never wait.
 //! - [`replace`] writes a file, and [`OutputDirectory`] a directory, atomically. The directory is claimed
-//!   before the work that produces the result.
+//!   before the work that produces the result. [`NewFile`] does the same for a file that must not exist yet.
 
 mod directory;
 mod end_signals;
 mod input;
 mod kind;
+mod new_file;
 mod output;
 mod standard;
 mod watched;
@@ -19,6 +20,7 @@ pub use input::{
     Fault, Input, InputError, Text, open, open_regular, read, read_bytes, read_regular, report_waits, shown,
 };
 pub use kind::Kind;
+pub use new_file::NewFile;
 pub use output::{OutputError, remove_abandoned, replace};
 pub use standard::was_closed;
 pub use watched::{Stamp, Watched};

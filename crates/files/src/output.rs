@@ -15,6 +15,8 @@ pub(crate) const PARTIAL: &str = ".evenkeel-partial-";
 
 #[derive(Debug, thiserror::Error)]
 pub enum OutputError {
+    #[error("{} already exists; name a new file", path_text(.path))]
+    Exists { path: PathBuf },
     #[error("{} is not an empty directory; name a new one", path_text(.path))]
     Occupied { path: PathBuf },
     #[error("{} is not a directory; name a new one", path_text(.path))]

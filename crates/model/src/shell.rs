@@ -175,7 +175,8 @@ impl Display for Script {
 
 /// Returns a word as a literal for a shell; none if it is impossible. Terminal control characters become
 /// octal escapes.
-fn quote(word: &str) -> Option<String> {
+#[must_use]
+pub fn quote(word: &str) -> Option<String> {
     let is_plain = |character: char| character.is_ascii_alphanumeric() || "._-@/=:,+".contains(character);
     if !word.is_empty() && word.chars().all(is_plain) {
         return Some(word.to_owned());

@@ -106,7 +106,7 @@ fn finding(record: &Record) -> Option<String> {
 }
 
 /// Returns the sentence that no variant is best, because variants lack the metric in some repeats.
-fn incomplete(variants: &[&VariantRecord], key: &str) -> Option<String> {
+pub(crate) fn incomplete(variants: &[&VariantRecord], key: &str) -> Option<String> {
     let lacking = variants.iter().filter(|variant| summaries::gaps(variant, key) > 0);
     let lacking: Vec<String> = lacking
         .map(|variant| {
@@ -123,11 +123,11 @@ fn incomplete(variants: &[&VariantRecord], key: &str) -> Option<String> {
 }
 
 /// Returns a variant's name without its workload.
-fn short_name(variant: &VariantRecord) -> &str {
+pub(crate) fn short_name(variant: &VariantRecord) -> &str {
     variant.name.strip_suffix(paired::workload(variant)).unwrap_or(&variant.name).trim_end()
 }
 
-fn mean(variant: &VariantRecord, key: &str) -> Option<f64> {
+pub(crate) fn mean(variant: &VariantRecord, key: &str) -> Option<f64> {
     Some(mean_interval(&summaries::values(variant, key))?.mean)
 }
 
@@ -208,7 +208,7 @@ const NEGLIGIBLE: f64 = 0.001;
 
 /// Returns whether two variants differ in a metric: the interval excludes "no difference", and is not within
 /// [`NEGLIGIBLE`] of it. Without an interval, the means decide.
-fn differ(first: &VariantRecord, second: &VariantRecord, key: &str) -> bool {
+pub(crate) fn differ(first: &VariantRecord, second: &VariantRecord, key: &str) -> bool {
     let values = [first, second].map(|variant| summaries::values(variant, key));
     let [Some(first_mean), Some(second_mean)] = [first, second].map(|variant| mean(variant, key)) else {
         return false;

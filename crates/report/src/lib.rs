@@ -6,7 +6,8 @@
 //! ```text
 //!             ┌─> table::render   terminal table
 //!  Record ────┼─> json::run       one JSON object
-//!    ↕        └─> compare::compare(first, second)
+//!    ↕        ├─> html::record     self-contained page
+//!             └─> compare::compare(first, second)
 //!  store      record directory: record.json and the raw series
 //! ```
 //!
@@ -16,6 +17,7 @@
 
 pub mod chart;
 pub mod compare;
+pub mod html;
 pub mod json;
 pub mod page;
 pub mod store;

@@ -52,7 +52,14 @@ pub fn render(record: &Record, options: TableOptions) -> String {
 }
 
 fn header(text: &mut String, record: &Record, options: TableOptions) {
-    let width = options.text_width();
+    for line in setup(record) {
+        text.push_str(&wrapped("", &line, options.text_width()));
+    }
+    text.push('\n');
+}
+
+/// Returns the set-up of a run: scenario, world and versions; then the times; then the windows, if the rate scales them.
+pub(crate) fn setup(record: &Record) -> Vec<String> {
     let title = format!(
         "{} on {}, kernel {}, evenkeel {}",
         record.scenario,
@@ -60,7 +67,6 @@ fn header(text: &mut String, record: &Record, options: TableOptions) {
         kernel(&record.kernel),
         record.evenkeel
     );
-    text.push_str(&wrapped("", &title, width));
     let rates = if record.rate_bps == record.nominal_rate_bps {
         rate(record.rate_bps)
     } else {
@@ -72,20 +78,17 @@ fn header(text: &mut String, record: &Record, options: TableOptions) {
     } else {
         format!(" of {} after {} of warm-up", seconds(record.duration_s), seconds(record.warmup_s))
     };
-    text.push_str(&wrapped(
-        "",
-        &format!("{rates}, {}{extent}, seed {}, {}", repeats(record), record.seed, record.started),
-        width,
-    ));
+    let times = format!("{rates}, {}{extent}, seed {}, {}", repeats(record), record.seed, record.started);
     // On slower links, windows are longer, so that they cover the same number of bytes.
     let mut windows: Vec<(&String, &f64)> = record.windows.iter().collect();
     windows.sort_by(|first, second| first.1.total_cmp(second.1));
     let windows: Vec<String> =
         windows.into_iter().map(|(name, length)| format!("{name} window = {}", seconds(*length))).collect();
+    let mut lines = vec![title, times];
     if !windows.is_empty() && record.rate_bps != record.nominal_rate_bps {
-        text.push_str(&wrapped("", &windows.join(", "), width));
+        lines.push(windows.join(", "));
     }
-    text.push('\n');
+    lines
 }
 
 /// The notes of all variants, numbered, without duplicates.
@@ -351,12 +354,7 @@ fn refused(text: &mut String, record: &Record, options: TableOptions) {
 }
 
 fn expectations(text: &mut String, record: &Record, options: TableOptions) {
-    let count = |verdict| record.expectations.iter().filter(|expectation| expectation.met == verdict).count();
-    let judged = record.expectations.len() - count(None);
-    let title = match judged {
-        0 => "Expectations: none judged".to_owned(),
-        _ => format!("Expectations: {} of {judged} met", count(Some(true))),
-    };
+    let title = expectations_title(record);
     let lines: String = record
         .expectations
         .iter()
@@ -374,8 +372,17 @@ fn expectations(text: &mut String, record: &Record, options: TableOptions) {
     section(text, &title, &lines, options);
 }
 
+/// Returns how many of the judged expectations are met.
+pub(crate) fn expectations_title(record: &Record) -> String {
+    let count = |verdict| record.expectations.iter().filter(|expectation| expectation.met == verdict).count();
+    match record.expectations.len() - count(None) {
+        0 => "Expectations: none judged".to_owned(),
+        judged => format!("Expectations: {} of {judged} met", count(Some(true))),
+    }
+}
+
 /// Returns an expectation and its result: `dqa: mean NFM 1s at most 0.02; found: 0.002 (0.001 to 0.003)`.
-fn expectation_text(expectation: &ExpectationRecord) -> String {
+pub(crate) fn expectation_text(expectation: &ExpectationRecord) -> String {
     let description = match &expectation.relative_to {
         None => describe(&expectation.metric),
         Some(_) => describe(&expectation.metric).into_ratio(),

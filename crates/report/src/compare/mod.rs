@@ -9,8 +9,8 @@
 //! by itself, because all of them must lie within.
 
 mod json;
-mod table;
-mod text;
+pub(crate) mod table;
+pub(crate) mod text;
 
 use std::collections::{BTreeMap, BTreeSet};
 

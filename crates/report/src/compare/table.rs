@@ -92,7 +92,7 @@ fn columns(comparison: &Comparison) -> Vec<Column> {
 }
 
 /// Returns the sentence that explains how the verdicts follow from the intervals.
-fn rule(comparison: &Comparison) -> String {
+pub(crate) fn rule(comparison: &Comparison) -> String {
     let least = format!(
         "Changes in % and the means beside them are geometric. No interval below {LEAST_REPEATS} repeats."
     );

@@ -55,12 +55,12 @@ pub fn change_text(description: &Description, change: &Change) -> String {
 }
 
 /// Returns the change for a table cell: `+12 %`, `×4.5`, or in the metric's unit.
-pub(super) fn change_cell(description: &Description, change: &Change) -> String {
+pub(crate) fn change_cell(description: &Description, change: &Change) -> String {
     one(description, change.scale, change.change, change.change)
 }
 
 /// Returns the interval for a table cell: `+8 to +16 %`.
-pub(super) fn interval_cell(description: &Description, change: &Change) -> Option<String> {
+pub(crate) fn interval_cell(description: &Description, change: &Change) -> Option<String> {
     let Interval { low, high } = change.interval?;
     let end = |value| one(description, change.scale, value, change.change);
     let low = end(low);
@@ -116,7 +116,7 @@ pub(super) fn setup(record: &Record) -> String {
 }
 
 /// Returns the answer, one line per variant with a result.
-pub(super) fn answer(comparison: &Comparison) -> Vec<String> {
+pub(crate) fn answer(comparison: &Comparison) -> Vec<String> {
     if let Some(margin) = comparison.question.within {
         return vec![same_within(comparison, margin)];
     }

@@ -1,0 +1,114 @@
+//! The command that repeats a run, from its record.
+
+use evenkeel_model::record::Record;
+use evenkeel_model::scenario::bundled::{bundled, variant_tables};
+use evenkeel_model::scenario::{Scenario, WorkloadKind, parse};
+use evenkeel_model::shell::quote;
+use evenkeel_model::units::BitRate;
+
+pub(super) struct Rerun {
+    /// None if a name cannot be an argument.
+    pub command: Option<String>,
+    pub remarks: Vec<String>,
+}
+
+impl Rerun {
+    pub(super) fn of(record: &Record) -> Self {
+        let is_bundled =
+            bundled().iter().any(|(name, text)| *name == record.scenario && *text == record.scenario_text);
+        let mut remarks = Vec::new();
+        let mut words = vec!["evenkeel".to_owned(), "run".to_owned()];
+        if is_bundled {
+            words.push(record.scenario.clone());
+        } else {
+            words.push("scenario.toml".to_owned());
+            remarks.push("First save the scenario's file, below, as scenario.toml.".to_owned());
+        }
+        words.extend(["--on".to_owned(), record.world.clone()]);
+        let scenario = parse(&record.scenario_text, "the record", variant_tables()).ok();
+        let scenario = scenario.map(|scenario| if record.quick { scenario.quickened() } else { scenario });
+        if scenario.is_none() {
+            remarks.push(
+                "This version of Evenkeel cannot read the scenario, so the command may lack an option."
+                    .to_owned(),
+            );
+        }
+        let names = || {
+            let measured = record.variants.iter().map(|variant| variant.name.as_str());
+            measured.chain(record.refused.iter().map(|refusal| refusal.name.as_str()))
+        };
+        let is_all = scenario.as_ref().is_some_and(|scenario| {
+            let mut listed: Vec<&str> =
+                scenario.variants.iter().map(|variant| variant.name.as_str()).collect();
+            let mut run: Vec<&str> = names().collect();
+            listed.sort_unstable();
+            run.sort_unstable();
+            listed == run
+        });
+        if !is_all {
+            words.extend(names().flat_map(|name| ["--variant".to_owned(), name.to_owned()]));
+        }
+        words.extend(times(record, scenario.as_ref()));
+        if record.world == "sim" {
+            words.extend(simulator(record));
+        } else if record.world == "netns" {
+            remarks.push(
+                "On a kernel, a run needs root, and its figures differ from run to run and from machine to machine."
+                    .to_owned(),
+            );
+        }
+        let quoted: Option<Vec<String>> = words.iter().map(|word| quote(word)).collect();
+        if quoted.is_none() {
+            remarks.push("A name in the record cannot be an argument of a command.".to_owned());
+        }
+        Self { command: quoted.map(|words| words.join(" ")), remarks }
+    }
+}
+
+/// Returns the options of rate, repeats and length, as far as the scenario takes them.
+fn times(record: &Record, scenario: Option<&Scenario>) -> Vec<String> {
+    let mut words = Vec::new();
+    let takes_rate = scenario.is_none_or(|scenario| {
+        scenario.workload.tenants().is_none_or(|tenants| tenants.line)
+            && !matches!(scenario.workload.kind, WorkloadKind::Transfers)
+    });
+    if takes_rate && (record.rate_bps != record.nominal_rate_bps || record.world != "sim") {
+        words.extend(["--rate".to_owned(), BitRate::from_bits_per_second(record.rate_bps).to_string()]);
+    }
+    let repeats = record.variants.iter().map(|variant| variant.repeats.len()).max().unwrap_or(1);
+    words.extend(["--repeat".to_owned(), repeats.to_string()]);
+    if record.quick {
+        words.push("--quick".to_owned());
+        return words;
+    }
+    let longest = record.windows.values().copied().fold(0.0, f64::max);
+    let windows = (record.duration_s / longest).round();
+    let takes_windows = scenario.is_some_and(|scenario| {
+        scenario.workload.tenants().is_none()
+            && scenario.measure.length.is_none()
+            && scenario.workload.shuffled_bytes().is_none()
+            && f64::from(scenario.measure.long_windows) != windows
+    });
+    if takes_windows && windows >= 1.0 && windows.is_finite() {
+        words.extend(["--long-windows".to_owned(), windows.to_string()]);
+    }
+    words
+}
+
+fn simulator(record: &Record) -> Vec<String> {
+    let mut words = vec!["--seed".to_owned(), record.seed.to_string()];
+    words.extend(["--profile".to_owned(), record.kernel.clone()]);
+    if let Some(nic) = record.host.get("nic").filter(|nic| *nic != "hardware") {
+        words.extend(["--nic".to_owned(), nic.clone()]);
+    }
+    if let Some(processors) = record.host.get("processors") {
+        words.extend(["--processors".to_owned(), processors.clone()]);
+    }
+    let is_exact = |settings: &std::collections::BTreeMap<String, String>| {
+        settings.get("exact").is_some_and(|value| value == "true")
+    };
+    if record.variants.iter().any(|variant| is_exact(&variant.settings)) {
+        words.push("--exact".to_owned());
+    }
+    words
+}

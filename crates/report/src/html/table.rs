@@ -1,0 +1,98 @@
+//! A table behind a plot.
+
+use maud::{Markup, html};
+
+use super::looks;
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Table {
+    pub caption: String,
+    /// Headings; the first column has the names of the rows.
+    pub columns: Vec<String>,
+    pub rows: Vec<Row>,
+    /// Whether the cells are text, and not numbers.
+    pub is_text: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Row {
+    /// The variant that the row belongs to, if any.
+    pub variant: Option<usize>,
+    pub cells: Vec<Cell>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Cell {
+    pub text: String,
+    /// The value for the copy, if it has more digits.
+    pub value: Option<f64>,
+}
+
+impl Cell {
+    pub(super) fn text(text: impl Into<String>) -> Self {
+        Self { text: text.into(), value: None }
+    }
+
+    /// Returns a displayed figure with its value in the displayed unit.
+    pub(super) fn figure(text: String, value: f64) -> Self {
+        Self { text, value: Some(value).filter(|value| value.is_finite()) }
+    }
+}
+
+impl Table {
+    /// Returns the table in a box that scrolls, and the button that copies it.
+    pub(super) fn render(&self) -> Markup {
+        html! {
+            div.scroll role="group" tabindex="0" aria-label=(self.caption) {
+                table.text[self.is_text] {
+                    caption { (self.caption) }
+                    thead { tr { @for column in &self.columns { th scope="col" { (column) } } } }
+                    tbody {
+                        @for row in &self.rows {
+                            tr class=[row.variant.map(|number| looks::class(Some(number)))] {
+                                @for (index, cell) in row.cells.iter().enumerate() {
+                                    @if index == 0 {
+                                        th scope="row" { (cell.text) }
+                                    } @else if let Some(value) = cell.value {
+                                        td data-v=(significant(value)) { (cell.text) }
+                                    } @else {
+                                        td { (cell.text) }
+                                    }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+            // The script shows it: without a script, it would do nothing.
+            button.copy type="button" hidden { "Copy as CSV" }
+        }
+    }
+
+    /// Returns the table, closed until a reader opens it.
+    pub(super) fn folded(&self, summary: &str) -> Markup {
+        html! {
+            @if !self.rows.is_empty() {
+                details { summary { (summary) } (self.render()) }
+            }
+        }
+    }
+}
+
+/// Returns a number with seven significant digits.
+fn significant(value: f64) -> String {
+    let text = format!("{value:.6e}");
+    text.parse::<f64>().map_or(text, |rounded| rounded.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_have_more_digits_than_the_display() {
+        assert_eq!(significant(1.772_570_820_8), "1.772571");
+        assert_eq!(significant(9_414_797_536.0), "9414798000");
+        assert_eq!(significant(0.0), "0");
+    }
+}

@@ -31,5 +31,5 @@ pub use charts::charts;
 pub use conduct::{DISTURBANCE_LIMIT, MOST_AGAIN, MOST_ATTEMPTS, Request, StudyError, conduct};
 pub use effect::{Effect, effect};
 pub use judgements::{Answer, ClaimJudged, Conservation, FilterCost, claims, conservation, filter_costs};
-pub use page::{agreement_json, agreement_table, json, markdown, qdisc_table, summary};
+pub use page::{agreement_json, agreement_table, html, json, markdown, qdisc_table, summary};
 pub use recommend::{Ranked, Recommendation, recommendations};

@@ -1,12 +1,14 @@
 //! The result of a study: JSON for scripts, Markdown for readers.
 
 mod compare;
+mod html;
 mod json;
 mod markdown;
 mod setups;
 mod summary;
 
 pub use compare::{agreement_json, agreement_table};
+pub use html::html;
 pub use json::json;
 pub use markdown::markdown;
 pub use setups::qdisc_table;

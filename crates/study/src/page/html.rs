@@ -1,0 +1,73 @@
+//! The page of a study in HTML.
+
+use evenkeel_report::describe;
+use evenkeel_report::html::{Study, StudyFinding};
+
+use crate::charts::charts;
+use crate::findings::{Verdict, findings};
+use crate::recommend::recommendations;
+use crate::results::Results;
+
+/// Returns the self-contained page of a study.
+#[must_use]
+pub fn html(results: &Results) -> String {
+    let findings = findings(results);
+    let count = |verdict| findings.iter().filter(|finding| finding.verdict == verdict).count();
+    let effort = if results.quick { "quick" } else { "full" };
+    let mut answer = vec![format!(
+        "{} of {} findings of the thesis are confirmed, {} are not, {} cannot be measured with this study.",
+        count(Verdict::Confirmed),
+        findings.len(),
+        count(Verdict::NotConfirmed),
+        count(Verdict::NotMeasurable)
+    )];
+    let recommended = recommendations(results);
+    answer.extend(
+        recommended
+            .iter()
+            .map(|recommendation| format!("{}: {}.", recommendation.need, recommendation.best.join(", "))),
+    );
+    let recommendations = recommended.iter().map(|recommendation| {
+        let description = describe(&recommendation.metric);
+        let figures: Vec<String> = recommendation
+            .ranking
+            .iter()
+            .map(|ranked| format!("{} {}", ranked.setup, description.show_with_unit(ranked.value)))
+            .collect();
+        [
+            recommendation.need.to_owned(),
+            recommendation.best.join(", "),
+            format!("{}: {}", recommendation.what, figures.join(", ")),
+        ]
+    });
+    let recommendations = recommendations.collect();
+    let measured = results.points.iter().filter(|point| !point.repeats.is_empty()).count();
+    let repeats: usize = results.points.iter().map(|point| point.repeats.len()).sum();
+    let mut facts = vec![
+        ("world".to_owned(), results.world.clone()),
+        ("kernel or profile".to_owned(), results.kernel.clone()),
+        ("effort".to_owned(), effort.to_owned()),
+        ("measured".to_owned(), format!("{measured} points, {repeats} repeats")),
+        ("time".to_owned(), format!("{} to {}", results.times.0, results.times.1)),
+        ("seed".to_owned(), results.seed.to_string()),
+        ("evenkeel".to_owned(), results.evenkeel.clone()),
+    ];
+    facts.extend(results.host.iter().map(|(key, value)| (format!("host: {key}"), value.clone())));
+    evenkeel_report::html::study(&Study {
+        title: format!("The qdisc study on {}, kernel {}", results.world, results.kernel),
+        answer,
+        findings: findings
+            .iter()
+            .map(|finding| StudyFinding {
+                id: finding.id.to_owned(),
+                statement: finding.statement.to_owned(),
+                verdict: finding.verdict.name().to_owned(),
+                reason: finding.reason.clone(),
+                repeats: finding.n,
+            })
+            .collect(),
+        recommendations,
+        charts: charts(results).into_iter().map(|(_, chart)| chart).collect(),
+        facts,
+    })
+}

@@ -3,6 +3,7 @@
 mod congestion;
 mod host;
 mod metrics;
+mod report;
 mod service;
 mod top;
 
@@ -25,6 +26,7 @@ use crate::study::StudyCommand;
 pub use congestion::{CongestionCommand, LoadOptions, UnloadOptions};
 pub use host::{CheckOptions, PersistChoice, TuneOptions};
 pub use metrics::MetricsOptions;
+pub use report::ReportOptions;
 pub use service::{ServiceCommand, ServiceOptions, ServicePlace, StatusOptions};
 pub use top::{TopFormat, TopOptions};
 
@@ -101,6 +103,9 @@ pub enum Command {
     /// Compare two records or two studies: show what differs by more than the spread of the repeats
     #[command(after_help = examples::COMPARE)]
     Compare(CompareOptions),
+    /// Write a record as one self-contained HTML page with plots, tables and every setting, to send or to keep
+    #[command(after_help = examples::REPORT)]
+    Report(ReportOptions),
     /// Write man pages or shell completions
     #[command(after_help = examples::GENERATE)]
     Generate(GenerateOptions),

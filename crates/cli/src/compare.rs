@@ -2,11 +2,12 @@ use std::path::Path;
 
 use evenkeel_files::shown;
 use evenkeel_report::compare::{self as comparison, Question};
-use evenkeel_report::store::{self, StoreError};
+use evenkeel_report::store;
 use evenkeel_study::journal;
 
 use crate::arguments::{CompareOptions, Format};
 use crate::exit::{Exit, Failure, print};
+use crate::input;
 use crate::progress::table_options;
 use crate::study;
 
@@ -31,13 +32,7 @@ pub fn compare(options: &CompareOptions) -> Result<Exit, Failure> {
         }
         return study::compare(&options.first, &options.second, options.format);
     }
-    let read = |path| {
-        store::read(path).map_err(|error| match error {
-            StoreError::Input(error) => error.into(),
-            error => Failure::with_causes(Exit::Usage, &error),
-        })
-    };
-    let (first, second) = (read(&options.first)?, read(&options.second)?);
+    let (first, second) = (input::record(&options.first)?, input::record(&options.second)?);
     let question = Question { metrics: options.metrics.clone(), within: options.within };
     let compared =
         comparison::compare(&first, &second, &question).map_err(|error| Failure::new(Exit::Usage, error))?;
@@ -54,7 +49,7 @@ pub fn compare(options: &CompareOptions) -> Result<Exit, Failure> {
 
 /// The kind of object at a path, by its name and its content.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Subject {
+pub enum Subject {
     Study,
     /// A file in a study's directory.
     FileOfStudy,
@@ -66,7 +61,7 @@ enum Subject {
 }
 
 impl Subject {
-    fn of(path: &Path) -> Self {
+    pub fn of(path: &Path) -> Self {
         if journal::has_study(path) {
             return Self::Study;
         }

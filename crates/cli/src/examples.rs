@@ -211,6 +211,15 @@ Examples:
   Exit with 1 unless the change is shown to be within 5 %:
     evenkeel compare before after --metric nfm.1s --within 5%";
 
+pub const REPORT: &str = "\
+Examples:
+  A page of a record, report.html:
+    evenkeel report evenkeel-records/after
+  Before and after a change, on one page:
+    evenkeel report evenkeel-records/before evenkeel-records/after -o change.html
+  A study, to standard output:
+    evenkeel report evenkeel-records/study-tc-sim-quick -o -";
+
 pub const GENERATE: &str = "\
 Examples:
   evenkeel generate man /usr/local/share/man/man1

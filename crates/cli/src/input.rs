@@ -3,13 +3,23 @@
 use std::path::Path;
 
 use evenkeel_files::{Kind, Text};
+use evenkeel_model::record::Record;
+use evenkeel_report::store::{self, StoreError};
 
-use crate::exit::Failure;
+use crate::exit::{Exit, Failure};
 
 /// Reads a regular file, a pipe, or standard input for `-`. The caller must not have caught signals yet: the function
 /// handles them itself while it waits for a pipe.
 pub fn read(path: &Path, kind: Kind) -> Result<Text, Failure> {
     Ok(evenkeel_files::read(path, kind)?)
+}
+
+/// Reads a record from its directory, its file, a pipe, or standard input for `-`.
+pub fn record(path: &Path) -> Result<Record, Failure> {
+    store::read(path).map_err(|error| match error {
+        StoreError::Input(error) => error.into(),
+        error => Failure::with_causes(Exit::Usage, &error),
+    })
 }
 
 /// Returns whether an argument is a path and not a name.

@@ -208,6 +208,7 @@ pub fn prepare(command: &Arguments) -> Result<(), Failure> {
         | Arguments::Nic(_)
         | Arguments::Search(_)
         | Arguments::Compare(_)
+        | Arguments::Report(_)
         | Arguments::Generate(_)
         | Arguments::Fair(_)
         | Arguments::Service(_)

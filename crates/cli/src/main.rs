@@ -28,6 +28,7 @@ mod metrics;
 mod nic;
 mod output;
 mod progress;
+mod report;
 mod revert;
 mod run;
 mod scenario;
@@ -82,6 +83,7 @@ fn run_command(command: Command) -> Result<Exit, Failure> {
         Command::Tune(options) => tune::tune(&options),
         Command::Study(command) => study::study(&command),
         Command::Compare(options) => compare::compare(&options),
+        Command::Report(options) => report::report(&options),
         Command::Generate(options) => generate::generate(&options),
     }
 }

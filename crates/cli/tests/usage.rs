@@ -37,7 +37,7 @@ fn bad_usage_exits_with_2_and_says_why() {
         (&["steer", "eth0"], "--policy"),
         (&["study"], "evenkeel study <COMMAND>"),
         (&["study", "tc", "--on", "mars"], "possible values: netns, sim"),
-        (&["report"], "unrecognized subcommand 'report'"),
+        (&["figures"], "unrecognized subcommand 'figures'"),
         (&["check", "--watch", "10"], "--watch"),
         (&["check", "nosuch0", "--watch", "1s"], "nosuch0"),
         (&["check", "--watch", "-1s"], "invalid value '-1s' for '--watch <TIME>'"),

@@ -250,6 +250,22 @@ fn journal_failure(error: &JournalError) -> Failure {
     Failure::new(exit, error)
 }
 
+/// Returns the HTML page of the study in a directory, finished or not.
+pub fn page(directory: &Path) -> Result<String, Failure> {
+    let wanted = Wanted::resumed(directory)?;
+    let (settings, entries, _) =
+        journal::read_with_gaps(directory).map_err(|error| journal_failure(&error))?;
+    journal::check_figures(directory, &settings, &entries, &wanted.scenarios)
+        .map_err(|error| journal_failure(&error))?;
+    let request = Request {
+        scenarios: &wanted.scenarios,
+        extent: &wanted.extent,
+        rate: wanted.rate,
+        seed: wanted.seed,
+    };
+    Ok(evenkeel_study::html(&Results::of(&settings, &entries, &request)))
+}
+
 pub fn compare(first: &Path, second: &Path, format: Format) -> Result<Exit, Failure> {
     let mut gaps = Vec::new();
     let mut read = |directory: &Path| -> Result<Results, Failure> {

@@ -92,7 +92,7 @@ impl Wanted {
     }
 
     /// Returns the study with the settings of an unfinished one.
-    fn resumed(directory: &Path) -> Result<Self, Failure> {
+    pub fn resumed(directory: &Path) -> Result<Self, Failure> {
         let found = journal::read_settings(directory).map_err(|error| journal_failure(&error))?;
         let place = match found.world.as_str() {
             "sim" => Place::Sim,

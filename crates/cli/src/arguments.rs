@@ -127,7 +127,7 @@ pub struct RunOptions {
     /// Repeats of each variant [default: the scenario's]
     #[arg(long, value_name = "N", value_parser = whole_number::<u32>(1..=1000), allow_negative_numbers = true)]
     pub repeat: Option<u32>,
-    /// Length of a repeat, in windows of the scenario's longest length [default: the scenario's]
+    /// Length of a repeat, as a multiple of the scenario's longest window [default: the scenario's measure.long-windows]
     #[arg(long, value_name = "N", value_parser = whole_number::<u32>(1..=1000), allow_negative_numbers = true)]
     pub long_windows: Option<u32>,
     /// Run a short version: two repeats (or --repeat) of two long windows each; tc-* scenarios have their own
@@ -635,7 +635,7 @@ pub struct SteerOptions {
         value_parser = clap::builder::NonEmptyStringValueParser::new()
     )]
     pub namespaces: Vec<String>,
-    /// Run the XDP program as a baseline for comparison, without applying the policy
+    /// Run the XDP program as a baseline for comparison, without the policy's choice of processors
     #[arg(long, value_enum, value_name = "hash|pass", conflicts_with = "plan")]
     pub baseline: Option<BaselineChoice>,
     /// Minimum time between two searches

@@ -73,7 +73,8 @@ fn load_file(path: &Path, own: Option<&OwnSetups>) -> Result<Loaded, Failure> {
     parse_loaded(&text, &origin, input::directory_of(path), own)
 }
 
-/// Returns the bundled scenario with the name of a file that does not exist.
+/// Returns the bundled scenario with this file name, with or without `.toml`, if no such file exists: the error then
+/// names the scenario.
 fn bundled_at(path: &Path) -> Option<&'static str> {
     let name = path.to_str().filter(|_| !path.exists())?;
     let name = name.strip_suffix(".toml").unwrap_or(name);

@@ -359,9 +359,9 @@ fn a_finding_without_a_file_stays_or_its_rule_is_not_judged() {
                     lost.push(format!("{kind}: {rule} is lost ({})", source.name()));
                 }
             }
-            // Rules judge drivers without channels or counters by other evidence.
+            // Without the driver's channels or counters, a rule uses other evidence, and may have a new finding.
             let appear = now.iter().filter(|_| !kind.starts_with("evenkeel/ethtool"));
-            // This one says so, and proposes no change.
+            // `rss-skew` reports the missing evidence itself, and proposes no change.
             let appear = appear.filter(|(rule, _)| *rule != "rss-skew" && is_judged(rule));
             for (rule, _) in appear {
                 if count(&now, rule) > count(&before, rule) {

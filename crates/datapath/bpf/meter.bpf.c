@@ -48,8 +48,7 @@ struct {
 	__type(value, struct ek_bin);
 } bins SEC(".maps");
 
-/* Finds the row of a flow, or gives it the next one. Returns a row beyond all others if there is none left.
- */
+/* Returns the row of a flow, and allocates one for a new flow. Returns NO_ROW if all rows are in use. */
 static __always_inline __u32 row_of(const struct ek_tuple *tuple, __u64 now)
 {
 	__u32 *known = bpf_map_lookup_elem(&metered, tuple), index;

@@ -306,7 +306,10 @@ fn maps_of(program: &OwnedFd) -> Result<Option<Vec<MapHandle>>, DatapathError> {
     let result = unsafe { libbpf_sys::bpf_prog_get_info_by_fd(program.as_raw_fd(), &mut info, &mut length) };
     if result < 0 {
         let source = std::io::Error::from_raw_os_error(-result);
-        return Err(DatapathError::System { action: "read what the kernel knows of a BPF program", source });
+        return Err(DatapathError::System {
+            action: "read the kernel's information about a BPF program",
+            source,
+        });
     }
     let count = (info.nr_map_ids as usize).min(MOST);
     Ok(Some(ids[..count].iter().filter_map(|id| MapHandle::from_map_id(*id).ok()).collect()))

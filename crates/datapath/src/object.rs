@@ -246,7 +246,10 @@ pub(crate) fn program_info(descriptor: BorrowedFd<'_>) -> Result<libbpf_sys::bpf
     };
     if result < 0 {
         let source = io::Error::from_raw_os_error(-result);
-        return Err(DatapathError::System { action: "read what the kernel knows of a BPF program", source });
+        return Err(DatapathError::System {
+            action: "read the kernel's information about a BPF program",
+            source,
+        });
     }
     // SAFETY: zeroed above, and all zeroes is a valid value of this plain C structure.
     Ok(unsafe { info.assume_init() })

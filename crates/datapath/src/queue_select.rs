@@ -259,7 +259,7 @@ impl QueueSelect {
         let started = object::run_once(&select.object, START_TIMERS)?;
         if started != 0 {
             return Err(DatapathError::System {
-                action: "start the timers",
+                action: "start the BPF timers of the queue choice",
                 source: std::io::Error::other(format!("the BPF program answered {started}")),
             });
         }

@@ -308,7 +308,6 @@ fn run_all<W: World, R: Send>(
     })
 }
 
-/// Returns the CPU time of this thread, seconds.
 fn thread_cpu_seconds() -> f64 {
     nix::time::clock_gettime(nix::time::ClockId::CLOCK_THREAD_CPUTIME_ID)
         .map_or(0.0, |time| Duration::from(time).as_secs_f64())

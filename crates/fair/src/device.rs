@@ -64,8 +64,9 @@ pub(crate) enum BeforeMeter {
     Foreign(Vec<HookProgram>),
 }
 
-/// Returns the programs that run before a meter of this process. Adds the meters of other Evenkeel processes to
-/// `meters`: an ending meter may lose its name shortly before its program is detached.
+/// Returns the programs that run before a meter of this process, without the meters of other Evenkeel processes.
+/// `meters` remembers these: when a process exits, its socket, by which [`is_meter`] recognises a meter, can close before
+/// the kernel detaches the program.
 pub(crate) fn before_meter(
     index: u32,
     meter: u32,

@@ -15,7 +15,7 @@ use crate::text::{is_invisible, printable};
 pub struct Line {
     text: String,
     is_command: bool,
-    /// The part that the command omits.
+    /// States which part of a change the command does not make.
     remark: Option<String>,
 }
 

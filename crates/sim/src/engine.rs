@@ -127,7 +127,7 @@ impl<E: Event> Engine<E> {
     }
 }
 
-/// Handles the events of a world.
+/// A simulated system. [`run`] passes its events to it in the order of time.
 pub(crate) trait Handler {
     type Event: Event;
 

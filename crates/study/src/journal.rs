@@ -178,7 +178,7 @@ pub enum JournalError {
     #[error(transparent)]
     Output(OutputError),
     /// The directory has no study.
-    #[error("{} is not a study: it has no {SETTINGS_FILE}", path_text(.0))]
+    #[error("{} is not a study: it has no {SETTINGS_FILE}; name a directory that `evenkeel study tc` wrote", path_text(.0))]
     Missing(PathBuf),
     /// The directory has files that are not a study's.
     #[error("{} contains files that do not belong to a study; name a new directory", path_text(.0))]

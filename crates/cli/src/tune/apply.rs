@@ -196,7 +196,8 @@ fn make(lasting: &mut Lasting, ready: &Ready, outcome: &mut Outcome) -> Result<(
     };
     match lasting.change(&ready.change) {
         Ok(Made::AsBefore) => {
-            // Changes of an interface may include others, such as its queues; those of sysctls include none.
+            // A change of an interface can change other settings: new channels reset the XPS maps. A sysctl changes
+            // only itself.
             let is_ours = outcome.done.iter().any(|done| done.knob == *knob || done.knob.is_of_interface());
             if !is_ours && ready.from.as_ref().is_some_and(|from| !knob.same(from, to)) {
                 let why = format!("another program has set it to {to} since the plan");

@@ -332,7 +332,7 @@ fn mistakes_are_shown_where_they_are() {
         (r#""qdisc root handle 1: tbf rate 10%/x burst 10kb limit 10kb""#, "'/x' is not a part of a share"),
         (
             r#""qdisc root handle 1: tbf rate 1gbit burst 10kB limit 10kb""#,
-            "'kB' means 1000s to some and 1024s to others",
+            "'kB' is ambiguous: some programs count 1000 bytes, others 1024",
         ),
         (r#""qdisc root handle 1: fq quantum 2*mss""#, "'mss' cannot be multiplied"),
         (r#""qdisc root handle 1: fq buckets 1000""#, "1000 is not a power of two"),

@@ -143,11 +143,8 @@ pub(super) fn size(text: &str) -> Result<SizeTerm, Wrong> {
         "m" | "mb" | "MiB" => format!("{number}MiB"),
         "g" | "gb" | "GiB" => format!("{number}GiB"),
         "kB" | "KB" | "K" | "Kb" | "MB" | "GB" | "Mb" => {
-            let problem = format!("'{unit}' means 1000s to some and 1024s to others");
-            return Err(wrong(
-                problem,
-                "write for example 64KiB, or 64kb as tc does, both of which are 64 times 1024",
-            ));
+            let problem = format!("'{unit}' is ambiguous: some programs count 1000 bytes, others 1024");
+            return Err(wrong(problem, "write for example 64KiB, or 64kb as in tc: both are 65,536 bytes"));
         }
         _ => text.to_owned(),
     };

@@ -19,8 +19,8 @@ const MOST_GROUPS: usize = 32;
 pub(super) fn read_clients(field: &Field<'_>, link: Option<&Link>) -> Option<Vec<ClientGroup>> {
     let elements = field.list("tables, each [[workload.clients]]")?;
     if elements.is_empty() || elements.len() > MOST_GROUPS {
-        let problem = format!("{} groups of clients", elements.len());
-        field.complain(BadValue, problem, format!("state 1 to {MOST_GROUPS}"));
+        let problem = format!("the workload has {} groups of clients", elements.len());
+        field.complain(BadValue, problem, format!("write 1 to {MOST_GROUPS} groups"));
         return None;
     }
     let groups: Vec<Option<ClientGroup>> =

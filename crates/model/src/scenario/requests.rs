@@ -98,8 +98,8 @@ fn read_groups(
 ) -> Option<Vec<RequestClients>> {
     let elements = field.list("tables, each [[workload.clients]]")?;
     if elements.is_empty() || elements.len() > MOST_GROUPS {
-        let problem = format!("{} groups of clients", elements.len());
-        field.complain(BadValue, problem, format!("state 1 to {MOST_GROUPS}"));
+        let problem = format!("the workload has {} groups of clients", elements.len());
+        field.complain(BadValue, problem, format!("write 1 to {MOST_GROUPS} groups"));
         return None;
     }
     let mut names = BTreeSet::new();

@@ -247,7 +247,7 @@ pub fn missing_kinds<'k>(
         };
         // Send no options: a kind that requires options returns another error, so it exists.
         let message = node_message(RTM_NEWQDISC, index, &node, None);
-        let action = format!("try the qdisc {kind} on interface {index}");
+        let action = format!("add the qdisc {kind} to interface {index}, to test whether the kernel has it");
         match netlink.change_raw(message, NLM_F_CREATE | NLM_F_REPLACE, &action) {
             Err(error) if means_unknown(&error) => drop(missing.insert(kind.to_owned())),
             Err(error @ (NetlinkError::Socket { .. } | NetlinkError::Answer { .. })) => return Err(error),

@@ -515,7 +515,8 @@ fn scaling_off(view: &View<'_>) -> Vec<Found> {
     found
 }
 
-/// Returns whether all sockets together have reached `tcp_mem`, now or often.
+/// Returns whether TCP's memory is at the pressure value of `tcp_mem`, or entered memory pressure at least 10 times since
+/// boot (`TCPMemoryPressures`).
 pub(super) fn lacks_memory(view: &View<'_>) -> bool {
     const OFTEN: u64 = 10;
     let pressure = view.facts.sysctl_field("net/ipv4/tcp_mem", 1).filter(|pressure| *pressure > 0);

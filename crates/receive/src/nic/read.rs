@@ -369,7 +369,7 @@ fn operand(
 ) -> Option<Operand> {
     let Some((node, port)) = name.text.split_once('.') else {
         let problem = format!("'{}' names no port", name.text.escape_debug());
-        name.field.complain(BadValue, problem, "an operand is written \"NODE.PORT\"");
+        name.field.complain(BadValue, problem, "write the operand as \"NODE.PORT\"");
         return None;
     };
     let node = find(name, node)?;

@@ -132,7 +132,7 @@ impl Socket {
         self.backlog.iter().map(|buffer| u64::from(buffer.packets)).sum()
     }
 
-    /// Adds a buffer to the backlog; a full one drops it.
+    /// Adds a buffer to the backlog, or drops its packets if the backlog is full.
     pub fn defer(&mut self, buffer: Buffer) {
         let limit = self.buffer + self.send_buffer + BACKLOG_SLACK;
         if OVERHEAD * (self.backlog_bytes + self.readable_bytes) > limit {
@@ -149,7 +149,8 @@ impl Socket {
         std::mem::take(&mut self.backlog)
     }
 
-    /// Passes a buffer to TCP. Returns its reply; `None` if the receive buffer is full, which drops it.
+    /// Passes received packets to TCP and returns the reply. If the receive buffer is full, drops the packets and returns
+    /// `None`.
     pub fn receive(&mut self, now: Time, buffer: &Buffer) -> Option<crate::tcp::Reply> {
         let queued = self.readable_bytes + self.receiver.out_of_order_bytes();
         // One buffer more is always admitted (`tcp_rmem_schedule`).

@@ -207,7 +207,7 @@ fn a_repeat_whose_test_bed_was_changed_is_refused() {
         run.wait_for_activity("measuring");
         in_sender(&mut run, line);
         let ended = run.end();
-        let words = format!("another program changed its interfaces during a repeat: {words}");
+        let words = format!("another program changed an interface during a repeat: {words}");
         assert!(ended.code == 4 && ended.stderr.contains(&words), "{line}: {ended:?}");
     }
 }

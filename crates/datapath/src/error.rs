@@ -31,7 +31,7 @@ pub enum DatapathError {
         source: io::Error,
     },
     #[error(
-        "the BPF object has no {kind} named {name}: it was built from other sources; build evenkeel again"
+        "the BPF object has no {kind} named {name}: it belongs to another version of evenkeel; build evenkeel again"
     )]
     Missing { kind: &'static str, name: &'static str },
     #[error("cannot {action}: {source}")]

@@ -166,7 +166,8 @@ impl Meter {
                 Some("bins") => cells as u32,
                 _ => continue,
             };
-            map.set_max_entries(entries).map_err(DatapathError::system("size the meter"))?;
+            map.set_max_entries(entries)
+                .map_err(DatapathError::system("set the sizes of the meter's BPF maps"))?;
         }
         let object = object::load(object, opened)?;
         let meter: Mapped<raw::ek_meter> = Mapped::new(object::map(&object, ".data.meter")?.as_fd(), 1)?;

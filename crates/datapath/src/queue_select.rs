@@ -260,7 +260,7 @@ impl QueueSelect {
         if started != 0 {
             return Err(DatapathError::System {
                 action: "start the BPF timers of the queue choice",
-                source: std::io::Error::other(format!("the BPF program answered {started}")),
+                source: std::io::Error::other(format!("the BPF program returned {started}")),
             });
         }
         Ok(select)
@@ -683,7 +683,7 @@ fn load_object(options: &SelectOptions, completion: Completion) -> Result<Object
             }
             Some("counters") => map
                 .set_max_entries(object::possible_cpus()?)
-                .map_err(DatapathError::system("size a map by CPUs"))?,
+                .map_err(DatapathError::system("set the size of a BPF map to the number of CPUs"))?,
             _ => {}
         }
     }

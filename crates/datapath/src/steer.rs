@@ -225,7 +225,8 @@ impl ReceiveSteering {
         let mut configured = false;
         for mut map in opened.maps_mut() {
             if matches!(map.name().to_str(), Some("rings" | "cpus")) {
-                map.set_max_entries(count).map_err(DatapathError::system("size a map by CPUs"))?;
+                map.set_max_entries(count)
+                    .map_err(DatapathError::system("set the size of a BPF map to the number of CPUs"))?;
             }
             if map.name().to_str().is_some_and(|name| name.ends_with(".rodata")) {
                 let config = raw::ek_steer_config {
@@ -277,7 +278,7 @@ impl ReceiveSteering {
             value.extend(taker.as_raw_fd().to_ne_bytes());
             rings
                 .update(&cpu.to_ne_bytes(), &value, MapFlags::ANY)
-                .map_err(DatapathError::system("make a CPU's ring"))?;
+                .map_err(DatapathError::system("create the ring of a CPU"))?;
         }
         Ok(())
     }
@@ -481,7 +482,7 @@ impl ReceiveSteering {
         let map = object::map(&self.object, "seen")?;
         let entries = map
             .lookup_and_delete_batch(AT_ONCE, MapFlags::ANY, MapFlags::ANY)
-            .map_err(DatapathError::system("read the flows that were seen"))?;
+            .map_err(DatapathError::system("read the flows that the steering program saw"))?;
         let mut found = Vec::new();
         for (key, value) in entries {
             if key.len() < size_of::<raw::ek_tuple>() || value.len() < size_of::<raw::ek_steer_seen>() {

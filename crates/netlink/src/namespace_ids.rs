@@ -38,7 +38,7 @@ impl Netlink {
         payload.extend(NETNSA_FD.to_ne_bytes());
         payload.extend(namespace.as_raw_fd().to_ne_bytes());
         let request = RawMessage { kind: RTM_GETNSID, payload };
-        let answers = self.get_raw(request, "find a network namespace")?;
+        let answers = self.get_raw(request, "report the ID of a network namespace")?;
         // -1 means that the namespace has no id here.
         Ok(answers.iter().find_map(|answer| id_in(&answer.payload)).filter(|id| *id >= 0))
     }

@@ -196,10 +196,8 @@ impl Settings {
     /// # Errors
     /// Returns an error if the kernel refuses a socket.
     pub fn by_ioctl() -> Result<Self, EthtoolError> {
-        let socket = EthtoolSocket::open().map_err(|source| EthtoolError::Refused {
-            interface: "every interface".to_owned(),
-            action: "be asked".to_owned(),
-            source,
+        let socket = EthtoolSocket::open().map_err(|source| {
+            EthtoolError::Netlink(NetlinkError::Socket { action: "open a socket for ethtool", source })
         })?;
         Ok(Self { netlink: None, socket })
     }

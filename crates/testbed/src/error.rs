@@ -38,7 +38,7 @@ pub enum TestbedError {
     #[error("test bed: {0}")]
     Traffic(String),
     #[error(
-        "test bed: another program changed its interfaces during a repeat: {0}; end that program, then run the \
+        "test bed: another program changed an interface during a repeat: {0}; end that program, then run the \
          scenario again"
     )]
     Changed(String),

@@ -77,7 +77,7 @@ fn difference(before: &Settings, now: &Settings) -> Option<String> {
     let key = all.into_iter().find(|key| of(before, key) != of(now, key))?;
     let text = |settings| of(settings, key).map_or_else(|| "absent".to_owned(), |(_, (text, _))| text);
     Some(match (text(before), text(now)) {
-        (before, now) if before == now => format!("{key}: {now} has another rate"),
+        (before, now) if before == now => format!("the rate of {key} ({now}) has changed"),
         (before, now) => format!("{key} was {before}, and is {now} now"),
     })
 }
@@ -98,7 +98,10 @@ mod tests {
         assert_eq!(words(&bed), None);
         assert_eq!(words(&[]).as_deref(), Some("evk0 was up, and is absent now"));
         let slower = [bed[0], ("evk0: the qdisc at root", "tbf 1:0", 2)];
-        assert_eq!(words(&slower).as_deref(), Some("evk0: the qdisc at root: tbf 1:0 has another rate"));
+        assert_eq!(
+            words(&slower).as_deref(),
+            Some("the rate of evk0: the qdisc at root (tbf 1:0) has changed")
+        );
         let gone = words(&bed[..1]);
         assert_eq!(gone.as_deref(), Some("evk0: the qdisc at root was tbf 1:0, and is absent now"));
     }

@@ -67,8 +67,7 @@ impl NetnsWorld {
         if let Err(error) = QueueSelect::load(&SelectOptions::default()) {
             return Err(TestbedError::Unable {
                 missing: error.to_string(),
-                remedy: "the queue choice needs Linux 6.6 or later, with BPF allowed for this process"
-                    .to_owned(),
+                remedy: "use Linux 6.6 or later, and allow this process to load BPF programs".to_owned(),
             });
         }
         Ok(Self { host, features: KernelFeatures::probe()?, topology, suitability: Suitability::default() })

@@ -51,7 +51,7 @@ impl<C: EthtoolCalls> ReceiveRules<C> {
         let mut data = table_request(NEW, indirection);
         self.ask(&mut data, || "create an RSS context".to_owned())?;
         match word(&data, RXFH_CONTEXT) {
-            NEW | 0 => Err(self.strange("no RSS context after it was asked to create one".to_owned())),
+            NEW | 0 => Err(self.strange("no number for the RSS context that it created".to_owned())),
             context => Ok(context),
         }
     }

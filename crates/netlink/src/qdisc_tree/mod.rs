@@ -188,7 +188,8 @@ pub fn install_rules(
 ) -> Result<(), InstallError> {
     // The rules never match, so the class does not have to exist.
     let class = Handle::new(parent.major, u16::MAX);
-    let action = format!("put {} rules in front of {parent} of interface {index}", rules.rules);
+    let action =
+        format!("add {} rules in front of the filters at {parent} of interface {index}", rules.rules);
     for number in 0..rules.rules {
         let rule = filters::idle_rule(rules.classifier, number, class)
             .ok_or(InstallError::TooManyRules(rules.rules))?;
@@ -270,7 +271,7 @@ pub fn missing_classifiers(netlink: &mut Netlink, index: u32) -> Result<BTreeSet
     let node =
         Node { parent: CLSACT_PARENT, handle: CLSACT, kind: "clsact".to_owned(), settings: Vec::new() };
     let message = node_message(RTM_NEWQDISC, index, &node, None);
-    netlink.change_raw(message, NLM_F_CREATE, &format!("put clsact on interface {index}"))?;
+    netlink.change_raw(message, NLM_F_CREATE, &format!("add clsact to interface {index}"))?;
     let mut missing = BTreeSet::new();
     let mut failed = None;
     for classifier in [Classifier::U32, Classifier::Flower, Classifier::Bpf] {
@@ -279,7 +280,10 @@ pub fn missing_classifiers(netlink: &mut Netlink, index: u32) -> Result<BTreeSet
         // Use a separate preference for each, because filters with the same preference must be of one kind.
         let preference = RULES_PREFERENCE + classifier as u16;
         let message = filter_message(index, parent, preference, &rule);
-        let action = format!("try the classifier {} on interface {index}", rule.kind);
+        let action = format!(
+            "add a filter of the kind {} to interface {index}, to test whether the kernel has it",
+            rule.kind
+        );
         match netlink.change_raw(message, NLM_F_CREATE | NLM_F_EXCL, &action) {
             Err(error) if means_unknown(&error) => drop(missing.insert(classifier)),
             Err(error) => failed = failed.or(Some(error)),

@@ -103,7 +103,9 @@ pub(super) fn flows(
     }
     raw.counters.insert("meter_vs_iperf3_max_error".to_owned(), worst);
     if silent > 0 {
-        raw.notes.push(format!("{silent} iperf3 ended without a report: only the meter counted their flows"));
+        raw.notes.push(format!(
+            "no iperf3 report for {silent} of the bulk flows: only the meter counted these flows"
+        ));
     }
     if let Some((source, destination)) = worst_flow.filter(|_| worst > LARGEST_METER_ERROR) {
         raw.notes.push(format!(

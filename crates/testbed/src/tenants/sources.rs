@@ -66,8 +66,9 @@ struct Places<'p> {
 
 impl<'p> Places<'p> {
     fn new(point: &'p TenantPoint) -> Result<Self, TestbedError> {
-        let allowed = sched_getaffinity(Pid::from_raw(0))
-            .map_err(|errno| TestbedError::system("ask for the processors to use")(errno.into()))?;
+        let allowed = sched_getaffinity(Pid::from_raw(0)).map_err(|errno| {
+            TestbedError::system("read the processor affinity of this process")(errno.into())
+        })?;
         let processors =
             (0..CpuSet::count()).filter(|number| allowed.is_set(*number).unwrap_or(false)).collect();
         Ok(Self { point, processors })
@@ -214,7 +215,7 @@ impl Sources {
             reports.push(match sender {
                 Sender::OnOff { source, .. } => {
                     let (sent_bytes, received_bytes) =
-                        source.finish().map_err(TestbedError::system("send in turns"))?;
+                        source.finish().map_err(TestbedError::system("send on-off traffic"))?;
                     Some(FlowReport { sent_bytes, received_bytes })
                 }
                 Sender::Iperf { mut client, mut server } => {

@@ -355,7 +355,7 @@ impl Document {
         }
         for (field, found) in [("start.connected", start.connected.len()), ("end.streams", ends.len())] {
             if found != test.num_streams {
-                return field_error(field, format!("has {found} streams of {}", test.num_streams));
+                return field_error(field, format!("has {found} streams instead of {}", test.num_streams));
             }
         }
 
@@ -376,7 +376,8 @@ fn stream(index: usize, connected: &Connected, end: EndStream) -> Result<Stream,
     let receiver = required(end.receiver, &receiver_field)?;
     for (side, field) in [(&sender, &sender_field), (&receiver, &receiver_field)] {
         if side.socket != connected.socket {
-            let detail = format!("is {}, but {} was connected", side.socket, connected.socket);
+            let detail =
+                format!("is {}, but the connection has the socket {}", side.socket, connected.socket);
             return field_error(format!("{field}.socket"), detail);
         }
     }
@@ -648,7 +649,7 @@ mod tests {
     #[test]
     fn sound_json_that_is_no_completed_run_is_refused() {
         let cases = [
-            ("\"num_streams\":\t2", "\"num_streams\":\t3", "`start.connected`: has 2 streams of 3"),
+            ("\"num_streams\":\t2", "\"num_streams\":\t3", "`start.connected`: has 2 streams instead of 3"),
             ("\"num_streams\":\t2", "\"num_streams\":\t0", "`start.test_start.num_streams`: is 0"),
             (
                 "\"protocol\":\t\"TCP\"",

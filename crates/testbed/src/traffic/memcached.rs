@@ -127,7 +127,8 @@ pub fn load(namespace: &Namespace, options: &LoadOptions) -> Result<LoadResult, 
                 .and_then(|()| sched_setaffinity(Pid::from_raw(0), &pinned))
                 .map_err(|error| TestbedError::system(format!("run on processor {cpu}"))(error.into()))?;
         }
-        run(options).map_err(TestbedError::system(format!("put a load on memcached at {}", options.server)))
+        run(options)
+            .map_err(TestbedError::system(format!("send requests to memcached at {}", options.server)))
     })
 }
 
@@ -335,7 +336,7 @@ impl Connection {
                 answers += 1;
             }
             if self.pending.is_empty() && self.received > 0 {
-                return Err(unexpected("longer answers than were asked for"));
+                return Err(unexpected("the server's answers are longer than the requested values"));
             }
         }
     }

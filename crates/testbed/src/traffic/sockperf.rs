@@ -274,7 +274,7 @@ impl Table<'_> {
             return Err(error("row", format!("{} fields instead of 4 in {line:?}", fields.len())));
         };
         if packet.parse() != Ok(self.samples.len()) {
-            return Err(error("packet", format!("{packet:?} where {} follows", self.samples.len())));
+            return Err(error("packet", format!("{packet:?} instead of {}", self.samples.len())));
         }
         let sent_ns = nanoseconds(sent).ok_or_else(|| error("txTime", format!("{sent:?} is not a time")))?;
         let received_ns =
@@ -283,7 +283,7 @@ impl Table<'_> {
             .checked_sub(sent_ns)
             .ok_or_else(|| error("rxTime", format!("{received} is before {sent}")))?;
         if self.samples.last().is_some_and(|last| sent_ns < last.sent_ns) {
-            return Err(error("txTime", format!("{sent} is before that of the line above")));
+            return Err(error("txTime", format!("{sent} is before the txTime of the previous line")));
         }
         // The last column repeats the difference of the other two. So a lost digit in any column is detected.
         let expected_us = round_trip_ns as f64 / (1_000.0 * self.trips_per_value);
@@ -443,7 +443,7 @@ mod tests {
             ("2.401909485", "1.401909485", "it:22: rxTime: 1.401909485 is before 2.401873975"),
             ("17.848", "17.900", "it:23: latency: \"17.900\" instead of 17.849"),
             ("17.848", "nan", "it:23: latency: \"nan\""),
-            ("1, 2.413877876", "3, 2.413877876", "it:23: packet: \"3\" where 1 follows"),
+            ("1, 2.413877876", "3, 2.413877876", "it:23: packet: \"3\" instead of 1"),
             (
                 "1, 2.413877876",
                 "1, 99999999999.413877876",
@@ -466,7 +466,7 @@ mod tests {
         let trailing = format!("{HALF}more\n");
         assert!(parse("it", &trailing).unwrap_err().to_string().contains("end of the log"));
         let out_of_order = complaint("1, 2.413877876, 2.413913573", "1, 2.313877876, 2.313913573");
-        assert!(out_of_order.contains("is before that of the line above"), "{out_of_order}");
+        assert!(out_of_order.contains("is before the txTime of the previous line"), "{out_of_order}");
     }
 
     #[test]

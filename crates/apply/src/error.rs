@@ -213,7 +213,7 @@ fn held_elsewhere(interface: &str, process: u32, journal: Option<&Path>) -> Stri
     match journal {
         Some(journal) => {
             format!(
-                "evenkeel manages {interface} already, with another journal than {}: {process}",
+                "evenkeel manages {interface} already, but its journal is not {}: {process}",
                 path_text(journal)
             )
         }

@@ -297,7 +297,7 @@ impl LiveKernel {
         let what = format!("the root qdisc of {}", self.name);
         // The kernel recreates its default qdiscs.
         for qdisc in qdiscs.iter().filter(|qdisc| !qdisc.is_default()) {
-            let part = format!("its part {} at {}", qdisc.kind, qdisc.parent);
+            let part = format!("the qdisc {} at {}", qdisc.kind, qdisc.parent);
             let reason = if !QdiscSnapshot::from(qdisc).is_restorable() {
                 format!("{part} may have classes of its own")
             } else if let Some(beside) = qdisc.beside {
@@ -308,14 +308,14 @@ impl LiveKernel {
                 continue;
             };
             let remove = Line::new("tc qdisc delete dev {} root", &[&self.name]);
-            let reason = format!("{reason}; if it is not needed, remove it with `{remove}`");
+            let reason = format!("{reason}; if the root qdisc is not needed, remove it with `{remove}`");
             return Err(KnobError::NotRestorable { what, reason });
         }
         match self.deleted_leaf(&qdiscs)? {
             Some(leaf) => {
                 let remove = Line::new("tc qdisc delete dev {} root", &[&self.name]);
                 let reason = format!(
-                    "its leaf at {leaf} was deleted, and the kernel makes a new one; `{remove}` restores the default"
+                    "the leaf at {leaf} was deleted, but a restore would create it again; `{remove}` restores the default"
                 );
                 Err(KnobError::NotRestorable { what, reason })
             }
@@ -360,7 +360,7 @@ impl LiveKernel {
         {
             return Err(KnobError::NotRestorable {
                 what: format!("the root qdisc of {}", self.name),
-                reason: format!("{} has the handle that {} is to have", standing.kind, root.kind),
+                reason: format!("the present {} has the handle of the former {}", standing.kind, root.kind),
             });
         }
         self.put_qdisc(root)?;
@@ -481,7 +481,7 @@ impl LiveKernel {
         let path = self.file(file)?;
         let text = SettingFile::of_interface(&self.sysfs, path.clone()).read_text()?;
         text.parse().map_err(|_| KnobError::File {
-            action: format!("understand /sys/{path}"),
+            action: format!("parse /sys/{path}"),
             source: io::Error::new(io::ErrorKind::InvalidData, format!("'{text}' is not a number")),
         })
     }

@@ -253,7 +253,7 @@ fn a_tree_with_a_deleted_leaf_is_not_replaced() {
             tc(&format!("qdisc del dev evk0 parent {leaf}"));
             let before = place.seen();
             let error = place.run().change(&Change::new(Knob::RootQdisc, htb_root())).unwrap_err();
-            assert!(error.to_string().contains(&format!("its leaf at {leaf} was deleted")), "{error}");
+            assert!(error.to_string().contains(&format!("the leaf at {leaf} was deleted")), "{error}");
             assert_eq!(place.seen(), before);
         });
     }

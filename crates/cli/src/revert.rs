@@ -546,7 +546,7 @@ pub fn tell_managed(interface: &str, plan: &str) {
     let Some(identity) = identity(interface) else { return };
     let unmanaged = check_unmanaged(&StateDirectory::from_environment(), &identity);
     if let Err(error) = unmanaged.and_then(|()| check_unsteered(&identity)) {
-        say(&format!("{error}; until then a run is refused, and {plan}"));
+        say(&format!("{error}; evenkeel refuses a run while that session lasts, and {plan}"));
     }
 }
 

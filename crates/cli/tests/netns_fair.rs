@@ -146,7 +146,7 @@ fn a_deleted_leaf_is_refused_before_a_change() {
     for last in [&["--for", "300ms"][..], &["--plan"]] {
         let arguments = ["fair", NAME, "--queue-weights", "htb", "--rate", "200mbit"];
         let refused = end_of(&managed, &[&arguments[..], last].concat());
-        assert!(refused.code == 3 && refused.stderr.contains("its leaf at 7:2 was deleted"), "{refused:?}");
+        assert!(refused.code == 3 && refused.stderr.contains("the leaf at 7:2 was deleted"), "{refused:?}");
     }
     assert_same(&managed.seen(), &before, "after two refusals");
 }
@@ -305,7 +305,7 @@ fn maps_of_another_program_are_refused_unless_they_are_to_be_taken_over() {
     let managed = Managed::with_maps();
     let refused = end_of(&managed, &["fair", NAME, "--for", "1s"]);
     assert_eq!((refused.code, refused.stdout.as_str()), (3, ""), "{refused:?}");
-    for words in ["another program set", "the driver (veth) sets none", "--xps off", "--xps pools"] {
+    for words in ["another program set", "the driver (veth) sets no XPS maps", "--xps off", "--xps pools"] {
         assert!(refused.stderr.contains(words), "{words}: {refused:?}");
     }
     let respected = end_of(&managed, &["fair", NAME, "--xps", "respect", "--for", "1s"]);
@@ -557,7 +557,7 @@ fn a_change_of_the_soft_nic_ends_it() {
         let said = said.replace("ROOT", root);
         assert_exits_after_change(
             running,
-            &[&said, "the kernel removes changes below evenkeel's own root qdisc with it"],
+            &[&said, "the change is lost when evenkeel removes its own root qdisc"],
         );
         assert!(started.elapsed() < Duration::from_secs(3), "{foreign:?}: {:?}", started.elapsed());
         let now = managed.shell(&["tc", "qdisc", "show", "dev", NAME, "root"]);

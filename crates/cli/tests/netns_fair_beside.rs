@@ -59,7 +59,7 @@ fn a_second_session_is_refused_whatever_its_state_directory_is() {
     let managed = Managed::with_maps();
     let mut session = managed.session(&["--queue-weights", "htb", "--rate", "200mbit"]);
     let words =
-        ["manages evk0 already, with another journal".to_owned(), format!("process {};", session.id())];
+        ["manages evk0 already, but its journal is not".to_owned(), format!("process {};", session.id())];
     let other = tempfile::tempdir().unwrap();
     let mut second = managed.command(&["fair", NAME, "--for", "1s"]);
     second.env("EVENKEEL_STATE_DIR", other.path());

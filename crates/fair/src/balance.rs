@@ -61,8 +61,8 @@ impl BalanceMode {
             (_, None) => {
                 remarks.extend(device.ingress.iter().map(|program| {
                     format!(
-                        "{name} has another program at tcx ingress: {program}; it runs first, so balancing holds a flow \
-                         only by packets that it passes on (TCX_NEXT)"
+                        "{name} has another program at tcx ingress: {program}; that program runs first, \
+                         so balancing sees only packets that it passes on (TCX_NEXT)"
                     )
                 }));
                 Ok(true)
@@ -112,11 +112,11 @@ pub(crate) fn plan_lines(device: &Device) -> [Line; 4] {
     let (hook, direction) = (device.hook, Direction::Ingress);
     [
         Line::comment(format_args!(
-            "a BPF program at {} of {}: while a flow is moved, the windows that its peer advertises are made smaller",
+            "a BPF program at {} of {}: while a flow moves, the program lowers the windows that the flow's peer advertises,",
             hook_name(hook, direction),
             device.name
         )),
-        Line::comment("  as they arrive, for some milliseconds, until the kernel lets it change its queue"),
+        Line::comment("  for some milliseconds, until the kernel lets the flow change its queue"),
         undo_of_program(hook, direction),
         Line::comment("  the next acknowledgement opens the window"),
     ]

@@ -57,7 +57,7 @@ const MOST_BYTES: u64 = 64 * 1024;
 /// Returns the first difference, as the end of a sentence about the maps.
 pub fn check(driver: &str, maps: &[XpsMap], nearest: &[u32]) -> Result<(), String> {
     let Some((_, spread)) = DRIVERS.iter().find(|(name, _)| *name == driver) else {
-        return Err(format!("the driver ({driver}) sets none"));
+        return Err(format!("the driver ({driver}) sets no XPS maps"));
     };
     if let Some(map) = maps.iter().find(|map| map.key == XpsKey::ReceiveQueues && !map.members.is_empty()) {
         return Err(format!("{} of queue {} is set, and {driver} never sets it", map.key.file(), map.queue));
@@ -158,7 +158,7 @@ mod tests {
     #[test]
     fn maps_of_an_administrator_are_named() {
         let difference = |driver, members: &[&[u32]]| check(driver, &maps(members), &EIGHT).unwrap_err();
-        assert_eq!(difference("igb", &[&[0], &[1]]), "the driver (igb) sets none");
+        assert_eq!(difference("igb", &[&[0], &[1]]), "the driver (igb) sets no XPS maps");
         assert_eq!(difference("ice", &[&[0], &[1, 2]]), "queue 1 has 2 processors, where ice sets 1");
         assert_eq!(difference("ice", &[&[0], &[]]), "queue 1 has 0 processors, where ice sets 1");
         assert_eq!(

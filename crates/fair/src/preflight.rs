@@ -609,7 +609,7 @@ fn remark_on_hook(device: &Device, observe: bool, remarks: &mut Vec<String>) {
             continue;
         }
         let effect = match observe {
-            true => "the meter runs first, and also counts packets that it drops or redirects",
+            true => "the meter runs first, and also counts packets that the other program drops or redirects",
             false => "it runs first, so the queue choice sees only packets that it passes on (TCX_NEXT)",
         };
         remarks.push(format!("{} has another program at tcx egress: {program}; {effect}", device.name));

@@ -33,7 +33,7 @@ impl fmt::Display for Verdict {
         match self {
             Self::NoCounters => formatter.write_str("cannot be proven: the device does not count by queue"),
             Self::Open => formatter
-                .write_str("not judged yet, for lack of intervals with 1 MB of flows that kept their queue"),
+                .write_str("not judged yet: too few intervals have 1 MB from flows that kept their queue"),
             Self::Followed(part) => {
                 write!(formatter, "its counters follow the choices ({:.0} % of bytes agree)", part * 100.0)
             }

@@ -172,7 +172,7 @@ impl Watched {
             difference = tree.difference(&self.tree_now(qdiscs)?);
         }
         Ok(difference.map(|difference| {
-            format!("{difference}; the kernel removes changes below evenkeel's own root qdisc with it")
+            format!("{difference}; the change is lost when evenkeel removes its own root qdisc")
         }))
     }
 

@@ -131,7 +131,8 @@ fn words(error: &FairError) -> String {
     if let FairError::Datapath(DatapathError::Load { source, .. }) = error
         && source.kind() == io::ErrorKind::PermissionDenied
     {
-        return "the BPF meter takes CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON: run it as root".to_owned();
+        return "the BPF meter needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON: run the command as root"
+            .to_owned();
     }
     error.to_string().lines().next().unwrap_or_default().to_owned()
 }

@@ -431,7 +431,7 @@ fn asked(head: &[u8]) -> Option<Asked> {
                 "the request has too many headers",
             ));
         }
-        Err(_) => return Some(Asked::Refused("400 Bad Request", "this is no request of HTTP/1")),
+        Err(_) => return Some(Asked::Refused("400 Bad Request", "the request is not an HTTP/1 request")),
     }
     if request.method != Some("GET") {
         return Some(Asked::Refused("405 Method Not Allowed", "only GET is answered"));

@@ -79,7 +79,7 @@ fn other_interfaces_lose_their_own_packets() {
     samples[0].interfaces.push(Interface { name: "eth0".to_owned(), ..Interface::default() });
     assert!(shown("", &samples, LARGE).lines().nth(1).unwrap().ends_with("; no losses"));
     samples[0].unread_places = vec!["network layer".to_owned()];
-    let line = "; no losses seen, those at the network layer are not known";
+    let line = "; no losses seen; losses at the network layer are not known";
     assert!(shown("", &samples, LARGE).lines().nth(1).unwrap().ends_with(line));
     samples[0].losses_incomplete = true;
     assert!(shown("", &samples, LARGE).lines().nth(1).unwrap().ends_with("; losses are not known"));

@@ -78,7 +78,7 @@ pub enum ControlError {
     #[error("another service (process {process}) uses the socket {}; stop it, or name another socket in the \
              configuration", path_text(.path))]
     Taken { path: PathBuf, process: i32 },
-    #[error("{} is not a socket; name another path, or remove it", path_text(.path))]
+    #[error("{} is not a socket; remove the file, or name another path in the configuration", path_text(.path))]
     NotASocket { path: PathBuf },
     #[error(
         "there is no group '{0}'; create it (groupadd --system {0}), or name another one in the configuration"

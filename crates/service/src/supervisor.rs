@@ -486,7 +486,11 @@ impl<'a> Supervisor<'a> {
             Ok(mut worker) => {
                 worker.cleans = true;
                 unit.worker = Some(worker);
-                unit.show(now, Phase::Stopping, "a new session restores what the last worker left");
+                unit.show(
+                    now,
+                    Phase::Stopping,
+                    "a new session restores the settings that the last worker left changed",
+                );
             }
             // The next turn of the loop names what is left.
             Err(error) => {
@@ -658,7 +662,8 @@ fn watch_worker(outside: &dyn Outside, unit: &mut Unit, now: Instant) {
     if silence >= HUNG {
         // It had its time.
         worker.kill(now);
-        let reason = format!("the worker sent no status for {} s; it is ended", silence.as_secs());
+        let reason =
+            format!("the worker sent no status for {} s; the service kills the worker", silence.as_secs());
         unit.enter(outside, now, Phase::Stopping, Some(reason), None);
     } else if silence >= SILENT && unit.phase == Some(Phase::Fair) {
         let reason =

@@ -117,7 +117,7 @@ impl Unit {
         let why = reason.as_ref().map_or_else(String::new, |reason| format!(": {reason}"));
         let then = match phase {
             Phase::GivenUp => "; `evenkeel service resume` tries again".to_owned(),
-            _ => again.map_or_else(String::new, |pause| format!("; again in {} s", pause.as_secs())),
+            _ => again.map_or_else(String::new, |pause| format!("; next attempt in {} s", pause.as_secs())),
         };
         let priority = match phase {
             Phase::Waits | Phase::Refused | Phase::Silent => Priority::Warning,

@@ -157,7 +157,7 @@ impl<K: Kernel, S: Storage> NtupleBackend<K, S> {
         } else {
             self.remarks.push(format!(
                 "the RSS table of {} has {here} entries, but the table of the model {} has {entries}: evenkeel does \
-                 not change it, and flows without a rule may use other queues than shown",
+                 not change the RSS table, so flows without a rule may use other queues than shown",
                 self.name,
                 self.nic.model().name()
             ));

@@ -62,7 +62,7 @@ pub fn watch(options: &CheckOptions, time: Duration) -> Result<Exit, Failure> {
             screen(&mut page, &watched, &found, options.interface.as_deref());
             if explained > 0 {
                 page.line(&format!(
-                    "Not counted again: {} that drops before the wire explain (Tcp.RetransSegs)",
+                    "Drops before the wire explain {} (Tcp.RetransSegs): not counted again",
                     counted(usize::try_from(explained).unwrap_or(usize::MAX), "retransmitted segment")
                 ));
             }
@@ -97,7 +97,7 @@ fn open_reasons() -> Result<DropReasons, String> {
     let inode = u32::try_from(namespace.inode).unwrap_or(0);
     let short = |error: DatapathError| match &error {
         DatapathError::Load { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
-            "counting them takes CAP_BPF and CAP_PERFMON: run it as root".to_owned()
+            "counting them needs CAP_BPF and CAP_PERFMON: run the command as root".to_owned()
         }
         // One line suffices: the verifier's log does not help the user.
         error => error.to_string().lines().next().unwrap_or_default().to_owned(),
@@ -186,7 +186,7 @@ fn moves(before: &HostFacts, after: &HostFacts, only: Option<&str>) -> Vec<Unkno
     let gone = before.interfaces.iter().filter(is_shown).filter(|old| after.same_interface(old).is_none());
     let new = after.interfaces.iter().filter(is_shown).filter(|new| before.same_interface(new).is_none());
     gone.map(|old| gap(old, "left this network namespace (deleted or moved)"))
-        .chain(new.map(|new| gap(new, "appeared (its losses include those before)")))
+        .chain(new.map(|new| gap(new, "appeared (its losses include losses before the watch)")))
         .collect()
 }
 
@@ -323,7 +323,7 @@ mod tests {
         };
         assert_eq!(words(&both, &both), Vec::<String>::new());
         let gone = "e0 left this network namespace (deleted or moved) during the watch";
-        let new = "e0 appeared (its losses include those before) during the watch";
+        let new = "e0 appeared (its losses include losses before the watch) during the watch";
         assert_eq!(words(&both, &host(&[(2, "e1")])), [gone]);
         assert_eq!(words(&host(&[(2, "e1")]), &both), [new]);
         assert_eq!(words(&both, &host(&[(3, "e0"), (2, "e1")])), [gone, new], "deleted and made again");

@@ -114,7 +114,9 @@ pub fn list(controls: &Controls, loaded: Option<&[Loaded]>) -> String {
     ));
     page.line(&format!("any user may choose: {}", controls.allowed.join(", ")));
     let Some(loaded) = loaded else {
-        page.line("those that evenkeel has loaded are not shown: that needs CAP_SYS_ADMIN");
+        page.line(
+            "congestion controls that evenkeel has loaded are not shown: listing them needs CAP_SYS_ADMIN",
+        );
         return page.finish();
     };
     for one in loaded {

@@ -62,7 +62,7 @@ fn option_error(error: &clap::Error) -> OptionError {
         return OptionError {
             key: None,
             problem: format!("{needed} is missing"),
-            advice: "the other options need it".to_owned(),
+            advice: format!("add {needed}: the other options need it"),
         };
     }
     let value = text(ContextKind::InvalidValue).unwrap_or_default();

@@ -58,7 +58,7 @@ pub fn status(status: &ServiceStatus) -> Page {
     }
     for interface in &status.interfaces {
         if let Some(again) = interface.again_in_s {
-            page.line(&format!("{}: again in {}", interface.name, time(again)));
+            page.line(&format!("{}: next attempt in {}", interface.name, time(again)));
         }
     }
     if let Some(error) = &status.error {

@@ -54,7 +54,9 @@ pub fn apply(
     }
     output::detach();
     let index = prepared.facts.interface(&options.interface).and_then(|interface| interface.index);
-    let index = index.ok_or_else(|| Failure::new(Exit::Unable, "the interface has no number"))?;
+    let index = index.ok_or_else(|| {
+        Failure::new(Exit::Unable, "the index of the interface could not be read from /sys/class/net")
+    })?;
     let asked_for = options.apply.clone().unwrap_or_default();
     let looks = !prepared.ready.is_empty() || prepared.wants_a_look;
     let unchanged = |failure: Failure| failure.and("nothing was changed");
@@ -181,7 +183,7 @@ fn leave_to_balancer(prepared: &mut Prepared) {
     }
     for ready in std::mem::take(&mut prepared.ready) {
         if matches!(ready.change.knob, Knob::InterruptAffinity(_)) {
-            let why = "irqbalance would move it again: systemctl stop irqbalance first";
+            let why = "irqbalance would move the interrupt again; stop irqbalance first (systemctl stop irqbalance)";
             prepared.unable.push((ready.rule, ready.change, why.to_owned()));
         } else {
             prepared.ready.push(ready);

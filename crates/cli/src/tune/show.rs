@@ -204,7 +204,7 @@ fn written(text: &mut String, files: &Files, words: &str) {
     }
     if !files.not_kept.is_empty() {
         text.push('\n');
-        comment(text, "", "will not be there after a restart:");
+        comment(text, "", "lost at the next restart:");
         for line in &files.not_kept {
             comment(text, "  ", line);
         }
@@ -299,7 +299,7 @@ pub fn outcome(interface: &str, prepared: &Prepared, outcome: &Outcome, files: &
             writeln!(text, "  for the next start: {}", path_text(&Etc::from_environment().path(&file.path)));
     }
     for line in &files.not_kept {
-        let _ = writeln!(text, "  will not be there after a restart: {line}");
+        let _ = writeln!(text, "  lost at the next restart: {line}");
     }
     if let Some(reasons) = not_judged(&prepared.judgement) {
         text.push_str(&reasons);
@@ -319,12 +319,14 @@ fn watched_text(interface: &str, watched: &Watched) -> String {
         Watched::NoTraffic { before, after } => {
             let _ = writeln!(
                 text,
-                "the effect on losses is unknown: {interface} carried {before} packets in the watch before and {after} in \
-                 the one after; evenkeel check --watch 10s shows losses under load"
+                "the effect on losses is unknown: {interface} carried {before} packets in the watch before the changes, \
+                 and {after} in the watch after them; evenkeel check --watch 10s shows losses under load"
             );
         }
         Watched::Losses(compared) if compared.is_empty() => {
-            text.push_str("no packet was lost in the watch before nor in the one after\n");
+            text.push_str(
+                "no packet was lost in the watch before the changes, nor in the watch after them\n",
+            );
         }
         Watched::Losses(compared) => {
             for one in compared {

@@ -57,7 +57,7 @@ pub fn summary(sample: &Sample, interface: Option<&Interface>) -> String {
     let losses = losses.unwrap_or_else(|| match sample.unread_places.as_slice() {
         _ if sample.losses_incomplete => "losses are not known".to_owned(),
         [] => "no losses".to_owned(),
-        places => format!("no losses seen, those at the {} are not known", places.join(", ")),
+        places => format!("no losses seen; losses at the {} are not known", places.join(", ")),
     });
     format!("{name}: {state}{sent} out{flows}{collisions}{nfm}; {losses}")
 }
@@ -178,10 +178,9 @@ pub fn losses(sample: &Sample) -> String {
         return match sample.unread_places.as_slice() {
             _ if sample.losses_incomplete => "not known: counters could not be read".to_owned(),
             [] => "no packet lost since the start".to_owned(),
-            places => format!(
-                "no packet lost since the start, but those at the {} are not known",
-                places.join(", ")
-            ),
+            places => {
+                format!("no packet lost since the start; losses at the {} are not known", places.join(", "))
+            }
         };
     }
     let total = quantity(total as f64);

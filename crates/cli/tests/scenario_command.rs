@@ -348,6 +348,6 @@ fn a_scenario_without_variants_of_its_own_is_pointed_to_a_table_of_them() {
     let directory = tempfile::tempdir().unwrap();
     let path = file(directory.path(), "own.toml", shown.replace("variant-table = \"titan\"\n", ""));
     let refused = with(&["scenario", "check"], &[&path]);
-    let advice = "the file has none: write a [variant.NAME] table, or name a variant-table";
+    let advice = "the file has no variant: write a [variant.NAME] table, or name a variant-table";
     assert!(refused.code == 2 && refused.stderr.contains(advice), "{refused:?}");
 }

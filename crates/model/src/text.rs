@@ -130,7 +130,7 @@ pub fn suggestion<'k>(name: &str, known: impl Iterator<Item = &'k str> + Clone) 
         list(names)
     };
     if shown.is_empty() {
-        return "there is none".to_owned();
+        return "known: none".to_owned();
     }
     match nearest(name, known) {
         Some(nearest) => format!("did you mean '{}'? known: {shown}", excerpt(nearest)),
@@ -453,7 +453,7 @@ mod tests {
             suggested("rule-37x"),
             "did you mean 'rule-37'? known: rule-37, rule-17, rule-27 and 47 more"
         );
-        assert_eq!(suggestion("eth0", [].into_iter()), "there is none");
+        assert_eq!(suggestion("eth0", [].into_iter()), "known: none");
         assert!(suggested("7").starts_with("known: rule-17, rule-27, rule-37 and 47"), "{}", suggested("7"));
     }
 

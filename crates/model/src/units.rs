@@ -262,7 +262,9 @@ const RATE: Quantity = Quantity {
             "mbit" => Ok(1_000_000),
             "gbit" => Ok(NANOSECONDS_PER_SECOND),
             "tbit" => Ok(1_000_000_000_000),
-            "bps" | "kbps" | "mbps" | "gbps" | "tbps" => Err(" (to tc it means bytes, to others bits)"),
+            "bps" | "kbps" | "mbps" | "gbps" | "tbps" => {
+                Err(" (tc reads it as bytes, other programs as bits)")
+            }
             _ => Err(""),
         }
     },

@@ -225,7 +225,7 @@ fn tables_are_such_as_can_be() {
         "capacity = 2\n",
         "rows-of = \"x\"\n",
         "\"x\"\n",
-        "table.ports.rows-of: unknown table above this one 'x'; there is none",
+        "table.ports.rows-of: unknown table above this one 'x'; known: none",
     );
     assert_refused("{ dst-port =", "{ dst-prot =", "dst-prot", "table.ports.match.dst-prot: unknown key");
     assert_refused("entries = 16", "entries = 15", "15", "rss.rss.entries: 15 is not a power of two");

@@ -121,7 +121,7 @@ fn read_steps(field: &Field<'_>) -> Option<Vec<StepTemplate>> {
         let advice = "begin with a step such as \"qdisc root handle 1: htb\"";
         field.complain(
             ScenarioErrorKind::BadValue,
-            format!("{} steps", lines.len()),
+            format!("the setup has {} steps", lines.len()),
             format!("write 1 to {MOST_STEPS}; {advice}"),
         );
         return None;

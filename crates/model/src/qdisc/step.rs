@@ -325,13 +325,15 @@ fn excludes(known: &'static [KnownOption], one: &str, other: &str) -> bool {
 fn unknown_option(word: Word<'_>, of: &str, known: Option<&'static [KnownOption]>) -> Mistake {
     let problem = format!("unknown option '{}' of {}", excerpt(word.text), excerpt(of));
     let advice = match known {
-        Some([]) => format!("{of} has none; an attribute can be given by its number: attribute 3 u32 5"),
+        Some([]) => {
+            format!("{of} has no options by name; give an attribute by its number: attribute 3 u32 5")
+        }
         Some(options) => suggestion(word.text, options.iter().map(|option| option.name)),
         None => {
             let kinds = KINDS.iter().map(|kind| kind.name);
             match crate::text::nearest(of, kinds) {
                 Some(nearest) => format!("did you mean the kind '{nearest}'?"),
-                None => "options of this kind have no names here: give them by their number, as in attribute 3 u32 5"
+                None => "evenkeel knows no options of this kind: give an attribute by number, as in attribute 3 u32 5"
                     .to_owned(),
             }
         }
@@ -434,7 +436,10 @@ fn entries<T>(
         |word: &Word<'_>| word.text.starts_with(|c: char| c.is_ascii_digit()) || read(word.text).is_ok();
     while let Some(word) = words.peek().filter(is_entry) {
         if entries.len() == MOST_ENTRIES {
-            return Err(word.wrong(format!("more than {MOST_ENTRIES} entries"), "the kernel has no more"));
+            return Err(word.wrong(
+                format!("the list has more than {MOST_ENTRIES} entries"),
+                "the kernel takes no more",
+            ));
         }
         words.next += 1;
         entries.push(read(word.text).map_err(|wrong| word.mistake(wrong))?);
@@ -515,7 +520,7 @@ fn filter(words: &mut Words<'_>) -> Result<StepTemplate, Mistake> {
             let mut classes = [None, None];
             for _ in 0..2 {
                 const FORM: &str = "write for example role probes 1:10 bulk 1:20";
-                let word = words.need("where a role goes", FORM)?;
+                let word = words.need("the role", FORM)?;
                 let at = match word.text {
                     "probes" => 0,
                     "bulk" => 1,

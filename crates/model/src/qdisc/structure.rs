@@ -106,7 +106,7 @@ impl<'t> Tree<'t> {
     fn add_qdisc(&mut self, node: &'t Node, at: usize, on: &Surroundings) -> Result<(), Wrong> {
         if is_line(node.handle) || node.handle.major == 0 || node.handle.major == u16::MAX {
             return Err(wrong(
-                format!("the handle {} is not for setups", shown(node.handle)),
+                format!("a setup cannot use the handle {}", shown(node.handle)),
                 "use 1: to fdff:",
             ));
         }
@@ -159,8 +159,8 @@ impl<'t> Tree<'t> {
             return Err(wrong(problem, "the qdisc creates its classes: leave this step out"));
         }
         if qdisc.kind != node.kind {
-            let problem = format!("{} is of kind {}", shown(node.handle), qdisc.kind);
-            return Err(wrong(problem, format!("write {} here, too", qdisc.kind)));
+            let problem = format!("the qdisc {} is of kind {}", shown(node.handle), qdisc.kind);
+            return Err(wrong(problem, format!("write {} as the kind of the class, too", qdisc.kind)));
         }
         if node.parent.major != node.handle.major {
             let advice = format!("write parent {}", shown(node.handle));
@@ -213,7 +213,10 @@ impl<'t> Tree<'t> {
 fn check_bands(node: &Node) -> Result<(), Wrong> {
     let Some(SettingValue::Count(bands)) = node.setting("bands") else { return Ok(()) };
     if *bands == 0 || *bands > super::kinds::MOST_BANDS {
-        return Err(wrong(format!("{bands} bands"), format!("use 1 to {}", super::kinds::MOST_BANDS)));
+        return Err(wrong(
+            format!("the qdisc has {bands} bands"),
+            format!("use 1 to {}", super::kinds::MOST_BANDS),
+        ));
     }
     if let Some(SettingValue::List(map)) = node.setting("priomap")
         && let Some(band) = map.iter().find(|band| *band >= bands)
@@ -232,7 +235,7 @@ fn check_bands(node: &Node) -> Result<(), Wrong> {
     if strict + quanta > *bands {
         return Err(wrong(
             format!("{strict} strict bands and {quanta} quanta are more than {bands} bands"),
-            "give each band one or the other",
+            "make each band strict or give it a quantum, not both",
         ));
     }
     Ok(())

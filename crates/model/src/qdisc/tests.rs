@@ -348,7 +348,7 @@ fn mistakes_are_shown_where_they_are() {
         (r#""qdisc root handle 1:1 fq""#, "a qdisc's handle is a number and a colon"),
         (r#""qdisc root handle {flow}: fq""#, "the root already has a qdisc"),
         (r#""qdisc root handle {stream}: fq""#, "'{stream}:' is not a handle"),
-        (r#""qdisc root handle fff0: fq""#, "the handle fff0: is not for setups"),
+        (r#""qdisc root handle fff0: fq""#, "a setup cannot use the handle fff0:"),
         (
             r#""qdisc root handle 1: fq", "qdisc parent 1:1 handle 2: fq""#,
             "mine.toml:5:28: setup.mine.steps[1]: there is no class 1:1; fq has none",
@@ -363,7 +363,7 @@ fn mistakes_are_shown_where_they_are() {
         ),
         (
             r#""qdisc root handle 1: drr", "class parent 1: classid 1:4 qfq""#,
-            "1: is of kind drr; write drr here, too",
+            "the qdisc 1: is of kind drr; write drr as the kind of the class, too",
         ),
         (r#""qdisc root handle 1: drr", "class parent 1:3 classid 1:4 drr""#, "there is no class 1:3 yet"),
         (

@@ -28,7 +28,7 @@ pub(super) fn read_clients(field: &Field<'_>, link: Option<&Link>) -> Option<Vec
     let groups: Vec<ClientGroup> = groups.into_iter().collect::<Option<_>>()?;
     let total: u32 = groups.iter().map(|group| group.count).sum();
     if !FLOWS.contains(&total) {
-        let problem = format!("{total} clients in all");
+        let problem = format!("the groups have {total} clients in total");
         field.complain(BadValue, problem, format!("use at most {}", FLOWS.end()));
         return None;
     }
@@ -48,7 +48,8 @@ fn read_group(mut table: Table<'_>, link: Option<&Link>) -> Option<ClientGroup> 
 fn read_sizes(field: &Field<'_>) -> Option<Vec<ByteSize>> {
     let elements = field.list("sizes, each a string with a unit")?;
     if elements.is_empty() || elements.len() > MOST_SIZES {
-        field.complain(BadValue, format!("{} sizes", elements.len()), format!("state 1 to {MOST_SIZES}"));
+        let problem = format!("the group has {} sizes", elements.len());
+        field.complain(BadValue, problem, format!("write 1 to {MOST_SIZES} sizes"));
         return None;
     }
     let mut sizes = Vec::with_capacity(elements.len());

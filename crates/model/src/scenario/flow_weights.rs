@@ -85,7 +85,8 @@ const WEIGHTS: RangeInclusive<u32> = 1..=MAX_FLOW_WEIGHT;
 fn read_rules(field: &Field<'_>) -> Option<Vec<FlowRule>> {
     let elements = field.list("tables, each [[rule]]")?;
     if elements.len() > MOST_RULES {
-        field.complain(BadValue, format!("{} rules", elements.len()), format!("at most {MOST_RULES}"));
+        let problem = format!("the file has {} rules", elements.len());
+        field.complain(BadValue, problem, format!("write at most {MOST_RULES} rules"));
         return None;
     }
     let rules: Vec<Option<FlowRule>> =
@@ -146,7 +147,7 @@ fn read_rule(element: &Field<'_>, mut table: Table<'_>) -> Option<FlowRule> {
     if names_nothing {
         element.complain(
             MissingKey,
-            "a rule that matches every flow",
+            "the rule has no condition, so it matches every flow",
             "add a condition (protocol, source-port, destination-port, mark, priority, cgroup), or write default = \
              ... above the rules",
         );
@@ -278,7 +279,10 @@ mod tests {
         for (text, wanted) in [
             ("[[rule]]\nweight = 1\nmark = 1", "weights.toml:1:1: schema: missing"),
             ("schema = 1\n[[rule]]\npriority = 1", "weights.toml:2:1: rule[0].weight: missing"),
-            ("schema = 1\n[[rule]]\nweight = 2", "weights.toml:2:1: rule[0]: a rule that matches every flow"),
+            (
+                "schema = 1\n[[rule]]\nweight = 2",
+                "weights.toml:2:1: rule[0]: the rule has no condition, so it matches every flow",
+            ),
             (
                 "schema = 1\n[[rule]]\nweight = 0\nmark = 1",
                 "weights.toml:3:10: rule[0].weight: 0 is out of range",

@@ -108,12 +108,13 @@ fn read_groups(
     let groups: Vec<RequestClients> = groups.into_iter().collect::<Option<_>>()?;
     let flows: u64 = groups.iter().map(|group| u64::from(group.count) * u64::from(group.flows)).sum();
     if flows > u64::from(*FLOWS.end()) {
-        field.complain(BadValue, format!("{flows} flows in all"), format!("use at most {}", FLOWS.end()));
+        let problem = format!("the groups have {flows} flows in total");
+        field.complain(BadValue, problem, format!("use at most {}", FLOWS.end()));
         return None;
     }
     let outstanding: u64 = groups.iter().map(RequestClients::outstanding_in_all).sum();
     if outstanding > MOST_OUTSTANDING {
-        let problem = format!("{outstanding} requests at a time in all");
+        let problem = format!("the groups have {outstanding} requests outstanding at a time");
         field.complain(BadValue, problem, format!("use at most {MOST_OUTSTANDING}"));
         return None;
     }

@@ -166,8 +166,8 @@ pub(super) fn read_expectations(
         if !seen.insert((expectation.variant.clone(), expectation.metric.clone(), statistic, relative_to)) {
             element.complain(
                 Duplicate,
-                "the same variant, metric and statistic as above",
-                "merge the bounds",
+                "an expectation above has the same variant, metric and statistic",
+                "merge the two expectations",
             );
         }
         expectations.push(expectation);
@@ -221,7 +221,7 @@ fn unmeasured(scenario: &Scenario, variant: &Variant, key: &str) -> Option<(Stri
             if is(metric::COMPLETION) && clients.iter().all(|group| !group.timed) =>
         {
             reason(
-                "the completion time of no group of clients is measured".to_owned(),
+                "no group of clients has a measured completion time".to_owned(),
                 "remove timed = false from a group",
             )
         }
@@ -305,7 +305,11 @@ fn read_expectation(
             if let Some(known) = variants.filter(|known| !known.contains(name)) {
                 field.unknown_name("variant", name, known.iter().copied());
             } else if variant.as_deref() == Some(name) {
-                field.complain(BadValue, "the variant itself", "name a different variant for the comparison");
+                field.complain(
+                    BadValue,
+                    "a variant cannot be compared with itself",
+                    "name a different variant for the comparison",
+                );
             }
             Some(name.to_owned())
         }

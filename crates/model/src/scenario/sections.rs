@@ -168,7 +168,7 @@ fn read_link_of_transfers(mut table: Table<'_>) -> Option<Link> {
 fn read_priorities(field: &Field<'_>, queues: Option<u32>) -> Option<Vec<u32>> {
     let elements = field.list("tables, each { queues = N }")?;
     if elements.is_empty() || elements.len() > MOST_PRIORITIES {
-        let problem = format!("{} priorities", elements.len());
+        let problem = format!("the link has {} priorities", elements.len());
         field.complain(BadValue, problem, format!("state 1 to {MOST_PRIORITIES}, or leave the key out"));
         return None;
     }
@@ -183,7 +183,7 @@ fn read_priorities(field: &Field<'_>, queues: Option<u32>) -> Option<Vec<u32>> {
     let sum: u32 = priorities.iter().sum();
     if let Some(queues) = queues.filter(|queues| *queues != sum) {
         let problem = format!("the priorities have {sum} queues in all, and the link has {queues}");
-        field.complain(BadValue, problem, "give every queue to one of them");
+        field.complain(BadValue, problem, "give every queue to one priority");
         return None;
     }
     Some(priorities)
@@ -483,11 +483,15 @@ fn check_extent(measure: &Measure, windows: &Field<'_>) {
     let shortest = measure.windows.first().map_or(1, |window| window.length.as_u64().max(1));
     let bins = duration.as_u64() / shortest;
     if duration > LONGEST_REPEAT {
-        let problem = format!("{} of the longest window are {duration}", measure.long_windows);
+        let problem = format!("a repeat of {} longest windows takes {duration}", measure.long_windows);
         windows.complain(BadValue, problem, format!("keep a repeat below {LONGEST_REPEAT}"));
     } else if bins > MOST_SHORT_WINDOWS {
-        let problem = format!("a repeat of {duration} has {bins} of the shortest window");
-        windows.complain(BadValue, problem, format!("keep them below {MOST_SHORT_WINDOWS}"));
+        let problem = format!("a repeat of {duration} has {bins} windows of the shortest length");
+        windows.complain(
+            BadValue,
+            problem,
+            format!("use a shorter repeat or a longer shortest window: at most {MOST_SHORT_WINDOWS} fit"),
+        );
     }
 }
 

@@ -73,7 +73,8 @@ pub fn qdisc_files(text: &str) -> Vec<String> {
 fn read_files(field: &Field<'_>) -> Option<Vec<String>> {
     let elements = field.list("paths")?;
     if elements.len() > MOST_FILES {
-        field.complain(BadValue, format!("{} files", elements.len()), format!("name at most {MOST_FILES}"));
+        let problem = format!("the list has {} files", elements.len());
+        field.complain(BadValue, problem, format!("name at most {MOST_FILES} files"));
         return None;
     }
     elements.iter().map(|element| element.prose(LONGEST_PATH, false)).collect()
@@ -291,7 +292,8 @@ fn read_sweeps(
 ) -> Option<Vec<Sweep>> {
     let elements = field.list("tables, each [[sweep]]")?;
     if elements.is_empty() || elements.len() > MOST_SWEEPS {
-        field.complain(BadValue, format!("{} sweeps", elements.len()), format!("state 1 to {MOST_SWEEPS}"));
+        let problem = format!("the scenario has {} sweeps", elements.len());
+        field.complain(BadValue, problem, format!("write 1 to {MOST_SWEEPS} sweeps"));
         return None;
     }
     let mut sweeps: Vec<Sweep> = Vec::with_capacity(elements.len());
@@ -521,7 +523,8 @@ fn read_values(field: &Field<'_>, kind: AxisKind) -> Option<Vec<(AxisValue, Stri
 fn listed<'t>(field: &Field<'t>, of: &str) -> Option<Vec<Field<'t>>> {
     let elements = field.list(of)?;
     if elements.is_empty() || elements.len() > MOST_VALUES {
-        field.complain(BadValue, format!("{} of them", elements.len()), format!("state 1 to {MOST_VALUES}"));
+        let problem = format!("the list has {} values", elements.len());
+        field.complain(BadValue, problem, format!("write 1 to {MOST_VALUES} values"));
         return None;
     }
     Some(elements)
@@ -649,7 +652,8 @@ fn read_plots(
 ) -> Option<Vec<Plot>> {
     let elements = field.list("tables, each [[plot]]")?;
     if elements.len() > MOST_PLOTS {
-        field.complain(BadValue, format!("{} plots", elements.len()), format!("state at most {MOST_PLOTS}"));
+        let problem = format!("the scenario has {} plots", elements.len());
+        field.complain(BadValue, problem, format!("write at most {MOST_PLOTS} plots"));
         return None;
     }
     let mut plots: Vec<Plot> = Vec::with_capacity(elements.len());

@@ -69,7 +69,8 @@ impl Traffic {
 fn read_groups(field: &Field<'_>) -> Option<Vec<BulkGroup>> {
     let elements = field.list("tables, each [[workload.bulk]]")?;
     if elements.is_empty() || elements.len() > MOST_GROUPS {
-        field.complain(BadValue, format!("{} groups", elements.len()), format!("state 1 to {MOST_GROUPS}"));
+        let problem = format!("the workload has {} groups of bulk clients", elements.len());
+        field.complain(BadValue, problem, format!("write 1 to {MOST_GROUPS} groups"));
         return None;
     }
     let groups: Vec<Option<BulkGroup>> =

@@ -268,7 +268,10 @@ impl TransferSettings {
         if knobs.flows < hosts {
             return Some(Clash {
                 knobs: &["flows", "senders", "receivers"],
-                problem: format!("{} flows, and {hosts} hosts on one side", knobs.flows),
+                problem: format!(
+                    "one side has {hosts} hosts, but the variant has only {} flows",
+                    knobs.flows
+                ),
                 advice: "use at least one flow for each host".to_owned(),
             });
         }
@@ -287,8 +290,8 @@ impl TransferSettings {
         if one_of_each > knobs.flows as usize {
             return Some(Clash {
                 knobs: &["congestion-control", "flows"],
-                problem: format!("{} flows, and {one_of_each} congestion controls", knobs.flows),
-                advice: "have a flow for each congestion control at least".to_owned(),
+                problem: format!("{} flows cannot use {one_of_each} congestion controls", knobs.flows),
+                advice: "use at least one flow for each congestion control".to_owned(),
             });
         }
         if let Some(threshold) = knobs.ecn_threshold
@@ -300,7 +303,7 @@ impl TransferSettings {
                     Some(buffer) => {
                         format!("the switch drops packets from {buffer} on, and would never mark")
                     }
-                    None => "the switch marks packets, and there is no switch".to_owned(),
+                    None => "ecn-threshold needs a switch, but the variant has none".to_owned(),
                 },
                 advice: "state a switch-buffer above the threshold".to_owned(),
             });
@@ -309,7 +312,7 @@ impl TransferSettings {
         (knobs.switch_buffer.is_none() && ports != link.rate).then(|| Clash {
             knobs: &["ports", "switch-buffer", "senders", "flows"],
             problem: format!(
-                "the ports in use carry {ports}, and the link.rate of {} is that of a link behind a switch",
+                "the ports in use carry {ports}, and without a switch link.rate must be the same, not {}",
                 link.rate
             ),
             advice: if LINE_RATES.contains(&ports) {

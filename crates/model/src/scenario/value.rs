@@ -83,7 +83,7 @@ impl<'t> Field<'t> {
             let name = element.string(&format!("the name of a {what}"))?;
             if known.is_some_and(BTreeSet::is_empty) {
                 let advice =
-                    format!("the file has none: write a [{what}.NAME] table, or name a {what}-table");
+                    format!("the file has no {what}: write a [{what}.NAME] table, or name a {what}-table");
                 element.complain(UnknownName, format!("unknown {what} '{}'", excerpt(name)), advice);
                 return None;
             }

@@ -68,7 +68,7 @@ fn what_is_no_quantity_is_refused_with_the_reason() {
     for text in ["1e3bit", "10Gb", "10 gbit ", "10gbitt", "1,5gbit", "1_000bit", "0x10bit", "1.5.2gbit"] {
         assert!(rate(text).contains("is not a unit of a rate"), "{text}: {}", rate(text));
     }
-    assert!(rate("10gbps").contains("to tc it means bytes"));
+    assert!(rate("10gbps").contains("tc reads it as bytes"));
     assert!(size("64KB").contains("KiB is 1024"));
     assert!(size("64Kb").contains("b is a bit"));
     assert!(size("1.5B").contains("not a whole number of bytes"));

@@ -58,7 +58,7 @@ const LINK_AND_WORKLOAD: &[Case] = &[
     ("flows = 12", "flows = 12\nbytes-per-flow = \"1GB\"", (13, 1), ": workload.bytes-per-flow: only with workload.kind = shuffle; known keys: kind, flows,"),
     ("[link]", "[hosts]\ncount = 6\nsending-cores = 4\n\n[link]", (8, 1), ": hosts.count: only with workload.kind = shuffle; known keys: sending-cores"),
     ("[link]", "[switch]\nbuffer = \"12MB\"\n\n[link]", (7, 2), ": switch: only with workload.kind = shuffle;"),
-    ("queues = 4", "queues = 4\npriorities = []", (10, 14), ": link.priorities: 0 priorities; state 1 to 8, or leave the key out"),
+    ("queues = 4", "queues = 4\npriorities = []", (10, 14), ": link.priorities: the link has 0 priorities; state 1 to 8, or leave the key out"),
     ("queues = 4", "queues = 4\npriorities = [2, 2]", (10, 15), ": link.priorities[0]: expected a table, found an integer"),
     ("queues = 4", "queues = 4\npriorities = [{ queues = 1 }, { queues = 2 }]", (10, 14), ": link.priorities: the priorities have 3 queues in all, and the link has 4; give"),
     ("queues = 4", "queues = 4\npriorities = [{ queues = 0 }]", (10, 26), ": link.priorities[0].queues: 0 is out of range; write a value from 1 to 256"),
@@ -101,8 +101,8 @@ const MEASURE: &[Case] = &[
     ("long = \"1s\"", "long = \"1s\"\n2s = \"3s\"", (22, 6), ": measure.windows.2s: the window '2s' is 3s long; write the length"),
     ("long = \"1s\"", "long = \"1s\"\n\"1.5s\" = \"1.5s\"", (22, 1), ": measure.windows.\"1.5s\": '1.5s' cannot name a window"),
     ("short = \"1ms\"", "a='1ms'\nb='2ms'\nc='3ms'\nd='4ms'\ne='5ms'\nf='6ms'\ng='7ms'\nh='8ms'", (29, 1), "more than 8 windows"),
-    ("short = \"1ms\"", "short = \"10us\"\nlonger = \"3s\"", (20, 1), "a repeat of 12s has 1200000 of the shortest window;"),
-    ("repeats = 3\n\n[measure.windows]\nlong = \"1s\"\nshort = \"1ms\"", "long-windows = 1000\n\n[measure.windows]\nlong = \"90s\"", (20, 1), "1000 of the longest window are 90000s; keep a repeat below 86400s"),
+    ("short = \"1ms\"", "short = \"10us\"\nlonger = \"3s\"", (20, 1), "a repeat of 12s has 1200000 windows of the shortest length;"),
+    ("repeats = 3\n\n[measure.windows]\nlong = \"1s\"\nshort = \"1ms\"", "long-windows = 1000\n\n[measure.windows]\nlong = \"90s\"", (20, 1), "a repeat of 1000 longest windows takes 90000s; keep a repeat below 86400s"),
 ];
 
 #[rustfmt::skip]
@@ -175,7 +175,7 @@ const GROUPS_PAPER_AND_EXPECTATIONS: &[Case] = &[
     ("share = 0.8", "share = 1", (49, 9), ": expect[0].share: 1 is not between 0 and 1"),
     ("at-most = 0.80", "at-most = 0.80\nrepeats = 3", (52, 11), ": expect[0].repeats: "),
     ("statistic = \"share\"", "statistic = \"share\"\nrelative-to = \"dqaa\"", (49, 15), ": expect[0].relative-to: unknown variant 'dqaa'; did you mean 'dqa'?"),
-    ("statistic = \"share\"", "statistic = \"share\"\nrelative-to = \"dqa\"", (49, 15), ": expect[0].relative-to: the variant itself; name a different variant for the comparison"),
+    ("statistic = \"share\"", "statistic = \"share\"\nrelative-to = \"dqa\"", (49, 15), ": expect[0].relative-to: a variant cannot be compared with itself; name a different variant for the comparison"),
     ("at-least = 0.70\nat-most = 0.80\n", "", (45, 1), ": expect[0].at-most: missing; write at-least, at-most or both"),
     ("at-least = 0.70", "at-least = 0.90", (50, 12), ": expect[0].at-least: at-least is 0.9, and at-most is 0.8; at-least must"),
     ("metric = \"nfm.long\"\nstatistic = \"share\"\nshare = 0.8\nat-least = 0.70\nat-most = 0.80", "metric = \"jain_bytes\"\nstatistic = \"mean\"\nat-least = 1.5", (49, 12), ": expect[0].at-least: jain_bytes is never 1.5; it lies between 0 and 1"),
@@ -184,7 +184,7 @@ const GROUPS_PAPER_AND_EXPECTATIONS: &[Case] = &[
     ("at-least = 0.70", "at-least = nan", (50, 12), ": expect[0].at-least: not a finite number"),
     ("at-least = 0.70", "atleast = 0.70", (50, 1), ": expect[0].atleast: unknown key; did you mean 'at-least'?"),
     ("[[expect]]\nvariant = \"dqa\"\n", "[expect]\nvariant = \"dqa\"\n", (53, 3), ": not TOML: duplicate key"),
-    ("variant = \"small\"\nmetric = \"latency_us.p99\"\nstatistic = \"mean\"", "variant = \"dqa\"\nmetric = \"nfm.long\"\nstatistic = \"share\"\nshare = 0.8", (53, 1), ": expect[1]: the same variant, metric and statistic as above"),
+    ("variant = \"small\"\nmetric = \"latency_us.p99\"\nstatistic = \"mean\"", "variant = \"dqa\"\nmetric = \"nfm.long\"\nstatistic = \"share\"\nshare = 0.8", (53, 1), ": expect[1]: an expectation above has the same variant, metric and statistic"),
     ("[workload.latency]\nduration = \"2s\"\n", "", (53, 10), ": expect[1].metric: no latency is measured; add a [workload.latency]"),
 ];
 
@@ -248,7 +248,7 @@ const FETCH: &[Case] = &[
     ("count = 2", "count = 0", (16, 9), ": workload.clients[0].count: 0 is out of range; write a value from 1 to 100000"),
     ("count = 2", "number = 2", (16, 1), ": workload.clients[0].number: unknown key; known keys: count, sizes, timed, priority"),
     ("sizes = [\"1KiB\", \"1500B\"]\n", "", (15, 1), ": workload.clients[0].sizes: missing; for example sizes = [\"512KiB\"]"),
-    ("[\"1KiB\", \"1500B\"]", "[]", (17, 9), ": workload.clients[0].sizes: 0 sizes; state 1 to 32"),
+    ("[\"1KiB\", \"1500B\"]", "[]", (17, 9), ": workload.clients[0].sizes: the group has 0 sizes; write 1 to 32 sizes"),
     ("[\"1KiB\", \"1500B\"]", "\"1KiB\"", (17, 9), ": workload.clients[0].sizes: expected a list of sizes, each a string with a unit, found a string"),
     ("[\"1KiB\", \"1500B\"]", "[\"1KiB\", 1500]", (17, 18), ": workload.clients[0].sizes[1]: a bare number; units are needed"),
     ("[\"1KiB\", \"1500B\"]", "[\"1KiB\", \"1024B\"]", (17, 18), ": workload.clients[0].sizes[1]: 1KiB appears twice; name it once"),
@@ -310,7 +310,10 @@ fn every_broken_scenario_with_clients_is_refused_at_its_place() {
         .replace("[measure]", &"[[workload.clients]]\ncount = 60_000\nsizes = [\"1B\"]\n".repeat(2));
     let many = many.replacen("duration", "[measure]\nduration", 1);
     let error = parse_text(&many).unwrap_err().to_string();
-    assert!(error.contains(": workload.clients: 120002 clients in all; use at most 100000"), "{error}");
+    assert!(
+        error.contains(": workload.clients: the groups have 120002 clients in total; use at most 100000"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -70,7 +70,7 @@ const REQUESTS: &[Case] = &[
     ("name = \"high\"", "name = \"all\"", (17, 8), ": workload.clients[0].name: this name is reserved for the total of all clients"),
     ("name = \"added\"", "name = \"high\"", (23, 8), ": workload.clients[1].name: 'high' appears above already"),
     ("name = \"high\"", "name = \"a.b\"", (17, 8), ": workload.clients[0].name: 'a.b' cannot be a name"),
-    ("count = 2", "count = 90_000\noutstanding = 1", (16, 1), ": workload.clients: 1440001 flows in all; use at most 100000"),
+    ("count = 2", "count = 90_000\noutstanding = 1", (16, 1), ": workload.clients: the groups have 1440001 flows in total; use at most 100000"),
     ("flows = 16", "flows = 1025", (19, 9), ": workload.clients[0].flows: 1025 is out of range"),
     ("high-priority = true", "high-priority = 1", (20, 17), ": workload.clients[0].high-priority: expected true or false"),
     ("high-priority = true", "priority = 1", (20, 1), ": workload.clients[0].priority: unknown key; known keys: name, count, flows, outstanding, high-priority, from, for, variants"),

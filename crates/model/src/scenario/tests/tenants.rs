@@ -80,7 +80,7 @@ const TENANTS: &[Case] = &[
     ("\"htb\"]\nclients", "\"hbt\"]\nclients", (28, 20), ": sweep[0].qdiscs[1]: unknown qdisc setup 'hbt'; did you mean 'htb'?"),
     ("\"htb\"]\nclients", "\"pfifo\"]\nclients", (28, 20), ": sweep[0].qdiscs[1]: 'pfifo' appears twice; name it once"),
     ("clients = [0, 5]", "clients = [0, 1001]", (29, 15), ": sweep[0].clients[1]: 1001 is out of range"),
-    ("clients = [0, 5]", "clients = []", (29, 11), ": sweep[0].clients: 0 of them; state 1 to 128"),
+    ("clients = [0, 5]", "clients = []", (29, 11), ": sweep[0].clients: the list has 0 values; write 1 to 128 values"),
     ("clients = [0, 5]\n", "", (27, 1), ": sweep[0].clients: missing; the workload does not set this value, so the sweep must, for example clients = [1, 8, 48]"),
     ("\"4KiB\"]\nquick", "\"1024B\"]\nquick", (31, 19), ": sweep[0].length[1]: this value appears above already"),
     ("clients = [5] }", "clients = [6] }", (32, 39), ": sweep[0].quick.clients: 6 is not among the values of the sweep"),

@@ -331,7 +331,7 @@ fn a_script_may_have_a_file_of_its_own_beside_the_policy() {
     );
     fails(
         "policy = \"balance\"\nscript-file = \"even.rhai\"\n",
-        "policy.toml:2:1: script-file: a script without use",
+        "policy.toml:2:1: script-file: no policy uses this script",
     );
     fails("policy = \"script\"\n", "script-file = \"policy.rhai\"");
 }

@@ -55,7 +55,11 @@ impl NicModel {
         if let Some(field) = root.take("rss-key") {
             match field.string("a key, as ethtool -x prints it").map(RssKey::parse) {
                 Some(Some(key)) => nic.set_rss_key(key),
-                Some(None) => field.complain(BadValue, "not 40 bytes as in \"6d:5a:...\"", ""),
+                Some(None) => field.complain(
+                    BadValue,
+                    "the key does not have 40 bytes",
+                    "write 40 bytes as in \"6d:5a:...\"",
+                ),
                 None => {}
             }
         }
@@ -136,7 +140,7 @@ fn read_indirection(field: &Field<'_>, nic: &mut ConfiguredNic) {
         field.list("queues").and_then(|list| list.into_iter().map(queue).collect())
     };
     if field.is_list() && indirection.as_ref().is_some_and(Vec::is_empty) {
-        field.complain(BadValue, "an indirection table without entries", "write \"off\" to turn RSS off");
+        field.complain(BadValue, "the indirection table has no entries", "write \"off\" to turn RSS off");
     } else if let Some(indirection) = indirection
         && let Err(error) = nic.set_indirection(indirection)
     {
@@ -253,7 +257,7 @@ fn address(field: &Field<'_>) -> Option<AddressMatch> {
         Some(_) => {
             field.complain(
                 BadValue,
-                "not the length of a network",
+                "the network has an invalid length",
                 format!("write a number from 0 to {most}"),
             );
             None
@@ -429,13 +433,13 @@ mod tests {
             ),
             (
                 "indirection = []",
-                "x.toml:1:15: indirection: an indirection table without entries; write \"off\" to turn RSS off",
+                "x.toml:1:15: indirection: the indirection table has no entries; write \"off\" to turn RSS off",
             ),
             (
                 "[[filter]]\ntable = 'syn'\ndst = '10.0.0.0/33'\nqueue = 0",
-                "x.toml:3:7: filter[0].dst: not the length",
+                "x.toml:3:7: filter[0].dst: the network has an invalid length",
             ),
-            ("rss-key = '6d:5a'", "x.toml:1:11: rss-key: not 40 bytes"),
+            ("rss-key = '6d:5a'", "x.toml:1:11: rss-key: the key does not have 40 bytes"),
             ("hashed-ports = ['sctp']", "x.toml:1:17: hashed-ports[0]: 'sctp' is not a value of this key"),
             (
                 "[[filter]]\ntable = 'syn'\nsource = '10.0.0.1'\nqueue = 0",

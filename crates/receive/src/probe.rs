@@ -78,13 +78,13 @@ pub fn probe(facts: &DeviceFacts, models: &[NicModel]) -> Probed {
         Some(model) => {
             let name = model.name();
             remarks.push(format!(
-                "{name} is the model for this driver, and this device or kernel does not offer what it needs"
+                "{name} is the model for this driver, but the device or the kernel lacks a feature that the model needs"
             ));
             (fitting, false)
         }
         None => {
             let words = match fitting {
-                Some(_) => "no model names this driver: this one needs no more than the device offers",
+                Some(_) => "no model names this driver: this model needs only features that the device has",
                 None => "no model names this driver",
             };
             reasons.push(words.to_owned());
@@ -102,7 +102,10 @@ pub fn probe(facts: &DeviceFacts, models: &[NicModel]) -> Probed {
             && rss.entries != entries as usize
             && name != Some(SOFTWARE)
         {
-            remarks.push(format!("the model's RSS table has {} entries, this one {entries}", rss.entries));
+            remarks.push(format!(
+                "the model's RSS table has {} entries, the device's table has {entries}",
+                rss.entries
+            ));
         }
         if facts.queues > u32::from(model.queues()) && name != Some(SOFTWARE) {
             remarks.push(format!("it has {} queues in use, and the model {}", facts.queues, model.queues()));
@@ -157,7 +160,7 @@ mod tests {
         assert_eq!(probed(facts("new", Some(64), None)).model.as_deref(), Some("ntuple"));
         let hash = probed(facts("new", None, Some(512)));
         assert_eq!((hash.model.as_deref(), hash.is_named), (Some("rss-only"), false));
-        assert_eq!(hash.remarks, ["the model's RSS table has 128 entries, this one 512"]);
+        assert_eq!(hash.remarks, ["the model's RSS table has 128 entries, the device's table has 512"]);
         assert_eq!(
             probed(DeviceFacts { queues: 1, ..facts("new", None, Some(128)) }).model.as_deref(),
             Some("xdp-cpumap")

@@ -78,7 +78,7 @@ pub enum InsertError {
     /// The queue is not in use, or filters of the table cannot name it.
     #[error("filters of this table cannot name this queue")]
     NoQueue,
-    #[error("no filter at this location")]
+    #[error("the table has no filter at this location")]
     NoFilter,
     #[error(
         "the indirection table lacks this entry, or its entries cannot hold this queue: use smaller numbers"

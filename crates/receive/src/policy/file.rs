@@ -210,8 +210,9 @@ impl Reader<'_> {
         if let Some(list) = class_list {
             let elements = list.list("tables, each [[class]]").unwrap_or_default();
             if elements.len() > MOST_CLASSES {
+                let problem = format!("the policy has {} classes", elements.len());
                 let advice = format!("use at most {MOST_CLASSES}");
-                list.complain(ScenarioErrorKind::BadValue, format!("{} classes", elements.len()), advice);
+                list.complain(ScenarioErrorKind::BadValue, problem, advice);
             }
             for element in elements.iter().take(MOST_CLASSES) {
                 let class = element.table().and_then(|table| self.class(element, table, &classes, isolates));
@@ -275,7 +276,7 @@ impl Reader<'_> {
             let Some(script) = script else {
                 let advice = "write script = '''fn queue_cost(queue) { queue.flows * queue.flows }''', or name its \
                               file: script-file = \"policy.rhai\"";
-                policy.complain(ScenarioErrorKind::MissingKey, "without a script", advice);
+                policy.complain(ScenarioErrorKind::MissingKey, "the policy has no script", advice);
                 return None;
             };
             let kind = TermKind::Script(self.compile(&script)?);
@@ -310,7 +311,7 @@ impl Reader<'_> {
         if let (Some(time), None) = (&time, &script) {
             time.at_key().complain(
                 ScenarioErrorKind::BadValue,
-                "without a script",
+                "this key needs a script",
                 "write a script, or remove this key",
             );
         }
@@ -319,7 +320,7 @@ impl Reader<'_> {
 
     fn refuse_script(&self, script: Option<ScriptField<'_>>, advice: &str) {
         if let Some(script) = script {
-            script.field.at_key().complain(ScenarioErrorKind::BadValue, "a script without use", advice);
+            script.field.at_key().complain(ScenarioErrorKind::BadValue, "no policy uses this script", advice);
         }
     }
 
@@ -427,7 +428,7 @@ impl Reader<'_> {
                 if kind == Some(Kind::Isolation) {
                     policy.complain(
                         ScenarioErrorKind::BadValue,
-                        "isolation within a class",
+                        "isolation cannot be the policy of a class",
                         "name another policy for the flows of the class",
                     );
                 }
@@ -616,7 +617,7 @@ fn queue_list(field: &Field<'_>) -> Option<Vec<QueueId>> {
         list.push(queue);
     }
     if list.is_empty() {
-        field.complain(ScenarioErrorKind::BadValue, "no queue", "name at least one");
+        field.complain(ScenarioErrorKind::BadValue, "the list names no queue", "name at least one queue");
         return None;
     }
     list.sort_unstable();

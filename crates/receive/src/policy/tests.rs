@@ -120,15 +120,15 @@ fn mistakes_are_told_with_their_place() {
             "p.toml:3:10: term[0].weight: not a finite number; write a weight from 0.001 to 1000",
         ),
         ("policy = \"script\"\nscript = 'fn cost(q) { print(1); 1 }'", "p.toml:2:"),
-        ("policy = \"script\"", "p.toml:1:10: policy: without a script"),
-        ("script = 'fn cost(q) { 1 }'", "p.toml:1:1: script: a script without use"),
+        ("policy = \"script\"", "p.toml:1:10: policy: the policy has no script"),
+        ("script = 'fn cost(q) { 1 }'", "p.toml:1:1: script: no policy uses this script"),
         ("policy = \"script\"\nscript = 'fn cost(q) { 1'", "p.toml:2:"),
         ("policy = \"script\"\nscript = 'let a = 1;'", "p.toml:2:11: script: the script must define"),
         (
             "policy = \"script\"\nscript = 'fn cost() { 1 }'",
             "p.toml:2:11: script: cost takes 1 parameter, not 0",
         ),
-        ("script-time = \"1s\"", "p.toml:1:1: script-time: without a script"),
+        ("script-time = \"1s\"", "p.toml:1:1: script-time: this key needs a script"),
         (
             "policy = \"script\"\nscript-time = \"90s\"\nscript = 'fn queue_cost(q) { 1 }'",
             "p.toml:2:15: script-time: 90s is out of range",

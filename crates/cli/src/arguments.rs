@@ -635,7 +635,7 @@ pub struct SteerOptions {
         value_parser = clap::builder::NonEmptyStringValueParser::new()
     )]
     pub namespaces: Vec<String>,
-    /// Run the XDP program as a baseline for comparison, without the policy's choice of processors
+    /// Measure a baseline for comparison: run the XDP program, but do not send packets to the policy's processors
     #[arg(long, value_enum, value_name = "hash|pass", conflicts_with = "plan")]
     pub baseline: Option<BaselineChoice>,
     /// Minimum time between two searches
@@ -681,7 +681,7 @@ pub enum BaselineChoice {
 pub enum QueueWeightsChoice {
     /// Leave the scheduling of the queues to the device
     Off,
-    /// Set weights in the device if it supports them (net-shaper), else as off
+    /// Set weights in the device if it supports them (net-shaper), otherwise leave the scheduling to it
     Auto,
     /// Put an HTB root qdisc in front of the device, with a class for each queue; works on a device with one queue
     Htb,

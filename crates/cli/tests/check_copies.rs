@@ -406,7 +406,7 @@ fn two_interfaces_of_one_number_are_not_judged() {
     let judgement = judged(directory.path()).unwrap();
     let missed = judgement.incomplete().find(|missed| missed.rule == "gro-off").unwrap();
     for (one, other) in [(names[0], names[1]), (names[1], names[0])] {
-        let why = format!("/sys/class/net/{one}/ifindex is 9, that of {other}");
+        let why = format!("/sys/class/net/{one}/ifindex is 9, which {other} has, too");
         assert!(missed.why.contains(&why), "{missed:?}");
     }
 }

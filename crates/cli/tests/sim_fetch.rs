@@ -130,7 +130,7 @@ fn a_missing_figure_has_a_note() {
         .next()
         .unwrap()
         .replace("[\"2KiB\", \"64KiB\"]", "[\"512MiB\", \"1GiB\"]");
-    let value = "no value of 512MiB, 1GiB was complete in 100ms, so a repeat has no completion time of it; \
+    let value = "no fetch of 512MiB, 1GiB was complete in 100ms, so a repeat has no completion time of this size; \
                  set a longer measure.duration, or smaller sizes";
     let scenario = PRIORITIES
         .replace("1gbit", "100mbit")

@@ -90,10 +90,11 @@ fn what_limits_a_variant_is_remarked() {
     let result = json(&scenario);
     let notes = |variant: usize| result["variants"][variant]["notes"].to_string();
     assert_eq!(notes(0), "[]");
-    let shared = "10 flows of a receiver share 8 cores for interrupts, up to 2 on each: its node has no more";
+    let shared = "10 flows of a receiver share 8 cores for interrupts, up to 2 on each: the NUMA node has no \
+                  more cores";
     assert!(notes(1).contains(shared), "{}", notes(1));
     assert!(
-        notes(2).contains("the ports of the senders limit it to 10gbit; the link has 100gbit"),
+        notes(2).contains("the ports of the senders limit the rate to 10gbit; the link has 100gbit"),
         "{}",
         notes(2)
     );

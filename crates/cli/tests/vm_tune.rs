@@ -170,7 +170,7 @@ fn losses_are_seen_to_go() {
     assert_ne!(raised, short);
 
     let again = command(&["tune", "lo", "--apply", "backlog-drops", "--watch", "2s"]);
-    assert!(again.code == 0 && again.stdout.contains("raised it already"), "{again:?}");
+    assert!(again.code == 0 && again.stdout.contains("already raised this setting"), "{again:?}");
     assert_eq!(backlog(), raised);
     drop(flood);
     assert_eq!(command(&["revert", "lo"]).code, 0);

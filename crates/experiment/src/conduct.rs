@@ -244,7 +244,7 @@ fn missing_figures(raw: &RawRepeat, timing: &Timing, scenario: &Scenario) -> Vec
         let sizes: Vec<String> = sizes.into_iter().filter(is_missing).map(|size| size.to_string()).collect();
         if !sizes.is_empty() {
             missing.push(format!(
-                "no value of {} was complete in {}, so a repeat has no completion time of it; set a longer \
+                "no fetch of {} was complete in {}, so a repeat has no completion time of this size; set a longer \
                  measure.duration, or smaller sizes",
                 list(sizes.iter().map(String::as_str)),
                 timing.duration

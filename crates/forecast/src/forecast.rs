@@ -15,7 +15,7 @@ use crate::runs::{Interrupted, Run, Runs, run, work};
 /// Most work of a forecast: 24 hosts with 100 Gbit/s and a short round trip, at most 20 s on two cores.
 const MOST_WORK: f64 = 24.0 * 100e9;
 
-const NO_NIC: &str = "no NIC is up, and the model has hosts that receive through one";
+const NO_NIC: &str = "no NIC is up, but the model needs a NIC that receives";
 
 /// The simulated effect of a change, or the reason why there is none.
 #[derive(Clone, Copy, Debug, PartialEq)]

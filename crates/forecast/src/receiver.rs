@@ -78,10 +78,7 @@ impl Modelled {
     pub fn of(facts: &HostFacts, nic: &Interface) -> Result<Self, String> {
         let name = &nic.name;
         if facts.virtual_machine {
-            return Err(
-                "this host is a virtual machine, and the model has the cores and the NIC of hardware"
-                    .to_owned(),
-            );
+            return Err("this host is a virtual machine, but the model is of a physical host".to_owned());
         }
         if !nic.up {
             return Err(format!("{name} is down"));

@@ -50,7 +50,7 @@ pub enum HostError {
         path: PathBuf,
     },
     /// The running machine's `/proc` or `/sys` is not there.
-    #[error("{mount} is not mounted; mount it, or run where it is (a chroot or a container may lack it)")]
+    #[error("{mount} is not mounted; mount it, or run evenkeel outside the chroot or container")]
     NotMounted { mount: &'static str },
     /// A network namespace could not be entered.
     #[error("cannot enter {namespace}: {source}")]

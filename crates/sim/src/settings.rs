@@ -219,7 +219,7 @@ impl Settings {
         }
         let pooled: u64 = self.priorities.iter().copied().map(u64::from).sum();
         if pooled != u64::from(self.queues) && !self.priorities.is_empty() {
-            return wrong("the number of queues of all priorities", "that of the queues", pooled);
+            return wrong("the sum of the queues of all priorities", "the number of queues", pooled);
         }
         if self.priorities.contains(&0) {
             return wrong("the number of a priority's queues", "at least 1", 0);

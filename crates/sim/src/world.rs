@@ -205,9 +205,11 @@ impl SimWorld {
 /// support the variant.
 fn notes_of_test_bed(scenario: &Scenario, variant: &Variant) -> Result<Vec<String>, String> {
     if scenario.workload.shuffled_bytes().is_some() {
-        return Err("a test bed has two hosts that send in one direction, without a switch: no shuffle; run it without \
+        return Err(
+            "a test bed cannot run a shuffle: it has two hosts, one direction and no switch; run it without \
                     --nic soft"
-            .to_owned());
+                .to_owned(),
+        );
     }
     if scenario.workload.requests().is_some() {
         return Err("a soft NIC has no filters for receive queues; run it without --nic soft".to_owned());
@@ -229,7 +231,7 @@ fn notes_of_test_bed(scenario: &Scenario, variant: &Variant) -> Result<Vec<Strin
     let knobs = variant.knobs();
     if knobs.queue_weights || knobs.segment_size.is_some() {
         return Err(
-            "a simulated soft NIC has no queue weights and no segment sizing yet; run it on the real one \
+            "a simulated soft NIC has no queue weights and no segment sizing yet; run it on the real test bed \
                     (--on netns), or without --nic soft"
                 .to_owned(),
         );
@@ -280,7 +282,7 @@ impl World for SimWorld {
     fn assess(&self, scenario: &Scenario, variant: &Variant) -> Result<Assessment, String> {
         if variant.knobs().service_balancing {
             return Err(
-                "service balancing works by what a kernel's sockets say, which is not simulated; run it \
+                "service balancing reads the state of a kernel's sockets, which is not simulated; run it \
                         with --on netns --topology mq"
                     .to_owned(),
             );

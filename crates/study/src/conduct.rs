@@ -160,7 +160,7 @@ fn assess<'s, W: World>(
         }
     }
     if able.is_empty() {
-        let why = first_why.unwrap_or_else(|| "there is none".to_owned());
+        let why = first_why.unwrap_or_else(|| "the study has no point".to_owned());
         return Err(StudyError::NothingToRun { world: world.name(), why });
     }
     Ok(able)

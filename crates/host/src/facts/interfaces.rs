@@ -53,7 +53,7 @@ pub(super) fn names(tree: &Tree) -> Result<BTreeMap<u32, String>, HostError> {
         if let (Some(index), Some(other)) = (index, other) {
             for (one, two) in [(&name, other), (other, &name)] {
                 let directory = format!("{CLASS}/{one}");
-                tree.note(&directory, format!("{directory}/ifindex is {index}, that of {two}"));
+                tree.note(&directory, format!("{directory}/ifindex is {index}, which {two} has, too"));
             }
         }
         let index = index.filter(|_| other.is_none()).unwrap_or_else(|| {

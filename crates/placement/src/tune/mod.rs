@@ -265,11 +265,11 @@ const GROWING: [&str; 9] = [
 #[must_use]
 pub fn settled(rule: &str, set_for: &str, interface: &str, losing: &BTreeSet<&str>) -> Option<String> {
     if set_for != interface {
-        return Some(format!("evenkeel tune {set_for} has set it already"));
+        return Some(format!("evenkeel tune {set_for} has already changed this setting"));
     }
     (GROWING.contains(&rule) && !losing.contains(rule)).then(|| {
-        "evenkeel tune has raised it already; the counters reach back before that, and no packet is seen to be lost there \
-         since"
+        "evenkeel tune has already raised this setting; the counters also cover the time before, and show no current \
+         loss"
             .to_owned()
     })
 }

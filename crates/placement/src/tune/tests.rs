@@ -133,7 +133,7 @@ fn what_was_raised_is_raised_again_only_while_packets_are_lost() {
         assert!(crate::find_rule(rule).is_some(), "{rule}");
     }
     let none = BTreeSet::new();
-    assert!(settled("backlog-drops", "eth0", "eth0", &none).unwrap().contains("raised it already"));
+    assert!(settled("backlog-drops", "eth0", "eth0", &none).unwrap().contains("already raised this setting"));
     assert_eq!(settled("backlog-drops", "eth0", "eth0", &["backlog-drops"].into()), None);
     assert_eq!(
         settled("receive-window", "eth0", "eth0", &none),

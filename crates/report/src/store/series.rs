@@ -97,7 +97,10 @@ pub(super) fn write(
     }
     let last_start = (bins as u64).saturating_sub(1).checked_mul(series.bin_ns);
     if series.bin_ns == 0 || last_start.is_none() {
-        return Err(unsuitable(format!("{bins} bins of {} ns", series.bin_ns)));
+        return Err(unsuitable(format!(
+            "the length of {bins} bins of {} ns is zero or exceeds 64 bits",
+            series.bin_ns
+        )));
     }
     File::create_new(path)
         .and_then(|file| {

@@ -40,14 +40,14 @@ fn remarks(knobs: &TransferKnobs, link: BitRate) -> Vec<String> {
     let mut remarks = Vec::new();
     let limit = knobs.limit(link);
     if knobs.switch_buffer.is_some() && limit < link {
-        remarks.push(format!("the ports of the senders limit it to {limit}; the link has {link}"));
+        remarks.push(format!("the ports of the senders limit the rate to {limit}; the link has {link}"));
     }
     let settings = Settings::new(knobs, link, vec![CongestionControl::Cubic], Profile::Linux6_18);
     let flows = knobs.flows.div_ceil(knobs.receivers.max(1));
     let cores = settings.interrupt_cores(flows).len() as u32;
     if knobs.interrupts == InterruptCores::OwnCore && flows > cores {
         remarks.push(format!(
-            "{} flows of a receiver share {} for interrupts, up to {} on each: its node has no more",
+            "{} flows of a receiver share {} for interrupts, up to {} on each: the NUMA node has no more cores",
             flows,
             counted(cores as usize, "core"),
             flows.div_ceil(cores.max(1))

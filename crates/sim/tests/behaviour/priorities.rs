@@ -49,7 +49,7 @@ fn priorities_that_do_not_fit_are_refused() {
     assert_eq!(refusal(with(&[1, 3])), "none");
     assert_eq!(
         refusal(with(&[1, 2])),
-        "the number of queues of all priorities must be that of the queues, not 3"
+        "the sum of the queues of all priorities must be the number of queues, not 3"
     );
     assert_eq!(refusal(with(&[0, 4])), "the number of a priority's queues must be at least 1, not 0");
     let unknown = Settings { priority: 2, ..with(&[1, 3]) };

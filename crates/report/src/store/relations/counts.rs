@@ -15,7 +15,7 @@ pub(super) fn whole(facts: &Facts<'_>) -> Checked {
     };
     for (key, value) in &facts.repeat.metrics {
         if is_count(key) && value.fract() != 0.0 {
-            return Err(against(key, *value, "the unit: a repeat counts whole ones"));
+            return Err(against(key, *value, "the unit: a count is a whole number"));
         }
     }
     Ok(())
@@ -64,7 +64,7 @@ pub(super) fn throughput(facts: &Facts<'_>) -> Checked {
         return Ok(());
     }
     if facts.repeat.flows.is_empty() && throughput > 0.0 {
-        return Err(against(metric::THROUGHPUT, throughput, "the flows: none is recorded"));
+        return Err(against(metric::THROUGHPUT, throughput, "the record, which has no flows"));
     }
     let payload = facts.payload();
     if run.seconds > 0.0 {
@@ -142,7 +142,7 @@ pub(super) fn retransmission_rates(facts: &Facts<'_>) -> Checked {
     let flows = facts.repeat.flows.len();
     let most = flows as f64 * ((seconds / EVENT).floor() + 1.0);
     if events > most * (1.0 + ROUNDING) {
-        return wrong(format!("the number of flows ({flows}): one has an event per 100 ms"));
+        return wrong(format!("the number of flows ({flows}): a flow has at most one event per 100 ms"));
     }
     if !is_whole(events) {
         return wrong(format!("the unit: {events} events in {seconds} s are no whole number"));

@@ -68,8 +68,10 @@ pub(super) fn nfm(facts: &Facts<'_>) -> Checked {
             }
             for (key, prefix) in [(&mean_key, metric::NFM), (&max_key, metric::NFM_MAX)] {
                 if let (Some(value), Some(of_longer)) = (facts.of(key), facts.part(prefix, longer_name)) {
-                    let source =
-                        format!("{}, whose windows consist of these", metric::part(prefix, longer_name));
+                    let source = format!(
+                        "{}, whose windows consist of these shorter windows",
+                        metric::part(prefix, longer_name)
+                    );
                     at_least(key, value, of_longer, ROUNDING, &source)?;
                 }
             }

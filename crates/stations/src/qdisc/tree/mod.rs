@@ -64,7 +64,7 @@ pub struct Hop {
 /// Returns what to do about a kind that the simulator does not have.
 fn what_then(kind: &str) -> String {
     match hint(kind) {
-        known if known.is_empty() => "; run it on a kernel that has (--on netns)".to_owned(),
+        known if known.is_empty() => "; run it on a kernel that has this qdisc (--on netns)".to_owned(),
         misspelt => misspelt,
     }
 }

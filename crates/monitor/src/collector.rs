@@ -240,7 +240,7 @@ impl Collector {
     }
 
     fn read_flows(&self, interface: &Facts, not_read: &mut BTreeSet<String>) -> Option<FlowReading> {
-        const WITHOUT: &str = "only TCP flows are shown, without queues and fairness";
+        const WITHOUT: &str = "flows are TCP sockets only, without queues and fairness";
         let name = &interface.name;
         let Some(flows) = &self.flows else {
             not_read.insert(format!("{WITHOUT}: the observation of flows is off"));

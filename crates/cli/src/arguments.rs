@@ -683,7 +683,7 @@ pub enum QueueWeightsChoice {
     Off,
     /// Set weights in the device if it supports them (net-shaper), otherwise leave the scheduling to it
     Auto,
-    /// Put an HTB root qdisc in front of the device, with a class for each queue; works on a device with one queue
+    /// Put an HTB root qdisc with eight classes in front of the device, which may have any number of queues
     Htb,
     /// Set weights in the device (net-shaper); refused if it does not support them
     NetShaper,

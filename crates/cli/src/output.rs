@@ -207,7 +207,7 @@ pub fn stream(line: &[u8]) -> io::Result<bool> {
 }
 
 /// Writes a message to standard error. Ignores errors, because the reader may have exited. Drops the message if too
-/// many wait, or if the last one was not read when a signal came.
+/// many messages wait, or if an earlier one still waits after a signal ended the wait for its reader.
 pub fn message(text: &[u8]) {
     let Some(Writers { errors, .. }) = writers() else { return drop(Stream::Errors.write(text)) };
     let waiting = errors.waiting.all();

@@ -62,8 +62,8 @@ pub enum HostError {
     Thread(#[source] io::Error),
     /// `/sys` shows another namespace, and no sysfs of this namespace could be mounted.
     #[error(
-        "/sys shows the interfaces of another network namespace, and mounting a sysfs of this one failed: {source}; run \
-         it with CAP_SYS_ADMIN, or where /sys is this namespace's own, as under `ip netns exec`"
+        "/sys shows the interfaces of another network namespace, and evenkeel cannot mount a sysfs of its own namespace: \
+         {source}; run evenkeel with CAP_SYS_ADMIN, or with `ip netns exec`"
     )]
     ForeignSysfs { source: io::Error },
     /// The kernel refused an abstract socket.

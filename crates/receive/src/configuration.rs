@@ -85,7 +85,7 @@ impl NicModel {
                 ),
                 Err(error) => field.complain(
                     BadValue,
-                    format!("the model {} does not support this filter", self.name()),
+                    format!("the model {} cannot install this filter", self.name()),
                     error.to_string(),
                 ),
             }

@@ -70,14 +70,14 @@ impl<R: Read + AsFd> Lines<R> {
     }
 }
 
-/// What a worker says.
+/// An event that a worker reports.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Event {
-    /// It manages the interface; the status of its devices.
+    /// The worker began to manage the interface. The value is the status of the devices.
     Started(Value),
     Status(Value),
     Remark(String),
-    /// Its session ended.
+    /// The worker's session ended.
     Ended {
         /// Device and reason, if another program changed a setting.
         foreign: Option<(String, String)>,

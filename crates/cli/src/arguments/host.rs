@@ -64,8 +64,8 @@ pub struct TuneOptions {
     /// Plan for the host that `evenkeel check --save` recorded in this directory
     #[arg(long, value_name = "DIR", conflicts_with = "apply")]
     pub from: Option<PathBuf>,
-    /// Simulate the receiving host before the plan, after it, with each rule alone, and with all rules but one;
-    /// takes up to about 20 s on two cores
+    /// Simulate the receiving host without changes, with all changes, with each rule alone, and with each rule left
+    /// out; takes up to about 20 s on two cores
     #[arg(long, conflicts_with = "apply")]
     pub simulate: bool,
     /// Speed of a link whose driver reports no speed or a wrong one, as cloud drivers do: IFACE=25gbit

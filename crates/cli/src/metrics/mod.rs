@@ -163,7 +163,7 @@ fn write_textfile(options: &MetricsOptions, path: &Path) -> Result<Exit, Failure
     while !signals.came() {
         let text = exporter.text(Form::Prometheus)?;
         let written = evenkeel_files::replace(path, text.as_bytes(), MODE).map_err(Failure::from);
-        // A path that was right at the start is no wrong usage later.
+        // After a successful write, an error is no usage error: the path was valid.
         written.map_err(
             |failed| if has_written { Failure::new(Exit::Failed, failed.message()) } else { failed },
         )?;

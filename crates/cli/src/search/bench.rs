@@ -192,7 +192,10 @@ impl Bench<'_> {
             _ => None,
         };
         let Some(solved) = last.take() else {
-            return Err(Failure::new(Exit::Failed, "the search was not measured"));
+            return Err(Failure::new(
+                Exit::Failed,
+                "no full search finished, so there is nothing to measure; report this as a bug",
+            ));
         };
         let indices = flows.iter().filter_map(|flow| solved.find(&flow.tuple)).collect();
         let filters = solved.nic().filters().count();

@@ -40,7 +40,8 @@ pub struct Outcome {
     pub watched: Option<Watched>,
 }
 
-/// Applies a plan.
+/// Counts losses, makes the changes of a plan, and counts losses again. An interruption undoes the changes of this
+/// command.
 pub fn apply(
     options: &TuneOptions,
     keep: &Keep,

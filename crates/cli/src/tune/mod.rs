@@ -266,7 +266,7 @@ fn without_finding<'o>(
         if let Some(NotJudged { rule, why }) =
             prepared.judgement.incomplete().find(|missed| missed.rule == *name)
         {
-            return Err(Failure::new(Exit::Unable, format!("{rule} could not be judged: {why}")));
+            return Err(Failure::new(Exit::Unable, format!("the rule {rule} could not be judged: {why}")));
         }
         found.push(name.as_str());
     }

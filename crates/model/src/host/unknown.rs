@@ -40,7 +40,8 @@ impl Unknown {
     }
 }
 
-/// Returns whether a name is one of a pattern such as `cpu*`: `cpu3`, but not `cpufreq`.
+/// Returns whether a name matches a pattern such as `cpu*`, where `*` stands for a number: `cpu3` does, `cpufreq` does
+/// not.
 fn is_numbered(name: &str, pattern: &str) -> bool {
     let number = pattern.strip_suffix('*').and_then(|prefix| name.strip_prefix(prefix));
     number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))

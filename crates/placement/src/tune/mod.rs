@@ -229,7 +229,8 @@ pub fn concerns(facts: &HostFacts, finding: &Finding, interface: &str) -> bool {
     }
 }
 
-/// Returns the interface to which a knob with a name of the whole host belongs; none if it is the host's.
+/// Returns the interface that an interrupt, or a sysctl such as `net/ipv4/conf/eth0/rp_filter`, belongs to; none if the
+/// knob is host-wide.
 fn owner<'a>(facts: &'a HostFacts, knob: &'a Knob) -> Option<&'a str> {
     match knob {
         Knob::InterruptAffinity(number) => {

@@ -467,8 +467,8 @@ impl Simulation {
             self.take_responses();
         }
         if has_arrived {
-            // Usually more packets have arrived by then; otherwise the event handler reschedules the
-            // interrupt.
+            // Schedule the next interrupt for the earliest allowed time: by then, more packets have usually
+            // arrived. If none has, the event handler reschedules the interrupt.
             self.expect_arrival_at(queue, self.engine.now);
         } else {
             self.expect_arrival(queue);

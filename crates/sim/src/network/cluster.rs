@@ -214,7 +214,7 @@ impl Cluster {
         Ok(earliest.min(self.reception.next_time()).min(self.fabric.next_time()))
     }
 
-    /// Returns the present, which all hosts have reached.
+    /// Returns the simulated time that all hosts have reached.
     #[must_use]
     pub fn now(&self) -> Time {
         self.now

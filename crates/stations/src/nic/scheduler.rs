@@ -26,7 +26,7 @@ const FRUITLESS_ROUNDS: usize = 4;
 /// list, and an empty ring leaves it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Service {
-    /// One packet per turn, or one segment without interleaving.
+    /// One packet per turn with TSO interleaving, else one segment.
     RoundRobin,
     /// Deficit round robin (Shreedhar and Varghese, "Efficient fair queuing using deficit round-robin",
     /// IEEE/ACM Transactions on Networking 4(3), 1996, section 3).
@@ -61,8 +61,8 @@ pub struct NicConfig {
 /// place of [`Service`]; the NIC then computes packet by packet. `examples/nic_scheduler.rs` of
 /// `evenkeel-sim` adds one.
 pub trait Scheduler: fmt::Debug + Send {
-    /// Returns the index in `waiting` of the ring that sends now: one packet, or one segment without
-    /// interleaving. At least one ring is waiting; an index beyond the last counts as the last.
+    /// Returns the index in `waiting` of the ring that sends next. The ring sends one packet with TSO interleaving, else
+    /// one segment. `waiting` is never empty; an index beyond the last counts as the last.
     fn choose(&mut self, waiting: &[Waiting]) -> usize;
 
     /// Returns `Box::new(self.clone())`.

@@ -147,7 +147,7 @@ pub(super) struct Scoreboard {
     retransmitted: u32,
     /// Packets marked lost whose retransmission is not in flight.
     due: u32,
-    /// Packets marked lost so far, again included (`tcp_sock.lost`).
+    /// Packets marked lost so far, lost retransmissions included (`tcp_sock.lost`).
     lost_ever: u64,
     /// End of the highest SACKed packet.
     highest_sacked: u64,

@@ -1,4 +1,4 @@
-//! Runs repeats of tenants: scenarios with one point per setup, and evaluation of their results.
+//! Helpers of the tenant tests: they build scenarios, run one repeat per qdisc setup, and read the results.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -44,7 +44,9 @@ pub fn rate(bandwidth: u64, gain: u32, percent: u64, mss: u32) -> u64 {
 
 /// Returns the packets of a bandwidth-delay product, rounded up (`bbr_bdp`).
 pub fn product(bandwidth: u64, rtt: Span, gain: u32) -> u32 {
-    let scaled = u128::from(bandwidth) * u128::from(rtt) * u128::from(gain) / u128::from(UNIT);
+    // Before the first sample, the round trip is `Span::MAX`.
+    let scaled =
+        (u128::from(bandwidth) * u128::from(rtt)).saturating_mul(u128::from(gain)) / u128::from(UNIT);
     let packets = scaled.div_ceil(u128::from(BANDWIDTH_UNIT) * u128::from(MICROSECOND));
     u32::try_from(packets).unwrap_or(u32::MAX / 4).min(u32::MAX / 4)
 }
@@ -62,4 +64,15 @@ pub fn random(state: &mut u64) -> u64 {
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     bits ^ (bits >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_product_beyond_all_packets_has_a_limit() {
+        assert_eq!(product(bandwidth_rounded_up(7748, 1), Span::MAX, 4 * UNIT), u32::MAX / 4);
+        assert_eq!(product(u64::MAX, Span::MAX, u32::MAX), u32::MAX / 4);
+    }
 }

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use support::{Ended, copy_binary, end, ended, evenkeel};
+use support::{Ended, copy_binary, end, ended, evenkeel, names};
 use tempfile::TempDir;
 
 const QUICK: &[&str] = &["--on", "sim", "--variant", "cmax", "--quick", "--repeat", "1"];
@@ -24,14 +24,6 @@ fn a_run(from: &Path, out: Option<&str>) -> Command {
     let mut command = evenkeel(&arguments);
     command.current_dir(from).stdin(Stdio::null());
     command
-}
-
-fn names(place: &Path) -> Vec<String> {
-    let entries = fs::read_dir(place).unwrap();
-    let mut names: Vec<String> =
-        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-    names.sort();
-    names
 }
 
 /// Checks that the command failed before the simulation: without a result, and without progress.

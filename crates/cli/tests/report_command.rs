@@ -7,10 +7,10 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use support::{copy_binary, end, ended, evenkeel, file};
+use support::{copy_binary, end, ended, evenkeel, file, names};
 use tempfile::TempDir;
 
 /// Returns a directory with the record of a short simulation, called `record`.
@@ -26,14 +26,6 @@ fn in_place(place: &TempDir, arguments: &[&str]) -> Command {
     let mut command = evenkeel(arguments);
     command.current_dir(place.path());
     command
-}
-
-fn names(place: &Path) -> Vec<String> {
-    let entries = fs::read_dir(place).unwrap();
-    let mut names: Vec<String> =
-        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-    names.sort();
-    names
 }
 
 #[test]

@@ -248,14 +248,7 @@ fn lock(path: &Path, named: &Path) -> Result<Option<Flock<File>>, OutputError> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-
-    fn names(place: &Path) -> Vec<String> {
-        let entries = fs::read_dir(place).unwrap();
-        let mut names: Vec<String> =
-            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-        names.sort();
-        names
-    }
+    use crate::testing::names;
 
     fn filled(claim: OutputDirectory) -> Result<(), OutputError> {
         claim.fill("last", |place| {

@@ -13,6 +13,8 @@ mod kind;
 mod new_file;
 mod output;
 mod standard;
+#[cfg(test)]
+mod testing;
 mod watched;
 
 pub use directory::{ClaimedDirectory, OutputDirectory};

@@ -61,11 +61,7 @@ mod tests {
     use std::fs;
 
     use super::*;
-
-    fn names(place: &Path) -> Vec<String> {
-        let entries = fs::read_dir(place).unwrap();
-        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
-    }
+    use crate::testing::names;
 
     #[test]
     fn a_file_appears_whole_and_replaces_none() {

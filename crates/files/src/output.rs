@@ -126,11 +126,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
-
-    fn names(place: &Path) -> Vec<String> {
-        let entries = fs::read_dir(place).unwrap();
-        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
-    }
+    use crate::testing::names;
 
     #[test]
     fn a_file_is_replaced_whole_and_abandoned_ones_go() {

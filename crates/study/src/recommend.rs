@@ -93,6 +93,17 @@ pub struct Recommendation {
     pub n: usize,
 }
 
+impl Recommendation {
+    /// Returns each setup with its figure and unit, the best first.
+    #[must_use]
+    pub fn figures(&self) -> String {
+        let description = evenkeel_report::describe(&self.metric);
+        let figure =
+            |ranked: &Ranked| format!("{} {}", ranked.setup, description.show_with_unit(ranked.value));
+        self.ranking.iter().map(figure).collect::<Vec<_>>().join(", ")
+    }
+}
+
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ranked {
     pub setup: String,

@@ -17,6 +17,15 @@ pub mod service;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+/// Returns the names of a directory's entries, sorted.
+pub fn names(place: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(place).unwrap();
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
 /// Exit code and output of a command.
 #[derive(Debug)]
 pub struct Ended {

@@ -79,17 +79,7 @@ fn figure(record: &Record, variants: &Variants, keys: &[(f64, &str)]) -> Option<
                 y: scaled(found.mean),
                 range: (scaled(found.min), scaled(found.max)),
             });
-            rows.push(Row {
-                variant: number,
-                cells: vec![
-                    Cell::text(&variant.name),
-                    Cell::text(percentile(key)),
-                    show(found.mean),
-                    show(found.min),
-                    show(found.max),
-                    Cell::text(found.n.to_string()),
-                ],
-            });
+            rows.push(Row::of_repeats((number, &variant.name), Cell::text(percentile(key)), &found, show));
         }
         if !points.is_empty() {
             lines.push(Line { name: variant.name.clone(), variant: number.unwrap_or(0), points });

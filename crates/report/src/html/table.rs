@@ -1,5 +1,6 @@
 //! A table behind a plot.
 
+use evenkeel_metrics::Summary;
 use maud::{Markup, html};
 
 use super::looks;
@@ -26,6 +27,23 @@ pub(super) struct Cell {
     pub text: String,
     /// The value for the copy, if it has more digits.
     pub value: Option<f64>,
+}
+
+impl Row {
+    /// Returns the row of a variant with mean, minimum, maximum and number of its repeats at one place of a plot.
+    pub(super) fn of_repeats(
+        variant: (Option<usize>, &str),
+        place: Cell,
+        found: &Summary,
+        show: impl Fn(f64) -> Cell,
+    ) -> Self {
+        let (number, name) = variant;
+        let [mean, min, max] = [found.mean, found.min, found.max].map(show);
+        Self {
+            variant: number,
+            cells: vec![Cell::text(name), place, mean, min, max, Cell::text(found.n.to_string())],
+        }
+    }
 }
 
 impl Cell {

@@ -38,17 +38,12 @@ pub(super) fn figure(record: &Record, variants: &Variants) -> Option<Figure> {
             let description = describe(&key);
             let show = |value: f64| Cell::figure(description.show(value), value);
             points.push(Point { x: *length, y: found.mean, range: (found.min, found.max) });
-            rows.push(Row {
-                variant: number,
-                cells: vec![
-                    Cell::text(&variant.name),
-                    Cell::figure(seconds(*length), *length),
-                    show(found.mean),
-                    show(found.min),
-                    show(found.max),
-                    Cell::text(found.n.to_string()),
-                ],
-            });
+            rows.push(Row::of_repeats(
+                (number, &variant.name),
+                Cell::figure(seconds(*length), *length),
+                &found,
+                show,
+            ));
         }
         if !points.is_empty() {
             lines.push(Line { name: variant.name.clone(), variant: number.unwrap_or(0), points });

@@ -1,6 +1,5 @@
 //! The page of a study in HTML.
 
-use evenkeel_report::describe;
 use evenkeel_report::html::{Study, StudyFinding};
 
 use crate::charts::charts;
@@ -28,16 +27,10 @@ pub fn html(results: &Results) -> String {
             .map(|recommendation| format!("{}: {}.", recommendation.need, recommendation.best.join(", "))),
     );
     let recommendations = recommended.iter().map(|recommendation| {
-        let description = describe(&recommendation.metric);
-        let figures: Vec<String> = recommendation
-            .ranking
-            .iter()
-            .map(|ranked| format!("{} {}", ranked.setup, description.show_with_unit(ranked.value)))
-            .collect();
         [
             recommendation.need.to_owned(),
             recommendation.best.join(", "),
-            format!("{}: {}", recommendation.what, figures.join(", ")),
+            format!("{}: {}", recommendation.what, recommendation.figures()),
         ]
     });
     let recommendations = recommendations.collect();

@@ -3,7 +3,6 @@
 use std::fmt::Write;
 
 use evenkeel_metrics::MeanInterval;
-use evenkeel_report::describe;
 
 use crate::conduct::{DISTURBANCE_LIMIT, MOST_AGAIN, MOST_ATTEMPTS};
 use crate::findings::{Finding, findings, no_interval, shown};
@@ -116,12 +115,6 @@ fn recommendation_table(page: &mut String, recommendations: &[Recommendation]) -
     }
     writeln!(page, "| need | take | figure | margin | not measured |\n|---|---|---|---|---|")?;
     for recommendation in recommendations {
-        let description = describe(&recommendation.metric);
-        let figures: Vec<String> = recommendation
-            .ranking
-            .iter()
-            .map(|ranked| format!("{} {}", ranked.setup, description.show_with_unit(ranked.value)))
-            .collect();
         let margin = recommendation.ranking.iter().find(|ranked| !ranked.tie).map_or_else(
             || "the repeats cannot tell them apart".to_owned(),
             |next| {
@@ -137,7 +130,7 @@ fn recommendation_table(page: &mut String, recommendations: &[Recommendation]) -
             recommendation.need,
             cell(&recommendation.best.join(", ")),
             recommendation.what,
-            cell(&figures.join(", ")),
+            cell(&recommendation.figures()),
             cell(&margin),
             cell(&recommendation.missing.join(", "))
         )?;

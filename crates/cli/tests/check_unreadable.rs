@@ -166,6 +166,24 @@ fn a_rule_with_a_damaged_need_is_not_judged() {
     assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
 }
 
+/// The kernel shows the link of every PCI Express function, so a fast NIC without these files was recorded in part.
+#[test]
+fn a_fast_nic_without_a_recorded_link_is_not_cleared() {
+    let directory = tempfile::tempdir().unwrap();
+    let facts = hosts::HOSTS[0].1();
+    write_tree(&facts, directory.path()).unwrap();
+    let nic = facts.interfaces.iter().find(|interface| interface.name == "ens2f0").unwrap();
+    assert!(!facts.virtual_machine && nic.bus.is_some() && nic.pcie.is_some(), "{nic:?}");
+    for file in ["current_link_speed", "current_link_width", "max_link_speed", "max_link_width"] {
+        std::fs::remove_file(directory.path().join("sys/class/net/ens2f0/device").join(file)).unwrap();
+    }
+    let judgement = judged(directory.path()).unwrap();
+    for rule in ["pcie-narrow", "pcie-shared"] {
+        let missed = judgement.incomplete().find(|missed| missed.rule == rule).unwrap();
+        assert!(missed.why.contains("ens2f0/device/current_link_speed is missing"), "{missed:?}");
+    }
+}
+
 /// A NIC with a dangling `device` link still counts as a NIC, and one with an unreadable directory is named.
 #[test]
 fn a_nic_with_a_damaged_directory_stays_a_nic() {

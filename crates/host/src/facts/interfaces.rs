@@ -161,7 +161,7 @@ pub(super) fn interfaces(
             masters.push((master, name.clone()));
         }
         // Linux with several nodes knows the node of each PCI function, if only as -1.
-        let is_pci = interface.bus.as_deref().is_some_and(|bus| bus.contains(':'));
+        let is_pci = interface.bus.as_deref().is_some_and(is_pci_address);
         let has_node = ["device", "device/.."]
             .iter()
             .any(|device| tree.exists(&format!("{}/{device}/numa_node", reader.directory)));
@@ -448,6 +448,7 @@ impl<'a> Reader<'a> {
         );
         let kernel = self.statistics();
         let counters = self.driver_counters(name, driver.as_deref(), answers.statistics, &kernel);
+        let speed_bps = self.speed_bps();
         let interface = Interface {
             name: name.to_owned(),
             index,
@@ -458,10 +459,10 @@ impl<'a> Reader<'a> {
             node: self
                 .of_nic("numa_node", |text| text.parse::<i64>().ok())
                 .and_then(|node| u32::try_from(node).ok()),
-            pcie: self.pcie(),
+            pcie: self.pcie(bus.as_deref().is_some_and(is_pci_address), speed_bps),
             max_read_request: answers.max_read_request,
             iommu: self.of_nic("iommu_group/type", iommu_type),
-            speed_bps: self.speed_bps(),
+            speed_bps,
             supported_bps: answers.supported_mbps.and_then(|speed| speed.checked_mul(1_000_000)),
             duplex: self
                 .parse("duplex", |text| matches!(text, "half" | "full" | "unknown").then(|| text.to_owned()))
@@ -538,14 +539,19 @@ impl<'a> Reader<'a> {
     }
 
     /// Returns the PCI Express link of the NIC itself, not of a bridge above it.
-    fn pcie(&self) -> Option<PcieLink> {
+    fn pcie(&self, is_pci: bool, line_rate_bps: Option<u64>) -> Option<PcieLink> {
+        /// Conventional PCI carries less than 2.5 Gbit/s in practice, so a faster NIC has a PCI Express link.
+        const CONVENTIONAL_MOST_BPS: u64 = 1_000_000_000;
         /// GT/s of a lane, by generation (`pcie_link_speed`, drivers/pci/probe.c).
         const LANE_SPEEDS: [f64; 7] = [2.5, 5.0, 8.0, 16.0, 32.0, 64.0, 128.0];
         const FILES: [&str; 4] =
             ["current_link_speed", "current_link_width", "max_link_speed", "max_link_width"];
         // A function of PCI Express has all of these files; another device has none.
         let path = |file: &str| format!("{}/device/{file}", self.directory);
-        if FILES.iter().any(|file| self.tree.exists(&path(file))) {
+        let is_fast = line_rate_bps.is_some_and(|rate| rate > CONVENTIONAL_MOST_BPS);
+        if is_pci && is_fast && !self.virtual_machine
+            || FILES.iter().any(|file| self.tree.exists(&path(file)))
+        {
             FILES.iter().for_each(|file| self.tree.require(&path(file)));
         }
         let speed = |file: &str| -> Option<f64> {
@@ -699,6 +705,13 @@ fn named(text: &str, names: &[&str]) -> Option<String> {
 fn operational_state(text: &str) -> Option<String> {
     const STATES: [&str; 7] = ["unknown", "notpresent", "down", "lowerlayerdown", "testing", "dormant", "up"];
     STATES.contains(&text).then(|| text.to_owned())
+}
+
+/// Returns whether a bus address is one of PCI, such as `0000:81:00.0`, and not `usb-0000:00:14.0-1`.
+fn is_pci_address(address: &str) -> bool {
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let parts: Vec<&str> = address.split([':', '.']).collect();
+    parts.len() == 4 && parts.into_iter().all(is_number)
 }
 
 /// Returns the translation mode of an IOMMU group (`iommu_group_show_type`, drivers/iommu/iommu.c).

@@ -67,6 +67,16 @@ fn found(facts: &HostFacts, rule: &str) -> Option<Finding> {
     check(facts).into_iter().find(|finding| finding.rule == rule)
 }
 
+/// A packet takes its MTU and 38 bytes of the line: 100e9 / 8 / 1438 is 8.7 million.
+#[test]
+fn packets_per_second_follow_the_mtu() {
+    let mut facts = host(100, vec![connection(1 << 30, 1 << 30)]);
+    facts.interfaces[0].mtu = Some(1400);
+    let finding = check(&facts).into_iter().find(|found| found.rule == "mtu-standard").unwrap();
+    let words = "MTU 1400 at 100 Gbit/s: 8.7 million packets a second at line rate, with 9,000 bytes 1.4";
+    assert!(finding.evidence.contains(words), "{}", finding.evidence);
+}
+
 #[test]
 fn windows_of_a_web_server_are_no_alarm() {
     // Each connection has 4 kB of requests and gigabytes of answers, and never waits for its send buffer.

@@ -73,13 +73,15 @@ fn standard_mtu(view: &View<'_>) -> Vec<Found> {
         if speed <= ABOVE_BPS || mtu > 1500 || !view.carries_tcp() || has_smaller_paths(view, nic, mtu) {
             continue;
         }
-        let packets = speed as f64 / 8.0 / 1538.0;
+        /// Bytes of a packet on the line besides its MTU: header, checksum, preamble and gap of Ethernet.
+        const LINE_OVERHEAD: f64 = 38.0;
+        let millions = |mtu: u32| speed as f64 / 8.0 / (f64::from(mtu) + LINE_OVERHEAD) / 1e6;
         let text = format!(
             "MTU {} at {}: {:.1} million packets a second at line rate, with 9,000 bytes {:.1}",
             mtu,
             gigabits(speed as f64),
-            packets / 1e6,
-            packets / 1e6 * 1538.0 / 9038.0
+            millions(mtu),
+            millions(9000)
         );
         let effect = "one flow of the paper's hosts reached 25 Gbit/s with 1,500 bytes, 43 with 9,000";
         let advice = format!(

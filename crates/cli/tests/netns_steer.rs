@@ -301,6 +301,12 @@ fn a_plan_changes_nothing_and_what_cannot_be_is_refused() {
             0,
             "10.0.0.7:4711",
         ),
+        (&["steer", NAME, "--policy", "balance", "--plan"], 0, "back end xdp (model xdp-cpumap)"),
+        (
+            &["steer", NAME, "--policy", "balance", "--plan", "--backend", "rps"],
+            0,
+            "back end rps (model rss-only)",
+        ),
         (&["steer", NAME, "--policy", "balance", "--generate", "80"], 2, "--plan"),
         (&["steer", "evk-not-here", "--policy", "balance"], 2, "there is no interface 'evk-not-here' here"),
         (&["steer", NAME, "--policy", path], 2, "queues"),

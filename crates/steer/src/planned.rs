@@ -9,6 +9,7 @@ use crate::rps::{SOCKET_FLOWS, UNKNOWN_QUEUES, mask_of};
 
 /// A NIC that behaves as its model, with no device behind it.
 pub struct Planned {
+    backend: &'static str,
     nic: ConfiguredNic,
     processors: Vec<u32>,
     notes: Vec<String>,
@@ -29,11 +30,19 @@ impl Planned {
         note: Option<String>,
     ) -> Result<Self, SteerError> {
         Ok(Self {
+            backend: "none",
             nic: ConfiguredNic::new(model, queues)?,
             processors: processors.to_vec(),
             notes: note.into_iter().collect(),
             follows_readers: None,
         })
+    }
+
+    /// Names the back end that would apply the plan on this host.
+    #[must_use]
+    pub fn of_backend(mut self, name: &'static str) -> Self {
+        self.backend = name;
+        self
     }
 
     /// Turns this into a plan for RPS, in which the queue of a flow is not known; also for RFS if it follows readers.
@@ -46,7 +55,7 @@ impl Planned {
 
 impl Backend for Planned {
     fn name(&self) -> &'static str {
-        "none"
+        self.backend
     }
 
     fn nic(&mut self) -> Result<ConfiguredNic, SteerError> {

@@ -274,6 +274,12 @@ fn plan(options: &SteerOptions, interface: &Interface, policy: &PolicyFile) -> R
     let planned = Planned::new(&model, queues, &processors, note).map_err(failure)?;
     // RPS has neither filters nor RSS settings; its remarks name the processors.
     let is_rps = options.backend == BackendChoice::Rps;
+    let planned = match name {
+        _ if options.model.is_some() => planned,
+        NTUPLE_MODEL => planned.of_backend("ntuple"),
+        XDP_MODEL => planned.of_backend("xdp"),
+        _ => planned.of_backend("rps"),
+    };
     let planned = if is_rps { planned.of_rps(policy.name.contains("locality")) } else { planned };
     let fits = |flows: usize| {
         let filters = room(&model).min(flows);

@@ -73,10 +73,13 @@ fn show_status(page: &mut Page, status: &Status) {
     for unmet in &status.unmet {
         page.line(unmet);
     }
+    let model = match status.backend {
+        // A plan for a NIC of another host.
+        "none" => format!("model {}", status.model),
+        backend => format!("back end {backend} (model {})", status.model),
+    };
     page.line(&format!(
-        "back end {} (model {}), {}, the longest {:.0} µs",
-        status.backend,
-        status.model,
+        "{model}, {}, the longest {:.0} µs",
         count(status.searches, "search"),
         status.longest_search_us
     ));

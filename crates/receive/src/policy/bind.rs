@@ -29,7 +29,10 @@ pub enum BindProblem {
     )]
     TooMany { classes: Vec<String>, wanted: usize, queues: u16 },
     /// A class names a queue that does not exist.
-    #[error("class {class} names queue {queue}, but the NIC has only queues 0 to {last}")]
+    #[error(
+        "class {class} names queue {queue}, but steering has only queues 0 to {last}; with XDP and RPS, a queue is \
+         an online processor, not a queue of the NIC"
+    )]
     NoQueue {
         class: String,
         queue: QueueId,

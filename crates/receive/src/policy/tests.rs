@@ -212,8 +212,9 @@ fn classes_cannot_have_queues_that_there_are_not() {
     assert!(told(&class("a", "queues = 4")).starts_with("p.toml: the classes ask for 4 of 4 queues (a), "));
     assert!(told(&class("a", "queues = 5")).contains("ask for 5 of 4 queues"));
     assert!(
-        told(&class("a", "queues = [4]"))
-            .starts_with("p.toml: class a names queue 4, but the NIC has only queues 0 to 3")
+        told(&class("a", "queues = [4]")).starts_with(
+            "p.toml: class a names queue 4, but steering has only queues 0 to 3; with XDP and RPS"
+        )
     );
     let twice = [class("a", "queues = [1]"), class("b", "pin = 1")].concat();
     assert!(told(&twice).contains("class b also names it"));

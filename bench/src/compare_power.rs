@@ -1,16 +1,18 @@
-//! Measures how often `evenkeel compare` shows a difference between equal records (false alarms), and how often
-//! it finds a difference of 10 %.
+//! Measures the false alarm rate of `evenkeel compare` on equal records, and how often `evenkeel
+//! compare` finds a difference of 10 %.
 //!
-//! It generates a thousand pairs of records of the first two kinds, and a hundred of the last:
+//! It generates a thousand pairs of *alike* records, a thousand of *mixed* records, and a hundred of
+//! *simulated* records:
 //! - *alike*: figures with independent normal noise of 3 %
 //! - *mixed*: noise between 0.01 % and 30 %, with 3 % for the figure that is changed
 //! - *simulated*: six flows on eight queues under `cmax` and `dqa`; every repeat has a different seed
 //!
 //! The program exits with 1 unless both criteria hold:
-//! - At most 5 of 100 pairs of equal records show a difference in any figure. A thousand pairs suffice to
-//!   distinguish a rate of 5 % from one of 2 %; a hundred do not.
-//! - A change of 10 % is found in at least 90 of 100 pairs with 10 repeats. With 5 repeats, this is only
-//!   required if the figures have similar spreads and there are at most two variants.
+//! - At most 5 of 100 pairs of equal records show a difference in any figure. A thousand pairs suffice
+//!   to distinguish a rate of 5 % from one of 2 %; a hundred pairs do not.
+//! - `evenkeel compare` finds a change of 10 % in at least 90 of 100 pairs with 10 repeats. With 5
+//!   repeats, this is only required if the figures have similar spreads and there are at most two
+//!   variants.
 
 mod simulate;
 
@@ -28,7 +30,7 @@ use evenkeel_sim::world::SimWorld;
 use rand_core::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-/// Number of pairs of records: with generated noise, and from the simulator.
+/// Number of pairs of records with generated noise (`PLANTED`) and from the simulator (`SIMULATED`).
 const PLANTED: u64 = 1000;
 const SIMULATED: u64 = 100;
 /// Maximum share of equal pairs that show a difference.
@@ -123,13 +125,11 @@ fn print(kind: &str, n: usize, variants: usize, figures: usize, alarms: f64, fou
     println!("{kind:10}  {n:7}  {variants:8}  {figures:7}  {alarms:20.1}  {found:8.1}");
 }
 
-/// Returns whether any figure of two records differs.
 fn differs(first: &Record, second: &Record) -> Result<bool, Box<dyn Error>> {
     let comparison = compare(first, second, &Question::default())?;
     Ok(comparison.variants.iter().flat_map(|one| &one.metrics).any(|metric| metric.verdict.is_difference()))
 }
 
-/// Returns whether the comparison finds that the first variant uses more CPU time.
 fn finds(first: &Record, mut second: Record) -> Result<bool, Box<dyn Error>> {
     for repeat in &mut second.variants[0].repeats {
         if let Some(value) = repeat.metrics.get_mut(CHANGED) {
@@ -165,7 +165,7 @@ enum Spread {
 struct Draw(Xoshiro256PlusPlus);
 
 impl Draw {
-    /// Returns a number above 0, up to 1.
+    /// Returns a uniformly distributed number above 0, up to 1.
     fn uniform(&mut self) -> f64 {
         ((self.0.next_u64() >> 11) + 1) as f64 / (1_u64 << 53) as f64
     }

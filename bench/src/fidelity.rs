@@ -1,12 +1,15 @@
-//! Compares the simulator with published figures: Titan's Table 3 (USENIX ATC 2017) and those of overloaded receivers.
+//! Compares the simulator with published figures: Titan's Table 3 (USENIX ATC 2017) and figures of
+//! overloaded receivers.
 //!
-//! - `fidelity [REPEATS]` makes both comparisons, with 10 and 40 repeats by default.
+//! - `fidelity [REPEATS]` makes both comparisons, with 10 repeats for Titan and 40 for the receivers by
+//!   default.
 //! - `fidelity titan [REPEATS]` prints every cell of Titan's table, then checks the criteria.
 //! - `fidelity receiver [REPEATS]` prints a row for each published figure and order of receiving hosts.
-//! - `fidelity sensitivity [REPEATS]` varies each calibrated and each assumed parameter of the receiving hosts by 20 %.
+//! - `fidelity sensitivity [REPEATS]` varies each calibrated and each assumed parameter of the
+//!   receiving hosts by 20 %.
 //!
-//! All rows use the same parameters. The papers' figures are part of the scenarios. The program exits with 1 if a
-//! criterion is missed.
+//! All rows use the same parameters. The papers' figures are part of the scenarios. The program exits
+//! with 1 if a criterion is missed.
 
 mod receiver_sensitivity;
 mod receiver_targets;
@@ -18,7 +21,7 @@ use std::process::ExitCode;
 
 use evenkeel_model::record::Record;
 
-/// Number of flows in each of the table's four blocks.
+/// Number of flows in each of the four blocks of Titan's Table 3.
 const BLOCKS: [u32; 4] = [3, 12, 48, 192];
 /// Number of repeats, as in the paper.
 const REPEATS: u32 = 10;
@@ -28,7 +31,6 @@ const SUSPECT: [(u32, &str); 3] = [(3, "xps:cmax"), (12, "xps:cmax"), (192, "xps
 /// runs. They are printed but not judged.
 const LUCK: [(u32, &str); 2] = [(3, "cvanilla"), (3, "cmax")];
 
-/// A figure of a row.
 #[derive(Clone, Debug)]
 struct Cell {
     flows: u32,
@@ -114,7 +116,6 @@ fn show(cells: &[Cell]) {
     println!("\nsimulated / paper; * shown and not judged: luck, or beyond what the set-up can give\n");
 }
 
-/// Prints a criterion: its text, the result, and whether it holds.
 fn judge(text: &str, found: String, holds: bool) -> bool {
     println!("{} {text}: {found}", if holds { "holds " } else { "MISSED" });
     holds
@@ -124,8 +125,9 @@ fn errors(cells: &[Cell], metric: &str) -> Vec<f64> {
     cells.iter().filter(|cell| cell.metric == metric && cell.judged()).map(Cell::relative_error).collect()
 }
 
-/// Compares the order of rows, for the pairs of rows in a block that differ clearly in the paper. Returns the
-/// number of pairs with the same order, the number of all pairs, and a text for each other pair.
+/// Compares the order of rows, for the pairs of rows in a block that differ clearly in the paper.
+/// Returns the number of pairs with the paper's order, the number of all pairs, and a text for each
+/// pair with a different order.
 fn order(cells: &[Cell], metric: &str) -> (usize, usize, Vec<String>) {
     let (mut alike, mut all, mut wrong) = (0, 0, Vec::new());
     let cells: Vec<&Cell> = cells.iter().filter(|cell| cell.metric == metric && cell.judged()).collect();
@@ -241,7 +243,6 @@ fn titan(repeats: u32) -> Result<bool, Box<dyn Error>> {
 
 const USAGE: &str = "usage: fidelity [titan|receiver|sensitivity] [REPEATS]";
 
-/// Reads a number of repeats, at least 1.
 fn repeats<T: std::str::FromStr + From<u8> + PartialOrd>(text: &str) -> Result<T, String> {
     let number = text.parse().ok().filter(|number| *number >= T::from(1));
     number.ok_or_else(|| {

@@ -1,18 +1,21 @@
-//! Measures whether a policy of `evenkeel steer` prevents one class of memcached clients from delaying another
-//! class, on one interface of this machine's kernel.
+//! Measures whether a policy of `evenkeel steer` prevents one class of memcached clients from delaying
+//! another class, on one interface of this machine's kernel.
 //!
-//! Each class has its own instance of memcached on its own CPU. The same XDP program steers arriving packets in
-//! every variant: by hash, or with one CPU that only serves the high-priority class. The load is an open loop
-//! at 50, 80 and 95 % of the host's capacity with hashing, which is measured first.
+//! Each class has its own instance of memcached on its own CPU. The same XDP program steers arriving
+//! packets in every variant: by hash, or with one CPU that only serves the high-priority class. The
+//! load is an open loop at 50, 80 and 95 % of the host's capacity with hashing. The program measures
+//! this capacity first.
 //!
-//! **The claim**, fixed before the measurement: at 80 % and at 95 %, isolation reduces the median and the 99th
-//! percentile of the high-priority class.
-//! - Each is compared with hashing by the ratio of the latencies, paired by round, over 20 rounds.
-//! - It is reduced if the whole 95 % confidence interval of the geometric mean is below 1.
-//! - All four must be reduced, so there is no correction for multiple tests. Otherwise the program exits with
-//!   1.
-//! - For 50 % and for the 99.9th percentile, ratios are reported without a claim. With few packets in the rings
-//!   the classes rarely interact, and four of 4,000 requests determine the 99.9th percentile.
+//! **The claim**, fixed before the measurement: at 80 % and at 95 %, isolation reduces the median and
+//! the 99th percentile of the high-priority class.
+//! - The program compares each of the four figures with hashing by the ratio of the latencies, paired
+//!   by round, over 20 rounds.
+//! - A figure is reduced if the whole 95 % confidence interval of the geometric mean is below 1.
+//! - All four figures must be reduced, so there is no correction for multiple tests. Otherwise the
+//!   program exits with 1.
+//! - For 50 % and for the 99.9th percentile, the program reports ratios without a claim. With few
+//!   packets in the rings the classes rarely interact, and four of 4,000 requests determine the 99.9th
+//!   percentile.
 //!
 //! `--smoke` runs two rounds of one second, to check that the program works. It makes no claim.
 
@@ -36,7 +39,8 @@ const INTERFACE: &str = "evk0";
 const CLIENTS: &str = "evk1";
 const ADDRESS: &str = "198.18.0.1";
 const CLIENTS_ADDRESS: &str = "198.18.0.2";
-/// Port and CPU of the instance for each class. Its clients run on the same CPU.
+/// Port and CPU of the memcached instance for each class. The clients of a class run on the same CPU as
+/// its instance.
 const HIGH: (u16, usize) = (11211, 0);
 const BEST_EFFORT: (u16, usize) = (11212, 1);
 const PROCESSORS: u32 = 2;
@@ -53,14 +57,14 @@ const STATISTICS: [(&str, f64); 3] = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.9
 /// Loads and statistics for which the claim is that isolation reduces the latency.
 const CLAIMED_LOADS: [f64; 2] = [0.8, 0.95];
 const CLAIMED: [&str; 2] = ["p50", "p99"];
-/// Best-effort requests per second, more than the capacity of two CPUs. So the rate of responses equals the
-/// capacity.
+/// Best-effort requests per second. The rate exceeds the capacity of two CPUs, so the rate of responses
+/// equals the capacity.
 const TOO_MANY: f64 = 150_000.0;
 /// Number of measurements of the capacity. The highest result counts, because other programs only reduce it.
 const TRIES: u64 = 4;
 const WHOLE: Extent = Extent { rounds: 20, time: Duration::from_secs(4) };
 const SMOKE: Extent = Extent { rounds: 2, time: Duration::from_secs(1) };
-/// Time for which the load waits for answers after the last request.
+/// Time for which the load waits for responses after the last request.
 const DRAIN: Duration = Duration::from_secs(2);
 const CAPACITY_TIME: Duration = Duration::from_secs(3);
 
@@ -90,7 +94,6 @@ fn main() -> ExitCode {
 struct Bed {
     host: Namespace,
     clients: Namespace,
-    /// The `evenkeel` binary, and the policy file.
     evenkeel: PathBuf,
     policy: PathBuf,
     directory: tempfile::TempDir,
@@ -129,8 +132,9 @@ impl Bed {
             netlink.add_address(index, address.parse()?, 24)?;
             netlink.set_up(index)?;
         }
-        // A NIC fills its rings without using a CPU. On a veth, the sending CPU does this. Give each CPU its
-        // own transmit queue. Otherwise the classes would share a queue before the packets are steered.
+        // A NIC fills its rings without using a CPU. On a veth, the sending CPU fills them. Give each
+        // CPU its own transmit queue. Otherwise the classes would share a queue before the XDP program
+        // steers the packets.
         let own_queue = (0..PROCESSORS).map(|queue| {
             let file = format!("class/net/{CLIENTS}/queues/tx-{queue}/xps_cpus");
             (file, format!("{:x}", 1 << queue))
@@ -155,7 +159,6 @@ impl Bed {
         Ok(process)
     }
 
-    /// Starts `evenkeel steer`, and waits until it manages the interface.
     fn steer(&self, variant: Variant) -> Fallible<Process> {
         let policy = if variant == Variant::Isolation { text(&self.policy)? } else { "balance" };
         let mut arguments =
@@ -216,7 +219,7 @@ fn text(path: &Path) -> Fallible<&str> {
     path.to_str().ok_or_else(|| format!("{} is not UTF-8", path.display()).into())
 }
 
-/// Ends a session. Returns the number of packets that were dropped because a ring was full.
+/// Ends a session. Returns the number of packets that the kernel dropped because a ring was full.
 fn end(mut session: Process) -> Fallible<u64> {
     session.terminate()?;
     wait_for("evenkeel ends", || Ok(session.has_ended()?))?;
@@ -225,7 +228,7 @@ fn end(mut session: Process) -> Fallible<u64> {
     Ok(queues.iter().filter_map(|queue| queue["lost"].as_u64()).sum())
 }
 
-/// Measures the capacity with hashing: the answered requests per second under overload.
+/// Measures the capacity with hashing: the responses per second under overload.
 fn capacity(bed: &Bed) -> Fallible<f64> {
     let session = bed.steer(Variant::Hash)?;
     let mut most = 0.0_f64;
@@ -247,12 +250,12 @@ fn capacity(bed: &Bed) -> Fallible<f64> {
 type Seen = [f64; STATISTICS.len()];
 
 fn seen(result: &LoadResult, time: Duration) -> Seen {
-    // If too many requests were not answered to compute the quantile, it is at least the whole time.
+    // If too few requests were answered to compute the quantile, the quantile is at least the whole
+    // time.
     let at_least = (time + DRAIN).as_secs_f64() * 1e3;
     STATISTICS.map(|(_, share)| result.quantile(share).map_or(at_least, |ns| ns as f64 / 1e6))
 }
 
-/// Number of rounds and duration of a measurement.
 struct Extent {
     rounds: u64,
     time: Duration,
@@ -261,7 +264,6 @@ struct Extent {
 /// For each load: the statistics of each round, with hashing and with isolation.
 type Rounds = Vec<[Vec<Seen>; 2]>;
 
-/// Runs the measurement. Returns whether the claim holds.
 fn run(extent: &Extent) -> Fallible<bool> {
     let bed = Bed::new()?;
     let _servers = [bed.server(HIGH)?, bed.server(BEST_EFFORT)?];
@@ -275,7 +277,8 @@ fn run(extent: &Extent) -> Fallible<bool> {
     for round in 0..extent.rounds {
         for (load, share) in LOADS.iter().enumerate() {
             let mut lost = [0; 2];
-            // Alternate the order, so that changes of the machine's speed affect both variants equally.
+            // Alternate the order of the variants, so that changes of the machine's speed affect both
+            // variants equally.
             for turn in 0..2 {
                 let which = (turn + round as usize + load) % 2;
                 let session = bed.steer(VARIANTS[which])?;

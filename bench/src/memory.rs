@@ -3,8 +3,8 @@
 use std::error::Error;
 use std::fs;
 
-/// Resets the recorded peak to the present resident memory. If the kernel refuses, the peak remains that since
-/// the start of the process.
+/// Resets the recorded peak to the present resident memory. If the kernel refuses, the peak since the
+/// start of the process remains.
 pub fn forget_peak() {
     // Ignore errors: the reported peak is then too high.
     let _ = fs::write("/proc/self/clear_refs", "5");

@@ -1,13 +1,14 @@
-//! Measures the processor time of `evenkeel metrics --listen` at one scrape per second, or of `evenkeel top` at one sample
-//! per second, while flows send. The target is 1 % of a processor with 1,000 flows, and 5 % for `top` with 10,000.
+//! Measures the CPU time of `evenkeel metrics --listen` at one scrape per second, or of `evenkeel top`
+//! at one sample per second, while flows send. The target for the exporter is 1 % of a CPU with 1,000
+//! flows, and for `top` 5 % with 10,000 flows.
 //!
-//! The flows are TCP connections between two network namespaces over a veth with eight queues. Each sends 512 bytes every
-//! 80 ms, so that all of them are busy. Each of five runs starts the program, and compares its processor time over 20 s
-//! (`CLOCK_PROCESS_CPUTIME_ID`). The time of its BPF meter in the kernel is not in it. `top` draws on a terminal of 120
-//! columns and 40 rows.
+//! The flows are TCP connections between two network namespaces over a veth with eight queues. Each
+//! flow sends 512 bytes every 80 ms, so that all flows are busy. Each of five runs starts the program,
+//! and measures its CPU time over 20 s (`CLOCK_PROCESS_CPUTIME_ID`). This time does not include the BPF
+//! meter in the kernel. `top` draws on a terminal of 120 columns and 40 rows.
 //!
-//! `metrics-cost [PROGRAM] [--top] [--flows NUMBER] [--smoke]`: the program is `target/release/evenkeel` unless it is
-//! given. `--smoke` measures 10 flows for 2 s, to check that the benchmark works.
+//! `metrics-cost [PROGRAM] [--top] [--flows NUMBER] [--smoke]`: the default program is
+//! `target/release/evenkeel`. `--smoke` measures 10 flows for 2 s, to check that the benchmark works.
 
 mod waiting;
 
@@ -36,14 +37,15 @@ const ADDRESS: &str = "198.18.0.1";
 const PEER_ADDRESS: &str = "198.18.0.2";
 const PORT: u16 = 5201;
 const QUEUES: u32 = 8;
-/// The first argument of the process that receives.
+/// The first argument of the receiving process.
 const RECEIVE: &str = "--receive";
 const EXPORTER: &str = "127.0.0.1:9836";
 const RUNS: usize = 5;
-/// Shorter than a bin of a window, so that every flow sends in each.
+/// Period of the sends of a flow. It is shorter than a bin of a window, so that every flow sends in
+/// each bin.
 const PERIOD: Duration = Duration::from_millis(80);
 
-/// Time between the start of the program and the first reading of its processor time.
+/// Time between the start of the program and the first reading of its CPU time.
 const WARM_UP: Duration = Duration::from_secs(3);
 
 struct Extent {
@@ -107,7 +109,8 @@ fn run(program: &str, extent: &Extent) -> Fallible<()> {
         return Err("tc refused the root mq".into());
     }
     let over = Arc::new(AtomicBool::new(false));
-    // Another process: a limit of open files may be too low for both ends of all flows.
+    // Start the receiver as another process: the limit of open files may be too low for both ends of
+    // all flows.
     let listener = peer.run(|| Ok::<_, TestbedError>(TcpListener::bind((PEER_ADDRESS, PORT))))??;
     let mut receiver = Command::new(std::env::current_exe()?);
     receiver.args([RECEIVE, &extent.flows.to_string()]).stdin(OwnedFd::from(listener));
@@ -150,7 +153,7 @@ fn send(mut flows: Vec<TcpStream>, over: Arc<AtomicBool>) -> std::thread::JoinHa
     })
 }
 
-/// Accepts flows at the socket that is standard input, and reads them until they end.
+/// Accepts flows on the listening socket at standard input, and reads from them until all have ended.
 fn receive(flows: usize) -> Fallible<()> {
     allow_files()?;
     let listener = TcpListener::from(std::io::stdin().as_fd().try_clone_to_owned()?);
@@ -159,7 +162,7 @@ fn receive(flows: usize) -> Fallible<()> {
     let mut bytes = vec![0; 1 << 16];
     loop {
         let count = streams.iter_mut().filter_map(|stream| stream.read(&mut bytes).ok()).sum::<usize>();
-        // The sender has ended.
+        // The sender has closed all flows.
         if count == 0 && streams.iter_mut().all(|stream| matches!(stream.read(&mut bytes), Ok(0))) {
             return Ok(());
         }
@@ -172,7 +175,6 @@ fn allow_files() -> Fallible<()> {
     Ok(setrlimit(Resource::RLIMIT_NOFILE, most, most)?)
 }
 
-/// The measured program, which is killed when the value is dropped.
 struct Measured(Child);
 
 impl Drop for Measured {
@@ -214,7 +216,7 @@ fn measure(host: &Namespace, program: &str, extent: &Extent) -> Fallible<()> {
     Ok(())
 }
 
-/// Returns the share of an exporter, and the least number of busy flows that it showed.
+/// Returns the CPU share of an exporter, and the lowest number of busy flows that the exporter showed.
 fn exporter(host: &Namespace, program: &str, extent: &Extent) -> Fallible<(f64, String)> {
     let mut command = inside(host, Command::new(program), &["metrics", INTERFACE, "--listen", EXPORTER]);
     command.stdout(Stdio::null()).stderr(Stdio::null());
@@ -232,7 +234,7 @@ fn exporter(host: &Namespace, program: &str, extent: &Extent) -> Fallible<(f64, 
     Ok((share, format!(", {busy} busy flows at least")))
 }
 
-/// Returns the share of `top`, and the amount of its output.
+/// Returns the CPU share of `top`, and the amount of its output.
 fn top(host: &Namespace, program: &str, extent: &Extent) -> Fallible<(f64, String)> {
     let size = Winsize { ws_row: 40, ws_col: 120, ws_xpixel: 0, ws_ypixel: 0 };
     let terminal = openpty(&size, None)?;
@@ -261,7 +263,7 @@ fn top(host: &Namespace, program: &str, extent: &Extent) -> Fallible<(f64, Strin
     Ok((share, format!(", {} bytes drawn per second", bytes / extent.seconds as usize)))
 }
 
-/// Returns the share of a processor, %, that a program uses while `each` is called once per second.
+/// Returns the share of a CPU, %, that a program uses while `each` is called once per second.
 fn share(program: &Measured, extent: &Extent, mut each: impl FnMut() -> Fallible<()>) -> Fallible<f64> {
     let (began, first) = (Instant::now(), program.cpu_time()?);
     for second in 1..=extent.seconds {

@@ -1,7 +1,8 @@
-//! Draws Figures 1, 4, 5, 9 and 11 of *TCP at 100 Gbit/s* as the simulator gives them, for the documentation.
+//! Draws Figures 1, 4, 5, 9 and 11 of *TCP at 100 Gbit/s* from simulated results, for the
+//! documentation.
 //!
-//! `plots` draws the results in `docs/images/overloaded-receiver.json` into `docs/images`. `plots REPEATS` simulates
-//! them first. A test compares the pictures with the results.
+//! `plots` draws the results in `docs/images/overloaded-receiver.json` into `docs/images`. `plots
+//! REPEATS` simulates them first. A test compares the pictures with the results.
 
 mod svg;
 mod transfer_runs;
@@ -22,7 +23,6 @@ const RESULTS: &str = "docs/images/overloaded-receiver.json";
 /// Seconds of Figure 1.
 const RAMP_SECONDS: usize = 90;
 
-/// The results that the pictures show.
 #[derive(Debug, Serialize, Deserialize)]
 struct Results {
     /// Throughput of each flow and second of Figure 1, Gbit/s.
@@ -31,7 +31,6 @@ struct Results {
     variants: BTreeMap<String, Vec<Outcome>>,
 }
 
-/// A bar: a variant, and the paper's value or statement.
 struct Bar {
     variant: &'static str,
     name: [&'static str; 2],
@@ -39,7 +38,6 @@ struct Bar {
     paper: &'static str,
 }
 
-/// Bars of one figure of all variants.
 struct Panel {
     title: &'static str,
     figure: Figure,
@@ -190,7 +188,7 @@ fn rounded(value: f64) -> f64 {
     (value * 1e4).round() / 1e4
 }
 
-/// Runs Figure 1. Returns the throughput of each flow and second.
+/// Runs Figure 1. Returns the throughput per flow and second.
 fn ramp() -> Result<Vec<Vec<f64>>, Box<dyn Error>> {
     let (settings, _) = settings("tcp100g-ramp", "3-flows")?;
     let mut simulation = Simulation::new(settings, 1, Time::ZERO, SECOND, RAMP_SECONDS);
@@ -228,7 +226,6 @@ fn simulate(repeats: u64) -> Result<Results, Box<dyn Error>> {
     Ok(Results { ramp: ramp()?, variants })
 }
 
-/// Returns the pictures with the names of their files.
 fn pictures(results: &Results) -> Vec<(&'static str, String)> {
     let mut drawn = vec![(RAMP_PICTURE, draw_ramp(&results.ramp))];
     drawn.extend(PICTURES.iter().map(|picture| (picture.file, draw(picture, results))));
@@ -239,7 +236,6 @@ fn pictures(results: &Results) -> Vec<(&'static str, String)> {
 const HEIGHT: f64 = 180.0;
 const FLOOR: f64 = 236.0;
 
-/// Draws the scale of a panel.
 fn scale(svg: &mut String, left: f64, width: f64, top: f64, title: &str) {
     svg::text(svg, (left, 28.0), &format!("font-size=\"15\" font-weight=\"bold\" fill=\"{DARK}\""), title);
     for step in 0..=4 {
@@ -251,7 +247,7 @@ fn scale(svg: &mut String, left: f64, width: f64, top: f64, title: &str) {
     }
 }
 
-/// Returns a value with the digits that its size needs.
+/// Formats a value: the number of digits depends on its size.
 fn label(value: f64) -> String {
     if value == 0.0 || value >= 1000.0 { format!("{value:.0}") } else { format!("{value:.1}") }
 }
@@ -294,7 +290,7 @@ fn draw(picture: &Picture, results: &Results) -> String {
                 let y = FLOOR - height(value);
                 let style = format!("stroke=\"{PAPER}\" stroke-width=\"4\"");
                 svg::line(&mut svg, (middle - own / 2.0 - 8.0, y), (middle + own / 2.0 + 8.0, y), &style);
-                // The label stays clear of a mark next to the bar's end.
+                // Keep the label clear of a mark next to the bar's end.
                 if (y - over).abs() < 18.0 {
                     over = over.min(y);
                 }

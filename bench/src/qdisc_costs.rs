@@ -1,15 +1,16 @@
-//! Measures the CPU time of qdiscs, their classes and the rules of their filters on the running kernel. A
-//! thread sends small packets through each qdisc on an interface in a separate namespace. The CPU time per
-//! packet is compared with that without a qdisc in the same round.
+//! Measures the CPU time of qdiscs, their classes and the rules of their filters on the running kernel.
+//! A thread sends small packets through each qdisc on an interface in a separate namespace. The program
+//! compares the CPU time per packet with the time without a qdisc in the same round.
 //!
-//! The interface is a bridge without ports, which drops all packets. The queues are empty, so the cost of a
-//! packet is one enqueue and one dequeue. Only the CPU time of the thread counts, so other programs affect it
-//! only through caches. At the end, the program measures the delay of a shaper's timer. It is derived from the
-//! rate that `htb` loses with packets of 60,000 bytes and a bucket for one small packet.
+//! The interface is a bridge without ports, which drops all packets. The queues are empty, so the cost
+//! of a packet is one enqueue and one dequeue. Only the CPU time of the thread counts, so other
+//! programs affect it only through caches. At the end, the program measures the delay of a shaper's
+//! timer. It derives the delay from the rate that `htb` loses with packets of 60,000 bytes and a bucket
+//! for one small packet.
 //!
-//! `qdisc-costs [ROUNDS]`, as root. It names the features that the kernel lacks, and prints a line per case:
-//! kind, number of classes, number of rules, nanoseconds in addition to the cost without a qdisc (median,
-//! quartiles), and the ratio to `pfifo`.
+//! `qdisc-costs [ROUNDS]`, as root. It names the features that the kernel lacks, and prints a line per
+//! case: kind, number of classes, number of rules, nanoseconds in addition to the cost without a qdisc
+//! (median, quartiles), and the ratio to `pfifo`.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -37,11 +38,10 @@ const ROUNDS: usize = 11;
 /// Length of the shortest frame, bytes.
 const SHORT_FRAME: usize = 60;
 const LONG_FRAME: usize = 60_000;
-/// Rate of the shaper for the timer measurement.
+/// Rate of the shaper for the timer measurement, bit/s.
 const TIMER_RATE: u64 = 20_000_000_000;
 const TIMER_TIME: Duration = Duration::from_millis(500);
 
-/// A qdisc with classes and rules, whose cost is measured.
 struct Case {
     kind: String,
     classes: u32,
@@ -76,7 +76,7 @@ fn run(rounds: usize) -> Fallible<()> {
     let mut found: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
     let mut lacking: BTreeMap<String, String> = BTreeMap::new();
     for round in 0..rounds {
-        // Alternate the direction, so that a drift of the machine's speed cancels out.
+        // Alternate the order of the cases, so that a drift of the machine's speed cancels out.
         let mut order: Vec<usize> = (0..cases.len()).collect();
         if round % 2 == 1 {
             order.reverse();
@@ -120,10 +120,9 @@ fn in_namespace<T: Send>(namespace: &Namespace, work: impl FnOnce() -> io::Resul
     Ok(namespace.run(|| work().map_err(|source| TestbedError::System { action, source }))?)
 }
 
-/// Opens a socket that sends frames over an interface.
 fn packet_socket(index: u32) -> io::Result<OwnedFd> {
     let protocol = (libc::ETH_P_IP as u16).to_be();
-    // SAFETY: plain numbers; the descriptor is checked before it is owned.
+    // SAFETY: the arguments are plain numbers; the descriptor is checked before it is owned.
     let descriptor = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW, i32::from(protocol)) };
     if descriptor < 0 {
         return Err(io::Error::last_os_error());
@@ -136,12 +135,11 @@ fn packet_socket(index: u32) -> io::Result<OwnedFd> {
     address.sll_protocol = protocol;
     address.sll_ifindex = index as i32;
     let length = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
-    // SAFETY: an address of this length.
+    // SAFETY: `address` is a valid address of `length` bytes and outlives the call.
     let bound = unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length) };
     if bound == 0 { Ok(socket) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Creates a TCP/IPv4 frame to the port of a bulk flow.
 fn frame(flow: u16, length: usize) -> Vec<u8> {
     let mut frame = vec![0; length];
     frame[..12].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1]);
@@ -167,7 +165,7 @@ fn send(socket: &OwnedFd, frames: &[Vec<u8>], packets: usize) -> io::Result<()> 
     let mut messages: Vec<libc::mmsghdr> = parts
         .iter_mut()
         .map(|part| {
-            // SAFETY: all zero is a valid header without anything.
+            // SAFETY: all zero is a valid, empty header.
             let mut message: libc::mmsghdr = unsafe { std::mem::zeroed() };
             message.msg_hdr.msg_iov = part;
             message.msg_hdr.msg_iovlen = 1;
@@ -177,7 +175,8 @@ fn send(socket: &OwnedFd, frames: &[Vec<u8>], packets: usize) -> io::Result<()> 
     let mut left = packets;
     while left > 0 {
         let batch = left.min(BATCH);
-        // SAFETY: as many headers, each with one part that outlives the call and is only read.
+        // SAFETY: `messages` has at least `batch` headers, each with one part that outlives the call
+        // and is only read.
         let sent = unsafe { libc::sendmmsg(socket.as_raw_fd(), messages.as_mut_ptr(), batch as u32, 0) };
         match usize::try_from(sent) {
             Ok(sent) => left -= sent.clamp(1, left),
@@ -194,15 +193,14 @@ fn send(socket: &OwnedFd, frames: &[Vec<u8>], packets: usize) -> io::Result<()> 
     Ok(())
 }
 
-/// Returns the CPU time of this thread, ns.
 fn processor_time() -> f64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: a place for the time.
+    // SAFETY: `time` is a valid place for the result.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
 }
 
-/// Returns the CPU time per packet with a case, or without a qdisc, ns.
+/// Returns the CPU time per packet, ns, with the qdisc of a case or without a qdisc.
 fn measure(
     netlink: &mut Netlink,
     index: u32,
@@ -220,7 +218,7 @@ fn measure(
 
 fn set_up(netlink: &mut Netlink, index: u32, case: Option<&Case>) -> Fallible<()> {
     let Some(case) = case else {
-        // Delete the root qdisc, after which an interface without a queue has no qdisc again.
+        // Delete the root qdisc. An interface without a queue of its own then has no qdisc.
         for qdisc in qdisc_counters(netlink, index)? {
             if qdisc.parent == Handle::ROOT && qdisc.kind != "noqueue" {
                 netlink.delete_qdisc(index, Handle::ROOT)?;
@@ -319,7 +317,6 @@ fn report(cases: &[Case], found: &mut BTreeMap<usize, Vec<f64>>, lacking: &BTree
     }
 }
 
-/// Measures the delay of a shaper's timer, and prints it.
 fn timer(netlink: &mut Netlink, index: u32, socket: &OwnedFd) -> Fallible<()> {
     let shaper = Case {
         kind: "htb".to_owned(),

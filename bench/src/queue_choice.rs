@@ -1,17 +1,17 @@
-//! Measures the cost of the queue choice per segment, with hashing and with dynamic queue assignment in the
-//! same program. The cases:
+//! Measures the cost of the queue choice per segment, with hashing and with dynamic queue assignment in
+//! the same program. The cases:
 //! - `follows`: a TCP segment of a flow that stays on its queue
 //! - `picks`: a segment of a socket with nothing outstanding, so that each segment picks a queue
 //! - `no-socket-1`, `no-socket-2`: a forwarded segment, from one CPU and from two CPUs at the same time
 //!
-//! The kernel measures the first two cases itself (`BPF_PROG_TEST_RUN` repeats a program on one packet). It
-//! gives the packet a socket. So in the other cases, another program sends copies without a socket to a bridge
-//! without ports. Their cost comes from the run-time statistics of BPF programs, and includes the cost of the
-//! statistics.
+//! The kernel measures `follows` and `picks` itself: `BPF_PROG_TEST_RUN` repeats a program on one
+//! packet with a socket. In the other cases, another program sends copies without a socket to a bridge
+//! without ports. Their cost comes from the run-time statistics of BPF programs, and includes the cost
+//! of the statistics.
 //!
-//! `queue-choice [ROUNDS]`, as root. Each round measures both policies of a case one after the other, in
-//! alternating order. It prints one line per case: nanoseconds per segment (medians) and the ratio within a
-//! round (median, quartiles).
+//! `queue-choice [ROUNDS]`, as root. Each round measures both policies of a case one after the other,
+//! in alternating order. It prints one line per case: nanoseconds per segment (medians) and the ratio
+//! within a round (median, quartiles).
 
 use std::error::Error;
 use std::io;
@@ -31,7 +31,6 @@ type Fallible<T> = Result<T, Box<dyn Error>>;
 const INTERFACE: &str = "evkchoice";
 const ROUNDS: usize = 21;
 const QUEUES: u32 = 8;
-/// Number of program runs in a measurement.
 const REPEATS: u32 = 200_000;
 const COPIES: u32 = 100_000;
 /// `TC_H_MAKE(1, 0x10)`: any class id.
@@ -105,7 +104,7 @@ fn measure(namespace: &Namespace, index: u32, case: Case, policy: Policy) -> Fal
     let mut select = QueueSelect::load(&options)?;
     match case {
         Case::Follows | Case::Picks => {
-            // SAFETY: takes an id and returns a new descriptor, or a negative error.
+            // SAFETY: the call takes an id and returns a new descriptor, or a negative error.
             let program = owned(unsafe { libbpf_sys::bpf_prog_get_fd_by_id(select.program_id()?) })?;
             repeat(&program, &frame(0), REPEATS / 4)?;
             repeat(&program, &frame(0), REPEATS)
@@ -114,7 +113,7 @@ fn measure(namespace: &Namespace, index: u32, case: Case, policy: Policy) -> Fal
             namespace.run(|| Ok(select.attach(index.cast_signed())))??;
             let program = sender(index)?;
             send_copies(namespace, &program, cpus, COPIES / 4)?;
-            // Enable the statistics only here: they would increase the cost of the first two cases.
+            // Enable the statistics only here: they would increase the cost of `follows` and `picks`.
             let _statistics = RunTimeStatistics::enable()?;
             let before = select.choice_run_time()?;
             send_copies(namespace, &program, cpus, COPIES)?;
@@ -217,7 +216,7 @@ fn frame(flow: u16) -> Vec<u8> {
     frame
 }
 
-/// Returns the quartiles: the values at these positions of the sorted list.
+/// Returns the quartiles: the values at a quarter, half and three quarters of the sorted list.
 fn quartiles(mut values: Vec<f64>) -> [f64; 3] {
     values.sort_by(f64::total_cmp);
     let at =

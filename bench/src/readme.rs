@@ -1,8 +1,9 @@
-//! Generates parts of the documentation from the records of `./dev demo`: the result of its last scenario in
-//! `docs/explanation/fidelity.md`, and the summary and picture in the README.
+//! Generates parts of the documentation from the records of `./dev demo`: the result of its last
+//! scenario in `docs/explanation/fidelity.md`, and the summary and picture in the README.
 //!
-//! `readme` generates them from the records in `docs/demo`. `readme RECORD RECORD` replaces these records
-//! first. A test compares the pages with the records, so that text, picture and figures come from the same run.
+//! `readme` generates these parts from the records in `docs/demo`. `readme RECORD RECORD` replaces the
+//! records first. A test compares the pages with the records, so that text, picture and figures come
+//! from the same run.
 
 mod svg;
 
@@ -17,7 +18,6 @@ use evenkeel_report::table::{self, TableOptions};
 
 use svg::root;
 
-/// Names of the demo's scenarios, in its order.
 const SCENARIOS: [&str; 2] = ["titan-6-flows", "titan-12-flows"];
 /// Marks around the generated text on both pages.
 const MARKS: [&str; 2] = ["<!-- demo output: begin -->\n", "<!-- demo output: end -->\n"];
@@ -43,7 +43,7 @@ fn kept(root: &Path, scenario: &str) -> PathBuf {
     root.join("docs/demo").join(format!("{scenario}.json"))
 }
 
-/// Stores a record, without the name of the machine's kernel.
+/// Stores a record, without the version of the machine's kernel.
 fn take(root: &Path, mut record: Record) -> Result<(), Box<dyn Error>> {
     if !SCENARIOS.contains(&record.scenario.as_str()) {
         return Err(format!("{} is not a scenario of the demo", record.scenario).into());
@@ -58,7 +58,8 @@ fn records(root: &Path) -> Result<Vec<Record>, Box<dyn Error>> {
     SCENARIOS.iter().map(|scenario| Ok(store::read(&kept(root, scenario))?)).collect()
 }
 
-/// Returns the generated text of each page: result of the last scenario, and the answers of all.
+/// Returns the generated text of each page: the result of the last scenario, and the answers of all
+/// scenarios.
 fn pages(records: &[Record]) -> [(&'static str, String); 2] {
     let options = TableOptions { width: Some(120), colour: false };
     let tables: Vec<String> = records.iter().map(|record| table::render(record, options)).collect();

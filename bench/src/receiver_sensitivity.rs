@@ -13,14 +13,12 @@ pub const REPEATS: u64 = 4;
 const TIMES: Times = Times { warmup: SECOND, measured: SECOND };
 const CHANGES: [f64; 2] = [0.8, 1.2];
 
-/// A parameter, and how a factor changes it.
 struct Parameter {
     name: &'static str,
     basis: &'static str,
     scale: fn(&mut Machine, f64),
 }
 
-/// A figure of a scenario's variant.
 struct Headline {
     scenario: &'static str,
     variant: &'static str,
@@ -67,7 +65,7 @@ fn scale_copy(machine: &mut Machine, factor: f64) {
     machine.copy.remote *= factor;
 }
 
-/// Scales one part of a sum; the other takes the rest.
+/// Scales one part of a sum, and adjusts the other part so that the sum stays equal.
 fn shift(scaled: &mut f64, other: &mut f64, factor: f64) {
     let sum = *scaled + *other;
     *scaled *= factor;
@@ -138,7 +136,7 @@ fn parameters() -> [Parameter; 17] {
     ]
 }
 
-/// Returns the figures of all headlines with a machine that `change` changes, one vector of repeats for each.
+/// Returns the figures of all headlines with each changed machine, one vector of repeats per headline.
 fn outcomes(repeats: u64) -> Result<Vec<Vec<Vec<Outcome>>>, Box<dyn Error>> {
     let parameters = parameters();
     let mut jobs = Vec::new();
@@ -162,7 +160,7 @@ fn outcomes(repeats: u64) -> Result<Vec<Vec<Vec<Outcome>>>, Box<dyn Error>> {
     Ok(by_settings.chunks(settings_of_headline).map(<[Vec<Outcome>]>::to_vec).collect())
 }
 
-/// Returns changes in percent, as `−20 %, +20 %`.
+/// Formats changes in percent, such as `−20, +20`, or `·` if all changes are below 0.5 %.
 fn changes(base: f64, changed: &[f64]) -> String {
     let percent = |value: &f64| {
         let percent = 100.0 * (value / base - 1.0);
@@ -201,7 +199,6 @@ fn table(found: &[Vec<Vec<Outcome>>]) -> String {
     text
 }
 
-/// Simulates and prints the table.
 pub fn vary(repeats: u64) -> Result<(), Box<dyn Error>> {
     let found = outcomes(repeats)?;
     println!(

@@ -1,8 +1,8 @@
-//! Compares the simulator's receiving hosts with published figures: those of *TCP at 100 Gbit/s* (Hock et al., LCN
-//! 2019) and of *Understanding Host Network Stack Overheads* (Cai et al., SIGCOMM 2021).
+//! Compares the simulator's receiving hosts with figures of two papers: *TCP at 100 Gbit/s* (Hock et
+//! al., LCN 2019) and *Understanding Host Network Stack Overheads* (Cai et al., SIGCOMM 2021).
 //!
-//! An order is judged by bootstrap: sets of 20 repeats, as many as the paper has, are drawn from all repeats. The order
-//! holds if it holds in the means of 95 % of the sets.
+//! An order is judged by bootstrap. The program draws sets of 20 repeats, as many as the paper has,
+//! from all repeats. The order holds if it holds in the means of 95 % of the sets.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -13,31 +13,32 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::transfer_runs::{Figure, Outcome, deviation, mean, on_every_processor, run, settings};
 
-/// Repeats of the variants that an order compares.
+/// Number of repeats of the variants that an order compares.
 pub const REPEATS: u64 = 40;
-/// Repeats of the others.
+/// Number of repeats of the variants without an order.
 const REPEATS_OF_VALUES: u64 = 5;
-/// Drawn sets, the repeats of each, and the least share of them in which an order holds.
+/// Number of drawn sets, repeats per set, and the minimum share of sets in which an order holds.
 const SETS: u32 = 2000;
 const SET: usize = 20;
 const LEAST: f64 = 0.95;
-/// Payload that 100 Gbit/s carry in packets of 9000 bytes (8948 of 9038 bytes), Gbit/s; a variant reaches it
-/// within 2 %.
+/// Payload rate of 100 Gbit/s with packets of 9000 bytes (8948 of 9038 bytes), Gbit/s. A variant
+/// reaches this rate within 2 %.
 const LINE: f64 = 100.0 * 8948.0 / 9038.0;
 const REACHED: f64 = 0.98 * LINE;
-/// Least relative difference of two throughputs that counts as an order.
+/// Minimum relative difference of two throughputs that counts as an order.
 const DIFFERENCE: f64 = 0.005;
-/// Largest deviation of error bars that are almost non-existent, Gbit/s.
+/// Maximum standard deviation of a variant whose error bars the paper calls almost non-existent,
+/// Gbit/s.
 const STEADY: f64 = 1.0;
 /// Rate of the interconnect, Gbit/s.
 const INTERCONNECT: f64 = 68.0;
 
-/// How independent of the published figure ours is.
+/// How independent the simulator's figure is of the published figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Basis {
     Calibrated,
     Predicted,
-    /// The placement was chosen after a look at the results.
+    /// The placement was chosen after the results were known.
     NotBlind,
 }
 
@@ -51,16 +52,15 @@ impl Basis {
     }
 }
 
-/// A published statement.
 #[derive(Clone, Copy, Debug)]
 enum Claim {
-    /// A figure's value, Gbit/s or per second, and the largest relative error.
+    /// A figure's value, Gbit/s or per second, and the maximum relative error.
     Value(Figure, &'static str, f64, f64),
-    /// The first variant has more than the second.
+    /// The figure of the first variant is higher than that of the second.
     More(Figure, &'static str, &'static str),
-    /// A variant reaches the line's rate.
+    /// A variant reaches the line rate.
     Reaches(&'static str),
-    /// A variant's throughput stays below this, Gbit/s.
+    /// A variant's throughput stays below this value, Gbit/s.
     Below(&'static str, f64),
     /// Repeats of a variant have almost the same throughput.
     Steady(&'static str),
@@ -88,7 +88,7 @@ impl Claim {
         }
     }
 
-    /// Returns whether the claim holds in a sample of each of its variants.
+    /// Returns whether the claim holds. `samples` has one sample per variant of the claim.
     fn holds(&self, samples: &[Vec<f64>]) -> bool {
         let first = &samples[0];
         match *self {
@@ -102,7 +102,6 @@ impl Claim {
         }
     }
 
-    /// Returns the published statement.
     fn published(&self) -> String {
         let name = figure_name(self.figure());
         match *self {
@@ -117,7 +116,6 @@ impl Claim {
         }
     }
 
-    /// Returns our result.
     fn found(&self, samples: &[Vec<f64>]) -> String {
         let of_all = |of: fn(&[f64]) -> f64| {
             samples.iter().map(|sample| number(of(sample))).collect::<Vec<_>>().join(", ")
@@ -143,7 +141,7 @@ fn with_unit(figure: Figure, value: f64) -> String {
     format!("{} {}", value, figure_name(figure))
 }
 
-/// Returns a number with three digits, as a reader wants it.
+/// Formats a number with three digits.
 fn number(value: f64) -> String {
     match value.abs() {
         size if size >= 100.0 => format!("{value:.0}"),
@@ -153,14 +151,13 @@ fn number(value: f64) -> String {
     }
 }
 
-/// A row of the comparison.
 #[derive(Clone, Copy, Debug)]
 struct Target {
     figure: &'static str,
     scenario: &'static str,
     claim: Claim,
     basis: Basis,
-    /// Why our result misses the claim, if it is known.
+    /// The reason why the simulator misses the claim, if known.
     reason: &'static str,
 }
 
@@ -178,14 +175,14 @@ impl Target {
     }
 }
 
-/// Losses on the node of the NIC are too rare.
+/// Reason: losses on the NIC's node are too rare.
 const NO_OVERFLOW: &str = "on the NIC's node, the ring of 8192 packets seldom overflows in 4 s; the paper names no queue for its losses";
 
-/// What a trace of `mtu-1500` with seed 1 shows.
+/// Reason: a trace of `mtu-1500` with seed 1 shows the overflow in the warm-up.
 const IN_WARM_UP: &str = "its ring overflows in the first second, which is the warm-up (trace of seed 1)";
 
-/// Returns the rows. Figures 4, 9 (case 1) and 11 are not blind: the kernel's rule about the end of a softirq round
-/// (`net_rx_action`) was added after Figure 11 had been missed without it.
+/// Returns the rows. Figures 4, 9 (case 1) and 11 are not blind: the model's rule about the end of a
+/// softirq round (`net_rx_action`) was added after the simulator had missed Figure 11.
 fn targets() -> Vec<Target> {
     use Basis::{Calibrated, NotBlind};
     use Claim::{Below, More, Reaches, Steady, Value, Varies};
@@ -250,7 +247,6 @@ fn targets() -> Vec<Target> {
 /// Repeats of a variant, by scenario and variant.
 type Results = BTreeMap<(&'static str, &'static str), Vec<Outcome>>;
 
-/// Runs all variants of the targets.
 fn simulate(targets: &[Target], repeats: u64) -> Result<Results, Box<dyn Error>> {
     let mut wanted: BTreeMap<(&str, &str), u64> = BTreeMap::new();
     for target in targets {
@@ -277,7 +273,6 @@ fn simulate(targets: &[Target], repeats: u64) -> Result<Results, Box<dyn Error>>
     Ok(results)
 }
 
-/// Returns the share of drawn sets in which a claim holds.
 fn share_of_sets(claim: &Claim, samples: &[Vec<f64>], random: &mut impl RngCore) -> f64 {
     let mut held = 0;
     for _ in 0..SETS {
@@ -290,7 +285,8 @@ fn share_of_sets(claim: &Claim, samples: &[Vec<f64>], random: &mut impl RngCore)
     f64::from(held) / f64::from(SETS)
 }
 
-/// Returns a row for each target and the reasons of the misses, as Markdown, and whether all targets hold.
+/// Judges the targets. Returns a Markdown table with a row per target and the reasons of the misses,
+/// and whether all targets hold.
 fn judge(targets: &[Target], results: &Results) -> (String, bool) {
     let mut table = String::from(
         "| figure | published | simulated | sets | result | basis |\n|---|---|---|---|---|---|\n",
@@ -307,7 +303,8 @@ fn judge(targets: &[Target], results: &Results) -> (String, bool) {
                 outcomes.iter().map(|outcome| outcome.get(claim.figure())).collect()
             })
             .collect();
-        // A generator for each row: a new row changes no other.
+        // Use a separate generator for each row, so that a new row does not change the results of other
+        // rows.
         let mut random = Xoshiro256PlusPlus::seed_from_u64(number as u64);
         let (sets, holds) = match claim {
             Claim::Value(..) => (String::new(), claim.holds(&samples)),
@@ -425,7 +422,7 @@ mod tests {
         }
     }
 
-    /// The published values of the targets are those of the scenarios.
+    /// The published values of the targets equal those in the scenarios.
     #[test]
     fn values_are_those_of_the_scenarios() {
         for target in targets() {

@@ -1,16 +1,17 @@
-//! Measures retransmits and reordering on this machine's kernel: how many `evenkeel fair` causes in addition to
-//! those with the kernel's hashing, and how many are caused by clearing and restoring XPS maps.
+//! Measures retransmits and reordering on this machine's kernel. It shows how many `evenkeel fair`
+//! causes in addition to those with the kernel's hashing. It also shows how many result from clearing
+//! and restoring XPS maps.
 //!
-//! Twelve iperf3 flows run over a veth pair with four queues. There is no shaper, so flows move at the highest
-//! rate that the CPUs allow. Each round measures every variant, in alternating order, and compares it with its
-//! baseline in the same round. The counters are the kernel's:
+//! Twelve iperf3 flows run over a veth pair with four queues. There is no shaper, so flows send at the
+//! highest rate that the CPUs allow. Each round measures every variant, in alternating order, and
+//! compares the variant with its baseline in the same round. The kernel provides the counters:
 //! - sender: `Tcp: RetransSegs` and `OutSegs`
 //! - sender: `TcpExt: TCPDSACKRecv` (spurious retransmits)
 //! - receiver: `TcpExt: TCPOFOQueue` (segments that arrived out of order)
 //!
-//! `reordering [ROUNDS]`, as root; ten rounds by default, about five minutes. It prints one line per variant:
-//! medians per million segments, and the ratio of each figure to the baseline with its 95 % interval. Each
-//! count is increased by 1, so that a count of zero has a ratio.
+//! `reordering [ROUNDS]`, as root; ten rounds by default, about five minutes. It prints one line per
+//! variant: medians per million segments, and the ratio of each figure to the baseline with its 95 %
+//! interval. The program adds 1 to each count, so that a count of zero has a ratio.
 
 mod waiting;
 
@@ -49,11 +50,8 @@ const NO_MAPS: [&str; QUEUES as usize] = ["0"; QUEUES as usize];
 /// The activity while the flows send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Variant {
-    /// Hashing by the kernel.
     Hashing,
-    /// `evenkeel fair`.
     Fair,
-    /// `evenkeel fair --balance on`.
     Balance,
     /// XPS maps of a driver stay unchanged.
     Maps,
@@ -86,7 +84,6 @@ impl Variant {
     }
 }
 
-/// The kernel's counts for a variant in a round.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     segments: u64,
@@ -126,7 +123,7 @@ fn main() -> ExitCode {
 
 fn run(rounds: usize) -> Fallible<()> {
     let state = tempfile::tempdir()?;
-    // SAFETY: no other thread is there yet that could read the environment.
+    // SAFETY: the process has only one thread, so no other thread reads the environment.
     unsafe { std::env::set_var("EVENKEEL_STATE_DIR", state.path()) };
     let bed = Bed::new()?;
     let mut found: BTreeMap<Variant, Vec<Counts>> = BTreeMap::new();
@@ -147,7 +144,6 @@ fn run(rounds: usize) -> Fallible<()> {
 struct Bed {
     host: Namespace,
     peer: Namespace,
-    /// The `evenkeel` binary that is measured.
     evenkeel: PathBuf,
 }
 
@@ -209,13 +205,11 @@ impl Bed {
         })
     }
 
-    /// Starts flows, and measures one variant with them.
     fn measure(&self, variant: Variant) -> Fallible<Counts> {
         let has_maps = variant.baseline() == Variant::Maps;
         self.set_maps(if has_maps { DRIVERS_MAPS } else { NO_MAPS })?;
         let _server = start(&self.peer, "iperf3", &["--server", "--one-off", "--bind", PEER_ADDRESS])?;
         wait_for("iperf3 listens", || Ok(self.peer.listens(PEER_ADDRESS.parse()?, PORT)?))?;
-        // The client ends when it is dropped.
         let _client = start(
             &self.host,
             "iperf3",
@@ -234,7 +228,8 @@ impl Bed {
         Ok(counts)
     }
 
-    /// Waits until the measurement ends. Returns the number of times that XPS maps were cleared and restored.
+    /// Waits until the measurement ends. Returns the number of cycles that cleared and restored the XPS
+    /// maps.
     fn time(&self, variant: Variant) -> Fallible<u64> {
         let until = Instant::now() + TIME;
         let mut cycles = 0;
@@ -261,7 +256,6 @@ impl Bed {
         Ok(cycles)
     }
 
-    /// Starts `evenkeel fair`, and waits until it manages the interface.
     fn session(&self, arguments: &[&str]) -> Fallible<Process> {
         let program = self.evenkeel.to_str().ok_or("the path of the binary is not UTF-8")?;
         let mut process = start(&self.host, program, &[&["fair", INTERFACE], arguments].concat())?;

@@ -1,5 +1,5 @@
-//! Measures the simulator's speed (delivered data packets per second of CPU time, on one core) and its memory.
-//! Arguments select the rows ("SCENARIO VARIANT") that contain one of them.
+//! Measures the simulator's speed (delivered data packets per second of CPU time, on one core) and its
+//! memory. Arguments select rows: a row ("SCENARIO VARIANT") runs if it contains one of the arguments.
 
 mod memory;
 mod simulate;
@@ -22,33 +22,33 @@ const BUNDLED: [(&str, &str); 7] = [
     ("titan-192-flows", "cmax"),
 ];
 
-/// Numbers of flows of the generated scenarios.
 const FLOWS: [u32; 5] = [12, 48, 192, 1_000, 10_000];
 const SCALED_VARIANT: &str = "dqa+dqwa";
 /// Number of packets measured in each generated scenario.
 const SCALED_PACKETS: u64 = 4_000_000;
-/// Rate of each flow, bit/s: that of 192 flows at 10 Gbit/s.
+/// Rate of each flow, bit/s: that of 192 flows at 10 Gbit/s in total.
 const RATE_PER_FLOW: u64 = 10_000_000_000 / 192;
 /// Number of flows per queue and core while there are at most [`MOST_QUEUES`] queues; as in titan-192-flows.
 const FLOWS_PER_QUEUE: u32 = 24;
 const MOST_QUEUES: u32 = 256;
 
-/// Durations whose cost per simulated second should be equal, seconds.
+/// Durations, in simulated seconds. The cost per simulated second should be equal for all of them.
 const DURATIONS: [u32; 3] = [1, 4, 16];
 
-/// The largest bundled scenario, with a tenth of its bytes. The number of bytes does not affect its memory.
+/// The largest bundled scenario, with a tenth of its bytes. The number of bytes does not affect the
+/// memory use.
 const SHUFFLE: (&str, &str, u64) = ("shuffle-24", "dqa", 100_000_000);
-/// Memory limit of that scenario, MB.
+/// Memory limit of [`SHUFFLE`], MB.
 const SHUFFLE_MEGABYTES: f64 = 64.0;
 
-/// Returns a scenario for any number of flows, in which every flow has the same rate, and every queue the same
-/// number of flows. So all segments have the same size, and the cost per packet depends only on the number of
-/// flows. At a fixed rate of 10 Gbit/s, ten thousand flows would have less than a packet per round trip, and
-/// timeouts and drops would dominate.
+/// Returns a scenario for any number of flows, in which every flow has the same rate, and every queue
+/// the same number of flows. So all segments have the same size, and the cost per packet depends only
+/// on the number of flows. At a fixed rate of 10 Gbit/s, ten thousand flows would send less than a
+/// packet per round trip, and timeouts and drops would dominate.
 ///
-/// As in titan-192-flows, there are half as many receive queues as transmit queues: the cores of four receive
-/// queues handle the acknowledgements for 10 Gbit/s, but not for more. More than 6,144 flows share the maximum
-/// of 256 transmit queues.
+/// As in titan-192-flows, there are half as many receive queues as transmit queues: the cores of four
+/// receive queues can handle the acknowledgements for at most 10 Gbit/s. More than 6,144 flows share
+/// the maximum of 256 transmit queues.
 fn scaled(flows: u32) -> Result<Scenario, Box<dyn Error>> {
     let rate = u64::from(flows) * RATE_PER_FLOW;
     let queues = flows.div_ceil(FLOWS_PER_QUEUE).min(MOST_QUEUES);
@@ -80,14 +80,13 @@ all = "{microseconds}us"
     Ok(parse(&text, "generated", variant_tables())?)
 }
 
-/// Returns the cost of one repeat of a variant.
 fn cost(scenario: &Scenario, variant: &str) -> Result<SimCost, Box<dyn Error>> {
     let record = simulate::simulate(scenario, &[variant.to_owned()], 1)?;
     let repeat = record.variants.first().and_then(|variant| variant.repeats.first());
     Ok(repeat.and_then(|repeat| repeat.sim).ok_or("no cost in the record")?)
 }
 
-/// Returns whether a row is selected: all rows are, unless the command line lists parts of their names.
+/// Returns whether the command line selects a row. Without arguments, it selects all rows.
 fn is_wanted(row: &str) -> bool {
     let mut parts = std::env::args().skip(1).peekable();
     parts.peek().is_none() || parts.any(|part| row.contains(&part))

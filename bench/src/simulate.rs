@@ -12,7 +12,6 @@ use evenkeel_model::world::Observer;
 use evenkeel_sim::tcp::Profile;
 use evenkeel_sim::world::SimWorld;
 
-/// An observer without output or interrupts.
 pub struct Quiet;
 
 impl Observer for Quiet {
@@ -27,14 +26,13 @@ impl Observer for Quiet {
     }
 }
 
-/// Loads a bundled scenario.
 pub fn scenario(name: &str) -> Result<Scenario, Box<dyn Error>> {
     let (_, text) =
         bundled().iter().find(|(known, _)| *known == name).ok_or_else(|| format!("no scenario {name}"))?;
     Ok(parse(text, name, variant_tables())?)
 }
 
-/// Runs variants of a scenario in the simulator. Returns the record.
+/// Runs variants of a scenario in the simulator.
 pub fn simulate(scenario: &Scenario, variants: &[String], repeats: u32) -> Result<Record, Box<dyn Error>> {
     let request = Request {
         scenario,

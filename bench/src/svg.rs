@@ -1,23 +1,23 @@
-//! Shared code of the pictures in the documentation: SVG on a white background, for light and dark pages.
+//! Shared code for pictures in the documentation: SVG on a white background, for light and dark pages.
 
 #![allow(dead_code)]
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-/// Colours that colour-blind readers distinguish (Okabe and Ito): the model's, the paper's, and further lines.
+/// Colours that colour-blind readers distinguish (Okabe and Ito), for the model, the paper and further
+/// lines.
 pub const MODEL: &str = "#0072b2";
 pub const PAPER: &str = "#b04a00";
 pub const LINES: [&str; 3] = ["#0072b2", "#009e73", "#a0568a"];
 pub const DARK: &str = "#222";
 pub const GREY: &str = "#555";
 
-/// Returns the root of the repository.
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// Opens an SVG image, 760 wide; `label` is its text for screen readers (`aria-label`).
+/// Opens an SVG image, 760 pixels wide. `label` is its text for screen readers (`aria-label`).
 pub fn open(height: u32, label: &str) -> String {
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 760 {height}\" font-family=\"sans-serif\" font-size=\"13\" \
@@ -25,7 +25,7 @@ pub fn open(height: u32, label: &str) -> String {
     )
 }
 
-/// Adds a line of text; `style` has further attributes.
+/// Adds a line of text. `style` contains further attributes.
 pub fn text(svg: &mut String, (x, y): (f64, f64), style: &str, text: &str) {
     let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     // Writing to a string cannot fail.

@@ -19,20 +19,18 @@ use serde::{Deserialize, Serialize};
 /// Memory of a simulation, bytes: tens of MB with windows of many MB.
 const MEMORY: u64 = 64 << 20;
 
-/// A figure of a repeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Figure {
     /// TCP payload, Gbit/s.
     Throughput,
-    /// The same by the busy cores of the receiving hosts, Gbit/s.
+    /// TCP payload divided by the number of busy cores of the receiving hosts, Gbit/s.
     PerCore,
     /// Retransmitted segments per second.
     Retransmissions,
-    /// Retransmissions per second; those of a flow within 100 ms are one.
+    /// Retransmission events per second. Retransmissions of a flow within 100 ms count as one event.
     Events,
 }
 
-/// The figures of one repeat.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     pub throughput: f64,
@@ -53,14 +51,13 @@ impl Outcome {
     }
 }
 
-/// Warm-up and measured time.
 #[derive(Clone, Copy, Debug)]
 pub struct Times {
     pub warmup: Span,
     pub measured: Span,
 }
 
-/// Returns the settings of a bundled scenario's variant, and the scenario's times.
+/// Returns the settings of a variant of a bundled scenario, and the scenario's times.
 pub fn settings(scenario: &str, variant: &str) -> Result<(Settings, Times), Box<dyn Error>> {
     let (_, text) = bundled()
         .iter()
@@ -75,7 +72,6 @@ pub fn settings(scenario: &str, variant: &str) -> Result<(Settings, Times), Box<
     Ok((Settings::new(knobs, parsed.link.rate, vec![CongestionControl::Cubic], Profile::Linux6_18), times))
 }
 
-/// Runs one repeat.
 pub fn run(settings: Settings, seed: u64, times: Times) -> Result<Outcome, SimulationError> {
     let begin = Time(times.warmup);
     let mut simulation = Simulation::new(settings, seed, begin, SECOND, 0);
@@ -97,7 +93,7 @@ pub fn run(settings: Settings, seed: u64, times: Times) -> Result<Outcome, Simul
     })
 }
 
-/// Runs jobs on every processor, with progress on stderr. Returns their results in order.
+/// Runs jobs on every CPU, with progress on stderr. Returns their results in order.
 pub fn on_every_processor<R: Send>(
     jobs: usize,
     what: &str,
@@ -128,7 +124,6 @@ pub fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len().max(1) as f64
 }
 
-/// Returns the standard deviation of a sample.
 #[must_use]
 pub fn deviation(values: &[f64]) -> f64 {
     let mean = mean(values);

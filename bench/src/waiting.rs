@@ -8,7 +8,6 @@ pub type Fallible<T> = Result<T, Box<dyn Error>>;
 const PATIENCE: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(10);
 
-/// Waits until a condition holds. Returns an error after a time limit.
 pub fn wait_for(what: &str, mut is_so: impl FnMut() -> Fallible<bool>) -> Fallible<()> {
     let deadline = Instant::now() + PATIENCE;
     while !is_so()? {

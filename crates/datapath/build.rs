@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const PROGRAMS: [&str; 6] = ["queue_select", "meter", "batch", "steer", "drops", "lola"];
-/// Compiled a second time for kernels without `bpf_cast_to_kern_ctx` (`EK_PROBED` in kernel.h).
+/// Programs that are also compiled for kernels without `bpf_cast_to_kern_ctx` (`EK_PROBED` in
+/// kernel.h).
 const PROBED: [&str; 2] = ["queue_select", "meter"];
 
 fn main() {
@@ -77,7 +78,7 @@ fn compile(program: &str, probed: bool, includes: &[PathBuf], out: &Path) -> Res
         other => other,
     };
     command.arg(format!("-D__TARGET_ARCH_{kernel_name}"));
-    // The same objects in every directory.
+    // Replace the path of the workspace, so that the objects do not depend on the build directory.
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let workspace = workspace.canonicalize().map_err(|error| format!("{}: {error}", workspace.display()))?;
     command.arg(format!("-ffile-prefix-map={}=/evenkeel", workspace.display()));

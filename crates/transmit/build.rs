@@ -5,7 +5,7 @@ use std::path::PathBuf;
 fn main() {
     println!("cargo::rerun-if-changed=include");
     println!("cargo::rerun-if-changed=csrc/shim.c");
-    // Dependents (the BPF programs) find the headers through DEP_EVENKEEL_TRANSMIT_INCLUDE.
+    // The crates of the BPF programs find the headers through DEP_EVENKEEL_TRANSMIT_INCLUDE.
     let include = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default()).join("include");
     println!("cargo::metadata=include={}", include.display());
 

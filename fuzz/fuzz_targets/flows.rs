@@ -1,5 +1,5 @@
-//! Parses arbitrary input as a list of flows. It must not panic, and an accepted list must be the same after
-//! writing and parsing it.
+//! Parses arbitrary input as a list of flows. The parser must not panic. An accepted list must be the
+//! same after writing and parsing it.
 
 #![no_main]
 

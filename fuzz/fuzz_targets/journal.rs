@@ -1,5 +1,5 @@
-//! Parses arbitrary input as the journal of a run. It must not panic. Overwriting bytes of a valid journal must
-//! not yield an entry that was not written.
+//! Parses arbitrary input as the journal of a run. The parser must not panic. A valid journal with
+//! overwritten bytes must not yield an entry that was never written.
 
 #![no_main]
 
@@ -37,7 +37,7 @@ fuzz_target!(|bytes: &[u8]| {
     if let [at @ .., value] = bytes
         && !whole.is_empty()
     {
-        // Each pair of bytes is a position; the last byte is the value to write there.
+        // Each pair of bytes is a position. The last byte is the value to write there.
         for place in at.chunks(2) {
             let place = place.iter().fold(0, |sum, byte| sum << 8 | usize::from(*byte));
             let length = whole.len();

@@ -1,5 +1,5 @@
-//! Parses arbitrary input as a model of a NIC and, after a line `---`, as a configuration of it. Neither may
-//! panic, and an accepted model must steer every packet to one queue.
+//! Parses arbitrary input as a model of a NIC and, after a line `---`, as a configuration of the NIC.
+//! The parsers must not panic. An accepted model must steer every packet to one queue.
 
 #![no_main]
 

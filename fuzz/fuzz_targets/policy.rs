@@ -1,4 +1,5 @@
-//! Parses arbitrary input as a policy. It must not panic, and an accepted policy must be consistent.
+//! Parses arbitrary input as a policy. The parser must not panic, and an accepted policy must be
+//! consistent.
 
 #![no_main]
 
@@ -13,7 +14,7 @@ fuzz_target!(|text: &str| {
         Ok(file) => {
             if let Ok(mut policy) = file.bind(&Arc::new(Queues::new(8))) {
                 assert!(!policy.default_queues().is_empty());
-                // The only allowed failure is that of a script.
+                // The only allowed failure is the failure of a script.
                 policy.begin();
                 for flow in flows::generate(0, 8) {
                     let flow = policy.classify(&flow);

@@ -1,5 +1,5 @@
-//! Parses arbitrary input as a file of qdisc setups. It must not panic. An accepted file must resolve or yield
-//! an error, and be the same after writing and parsing it.
+//! Parses arbitrary input as a file of qdisc setups. The parser must not panic. An accepted file must
+//! resolve or yield an error, and must be the same after writing and parsing it.
 
 #![no_main]
 
@@ -7,7 +7,6 @@ use evenkeel_model::qdisc::{Catalogue, Surroundings};
 use evenkeel_model::units::{BitRate, ByteSize};
 use libfuzzer_sys::fuzz_target;
 
-/// Returns a line as a TOML basic string.
 fn quoted(line: &str) -> String {
     let escaped: String =
         line.chars().flat_map(|c| if matches!(c, '"' | '\\') { vec!['\\', c] } else { vec![c] }).collect();

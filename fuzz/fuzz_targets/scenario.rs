@@ -1,5 +1,5 @@
-//! Parses arbitrary input as a scenario and as a table of variants. Neither may panic, and accepted input must
-//! be consistent.
+//! Parses arbitrary input as a scenario and as a table of variants. The parsers must not panic, and
+//! accepted input must be consistent.
 
 #![no_main]
 

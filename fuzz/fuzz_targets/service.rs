@@ -1,5 +1,5 @@
-//! Parses arbitrary input as a configuration of the service, and as a request of a client. It must not panic, and an error
-//! is one line.
+//! Parses arbitrary input as a configuration of the service, and as a request of a client. The parsers
+//! must not panic. An error must be a single line.
 
 #![no_main]
 

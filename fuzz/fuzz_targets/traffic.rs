@@ -1,4 +1,4 @@
-//! Parses arbitrary input as the output of iperf3 and sockperf. Neither parser may panic.
+//! Parses arbitrary input as the output of iperf3 and sockperf. The parsers must not panic.
 
 #![no_main]
 

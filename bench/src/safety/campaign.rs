@@ -1,7 +1,7 @@
-//! Kills, stops and moves runs at random times, damages journals, and checks the outcome. After a disturbance
-//! and one `evenkeel revert`, one of these must hold:
-//! - Every setting has its value from before the run, and no journal remains. An interface that has the index
-//!   of the managed one, but is another interface, is unchanged.
+//! Kills, stops and moves runs at random times, damages journals, and checks the outcome. After a
+//! disturbance and one `evenkeel revert`, one of these must hold:
+//! - Every setting has its value from before the run, and no journal remains. If another interface has
+//!   the index of the managed interface, the other interface is unchanged.
 //! - `revert` reports the setting, keeps the journal and exits with code 4.
 //!
 //! Any other outcome is a failure.
@@ -41,11 +41,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(2);
 
 pub struct Options {
-    /// The `evenkeel` binary.
     pub binary: PathBuf,
-    /// Number of runs to disturb.
     pub kills: u32,
-    /// Number of journals to damage.
     pub damaged: u32,
     /// Seed of all random choices except times.
     pub seed: u64,
@@ -53,15 +50,13 @@ pub struct Options {
 
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// For each disturbance and command: the number of attempts, and of those that came after a change of
-    /// settings.
+    /// For each disturbance and command: the number of attempts, and the number of attempts after a
+    /// change of settings.
     pub disturbed: BTreeMap<String, (u32, u32)>,
-    /// For each kind of damage: the number of attempts, and of those that were reported and whose journal was
-    /// kept.
+    /// For each kind of damage: the number of attempts, and the number of attempts in which the damage
+    /// was reported and the journal kept.
     pub damaged: BTreeMap<&'static str, (u32, u32)>,
-    /// Descriptions of unexpected outcomes.
     pub failures: Vec<String>,
-    /// Duration of the slowest attempt.
     pub slowest: Duration,
 }
 
@@ -80,7 +75,6 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// Runs all disturbances.
 pub fn run(options: &Options) -> Fallible<Outcome> {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(options.seed);
     let mut outcome = Outcome::default();
@@ -111,7 +105,6 @@ fn below(random: &mut Xoshiro256PlusPlus, limit: usize) -> usize {
     (random.next_u64() % limit.max(1) as u64) as usize
 }
 
-/// Settings that a run may change, as read from the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Seen {
     maps: Vec<String>,
@@ -179,7 +172,8 @@ struct Bed {
     netlink: Netlink,
     directory: tempfile::TempDir,
     index: u32,
-    /// Whether the interface is in the second namespace now, and whether it has ever left the first one.
+    /// Whether the interface is in the second namespace, and whether it has ever left the first
+    /// namespace.
     moved: bool,
     left: bool,
     name: &'static str,
@@ -192,7 +186,7 @@ impl Bed {
         }
         let (here, there) = (Namespace::new()?, Namespace::new()?);
         for namespace in [&here, &there] {
-            // With IPv6, announcements would be sent at unpredictable times.
+            // With IPv6, the kernel would send packets at unpredictable times.
             let _ = namespace.set_sysctl("net/ipv6/conf/default/disable_ipv6", "1");
         }
         here.set_sysctl(SACK, "0")?;
@@ -299,8 +293,7 @@ impl Bed {
         entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
     }
 
-    /// Returns the guardians of this test bed. They are identified by the state directory in their command
-    /// lines.
+    /// Returns the guardians of this test bed, which have its state directory in their command lines.
     fn guardians(&self) -> Vec<u32> {
         let state = self.state().to_string_lossy().into_owned();
         let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -313,7 +306,6 @@ impl Bed {
         numbers.filter(is_ours).collect()
     }
 
-    /// Waits until no guardian is left.
     fn wait_for_guardians(&self) -> Fallible<()> {
         let deadline = Instant::now() + PATIENCE;
         while !self.guardians().is_empty() {
@@ -330,7 +322,7 @@ impl Bed {
         self.guardians().into_iter().for_each(|guardian| send(guardian, Signal::SIGKILL));
     }
 
-    /// Starts a command, disturbs it, and compares the settings with those from before.
+    /// Starts a command, disturbs it, and compares the settings with those from before the command.
     fn disturb(
         &mut self,
         round: u32,
@@ -395,12 +387,12 @@ impl Bed {
     fn carry_out(&mut self, disturbance: Disturbance, pause: Duration, child: Child) -> Fallible<bool> {
         let worker = child.id();
         let kill_both = |bed: &Self, child: Child| -> Fallible<()> {
-            // Stop the worker, so that it does not start a new guardian while the old one exits.
+            // Stop the worker, so that it does not start a new guardian while the old guardian exits.
             send(worker, Signal::SIGSTOP);
             bed.kill_guardians();
             send(worker, Signal::SIGKILL);
             wait(child)?;
-            // Kill a guardian that was being started at that time.
+            // Kill a guardian that the worker was starting when it stopped.
             bed.kill_guardians();
             bed.wait_for_guardians()
         };
@@ -436,8 +428,8 @@ impl Bed {
             }
             Disturbance::Move => {
                 self.move_interface()?;
-                // The session of the command restores its settings and exits. Other commands may have ended
-                // already.
+                // The session of the command restores its settings and exits. Other commands may have
+                // exited already.
                 std::thread::sleep(Duration::from_millis(300));
                 send(worker, Signal::SIGTERM);
                 wait(child)?;
@@ -467,7 +459,7 @@ impl Bed {
                 ip.args([&link[..], &["type", "veth", "peer", "name", "evs8"]].concat());
                 std::mem::swap(&mut command, &mut ip);
                 let namespace = self.here.as_fd().as_raw_fd();
-                // SAFETY: as above.
+                // SAFETY: the closure makes one system call, on a descriptor that the fork has copied.
                 unsafe {
                     command.pre_exec(move || match libc::setns(namespace, libc::CLONE_NEWNET) {
                         0 => Ok(()),
@@ -544,7 +536,7 @@ impl Bed {
         Ok(Journal { name, bytes, sysctls })
     }
 
-    /// Sets all values as the killed run did, damages its journal, and reverts.
+    /// Sets all values as the killed run did, damages the run's journal, and reverts.
     fn damage(
         &mut self,
         journal: &Journal,
@@ -598,7 +590,6 @@ impl Bed {
 
 const BEHIND: &str = "a line of a crash behind it";
 
-/// An undamaged journal.
 struct Journal {
     name: String,
     bytes: Vec<u8>,
@@ -610,8 +601,8 @@ impl Journal {
         bytes.split_inclusive(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect()
     }
 
-    /// Returns whether the last line about a setting is intact, and the start of the journal, which identifies
-    /// its owner.
+    /// Returns whether the last line about a setting and the start of the journal are intact. The start
+    /// identifies the owner.
     fn has_good(&self, bytes: &[u8], setting: &str) -> bool {
         let is_about = |line: &&Vec<u8>| String::from_utf8_lossy(line).contains(setting);
         let own = Self::lines(&self.bytes);

@@ -1,8 +1,8 @@
-//! Disturbs `fair`, `steer` and `tune` at random times, and damages journals. Counts how often a setting was
-//! lost, not restored or wrong. Exits with 1 if there was such a case.
+//! Disturbs `fair`, `steer` and `tune` at random times, and damages journals. Counts how often a
+//! setting was lost, not restored or wrong. Exits with 1 if there was such a case.
 //!
-//! Arguments: the number of runs to disturb (200), the number of journals to damage (500), and the seed (from
-//! the clock).
+//! Arguments: the number of runs to disturb (default 200), the number of journals to damage (default
+//! 500), and the seed (default: from the clock).
 
 mod campaign;
 

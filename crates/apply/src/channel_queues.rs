@@ -1,16 +1,17 @@
 //! Settings of queues that a change of the number of channels resets.
 //!
-//! When the number of channels shrinks, the kernel frees the maps of the removed queues (`netif_reset_xps_queues_gt`,
-//! `rx_queue_release` in net/core). An added queue has the driver's defaults, and some drivers reset the other queues,
-//! too. So a change of the channels journals these settings first, in one write:
+//! When the number of channels shrinks, the kernel frees the maps of the removed queues
+//! (`netif_reset_xps_queues_gt`, `rx_queue_release` in net/core). An added queue has the driver's
+//! defaults. Some drivers also reset the other queues. So a change of the channels journals these
+//! settings first, in one write:
 //!
 //! ```text
 //!   journal: any value is ours ─▶ change the channels ─▶ journal: the values found now are ours
 //!   roll-back: journal: any value is ours ─▶ restore the channels ─▶ restore the settings
 //! ```
 //!
-//! Between a pair of journal writes only the driver changes the settings. A value that another program sets at any
-//! other time is neither *from* nor *ours*, and stays.
+//! Between the two journal writes only the driver changes the settings. A value that another program
+//! sets at any other time is neither *from* nor *ours*, so roll-back keeps it.
 
 use evenkeel_model::change::{Knob, Value};
 
@@ -21,7 +22,7 @@ use crate::ours::Ours;
 use crate::run::Run;
 use crate::storage::Storage;
 
-/// Reads the settings of all queues, as far as possible.
+/// Reads the settings of all queues. Skips a setting that cannot be read.
 fn queue_settings(kernel: &mut dyn Kernel) -> Vec<(Knob, Value)> {
     /// More queues than an interface can have (`TC_H_MIN`).
     const MOST: usize = 1 << 16;
@@ -44,7 +45,8 @@ fn read(kernel: &mut dyn Kernel, knob: Knob) -> Option<(Knob, Value)> {
     Some((knob, value))
 }
 
-/// Returns the value of a setting on a queue that the kernel adds, if the driver sets none.
+/// Returns the values that a setting may have on a queue that the kernel adds, if the driver sets no
+/// value.
 fn fresh(knob: &Knob) -> Vec<Ours> {
     match knob {
         Knob::InterfaceFile(file) if !file.contains("byte_queue_limits") => {
@@ -55,10 +57,11 @@ fn fresh(knob: &Knob) -> Vec<Ours> {
 }
 
 impl<K: Kernel, S: Storage> Run<K, S> {
-    /// Journals the settings that a change of the channels may reset. Call it before the change.
+    /// Journals the settings that a change of the channels may reset. Call this function before the
+    /// change.
     pub(crate) fn journal_queues(&mut self) -> Result<(), ApplyError> {
         let found = queue_settings(&mut self.kernel);
-        // Removed queues that the change may add again.
+        // Settings of removed queues, which the change may add again.
         let is_gone = |entry: &&Entry| !found.iter().any(|(knob, _)| *knob == entry.knob);
         let known = self.entries.iter().filter(|entry| entry.with_channels && !entry.theirs);
         let again = known.filter(is_gone).map(|entry| Entry { ours: vec![Ours::Anything], ..entry.clone() });
@@ -66,10 +69,11 @@ impl<K: Kernel, S: Storage> Run<K, S> {
         for (knob, found) in found {
             let known = self.entry(&knob);
             let from = match known {
-                // The run has set this setting, or must not touch it: the existing entry says what to restore.
+                // The run has set this setting, or must not change it: the existing entry has the value
+                // to restore.
                 Some(known) if !known.with_channels || known.theirs => continue,
                 Some(known) if known.allows(&found) => known.from.clone(),
-                // Another program has set the setting since.
+                // The run did not set this value: another program did.
                 _ => found,
             };
             entries.push(Entry {
@@ -83,8 +87,9 @@ impl<K: Kernel, S: Storage> Run<K, S> {
         self.journal_all(entries)
     }
 
-    /// Restores the settings if the number of channels is as before the run, and journals the values found. Call it
-    /// after a change of the channels. Ignores errors: the journal then allows any value.
+    /// Restores the settings if the number of channels is as before the run, and journals the values
+    /// found. Call this function after a change of the channels. Ignores errors: the journal then still
+    /// allows any value.
     pub(crate) fn settle_queues(&mut self) {
         let entries: Vec<Entry> =
             self.entries().iter().filter(|entry| entry.knob.is_of_queues()).cloned().collect();

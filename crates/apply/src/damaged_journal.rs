@@ -16,16 +16,16 @@ pub(crate) const DAMAGED: &str = ".damaged";
 /// A journal that could not be read completely: some settings may still be changed.
 #[derive(Clone, Debug)]
 pub struct Damaged {
-    /// The path of the journal.
     pub path: PathBuf,
     /// The interface's name at the start of the run; its current name if no line can be read.
     pub interface: Option<String>,
     /// The settings in the readable lines.
     pub readable: Vec<Knob>,
     pub damage: Vec<Damage>,
-    /// The settings that a new run restored before it ended with this error. `revert` prints its own report.
+    /// The settings that a new run restored before it ended with this error. `revert` reports its
+    /// restored settings separately.
     pub(crate) restored: Option<String>,
-    /// The object that replaced the journal; `None` if the file itself can be read.
+    /// The object that has the journal's name; `None` if the file itself can be read.
     pub obstacle: Option<Obstacle>,
 }
 
@@ -55,7 +55,6 @@ impl Damaged {
         Some(Self { path, interface, readable, damage, restored: None, obstacle: Some(obstacle) })
     }
 
-    /// Returns whether a revert has restored the readable settings and renamed the journal.
     #[must_use]
     pub fn is_set_aside(&self) -> bool {
         self.path.to_string_lossy().ends_with(DAMAGED)
@@ -122,7 +121,6 @@ impl fmt::Display for Damaged {
     }
 }
 
-/// Lists the first few items.
 fn few(items: &[String]) -> String {
     const SHOWN: usize = 4;
     let shown = items[..items.len().min(SHOWN)].join(", ");
@@ -137,7 +135,7 @@ pub(crate) fn index_of(path: &Path) -> Option<u32> {
     path.file_name()?.to_str()?.split_once('-')?.1.split('.').next()?.parse().ok()
 }
 
-/// Returns the current name of a journal's interface, by the numbers in the file's name.
+/// Returns the current name of a journal's interface, from the numbers in the file's name.
 fn interface_here(path: &Path) -> Option<String> {
     let (namespace, _) = path.file_name()?.to_str()?.split_once('-')?;
     let index = index_of(path)?;
@@ -155,8 +153,8 @@ pub(crate) fn name_of(index: u32, sysfs: &Sysfs) -> Option<String> {
     sysfs.list("class/net").ok()?.into_iter().find(is_named)
 }
 
-/// Returns the original name of a journal that was set aside: without `.damaged` or `.2.damaged`. Any other name is
-/// returned as it is: another program may have appended `.bak` to it.
+/// Returns the original name of a journal that was set aside: without `.damaged` or `.2.damaged`.
+/// Returns any other name unchanged: another program may have appended `.bak`.
 pub(crate) fn name_before_damage(name: &str) -> String {
     let ending = format!(".{EXTENSION}");
     let Some(stem) = name.strip_suffix(DAMAGED) else { return name.to_owned() };

@@ -4,11 +4,9 @@ use std::fmt;
 
 use evenkeel_model::change::{Knob, Value};
 
-/// A knob whose value is not the run's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Disturbance {
     pub interface: String,
-    /// The changed knob.
     pub knob: Knob,
     /// Its current value; `None` if the knob no longer exists.
     pub found: Option<Value>,

@@ -22,15 +22,13 @@ use crate::renamed_journal::Renamed;
 pub enum Cause {
     /// Bad usage: a name that does not exist, or options that contradict each other.
     Usage,
-    /// This machine cannot do it, at least not now. The message says what to do.
+    /// This machine cannot perform the operation, at least not now. The message says what to do.
     Unable,
-    /// The operation failed.
     Failed,
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum KnobError {
-    /// The knob or its interface no longer exists.
     #[error("{what} no longer exists")]
     Gone { what: String },
     /// The current value could not be restored later, so the knob is not changed.
@@ -43,10 +41,8 @@ pub enum KnobError {
         revert_here(.interface)
     )]
     Lost { what: String, interface: String, reason: String },
-    /// The knob names a file that Evenkeel must not write.
     #[error("{what} is not a setting that evenkeel changes")]
     NotPermitted { what: String },
-    /// The value's type does not fit the knob.
     #[error("{value} is not a value for {knob}")]
     WrongKind { knob: String, value: String },
     #[error("cannot {action}: {source}{}", privilege(.source))]
@@ -59,7 +55,7 @@ pub enum KnobError {
     Host(#[from] HostError),
 }
 
-/// Errors of files that survive a reboot.
+/// Errors of files below `/etc` that apply settings again after a reboot.
 #[derive(Debug, thiserror::Error)]
 pub enum PersistError {
     #[error("cannot {action} {path}: {source}", path = path_text(.path))]
@@ -79,12 +75,7 @@ pub enum PersistError {
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
     #[error("cannot {action} {path}: {source}", path = path_text(.path))]
-    File {
-        action: &'static str,
-        path: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
+    File { action: &'static str, path: PathBuf, source: io::Error },
     #[error("cannot use the journal directory {path}: {source}; {}", access(.source), path = path_text(.path))]
     Directory { path: PathBuf, source: io::Error },
     /// Another user may have written the directory's files.
@@ -92,16 +83,11 @@ pub enum JournalError {
         "{path} is not safe to use: {reason}, so another user could choose the values that root restores; {next}",
         path = path_text(.path)
     )]
-    Unsafe {
-        path: PathBuf,
-        reason: String,
-        /// The action that the user should take.
-        next: String,
-    },
+    Unsafe { path: PathBuf, reason: String, next: String },
     /// A part of the file fails its checksum or cannot be parsed.
     #[error(transparent)]
     Damaged(Box<Damaged>),
-    /// Another program's file, directory or link has the journal's name. It stays.
+    /// Another program's file, directory or link has the journal's name. Evenkeel does not remove it.
     #[error("{} has the name of the journal; inspect {path}, then remove it", kind_of(.path), path = path_text(.path))]
     Supplanted { path: PathBuf },
     /// Another program renamed the journal of a killed run.
@@ -117,7 +103,7 @@ pub enum JournalError {
     )]
     ElsewhereFirst {
         header: Box<Header>,
-        /// A path through which the namespace can be entered.
+        /// A path that enters the namespace.
         path: Option<PathBuf>,
     },
     /// A killed run left a setting that cannot be restored now.
@@ -127,14 +113,14 @@ pub enum JournalError {
         path = path_text(.path)
     )]
     Unfinished { path: PathBuf, knob: String, reason: String },
-    /// Another run holds the interface's journal.
     #[error("{}", busy(.holder.as_deref(), .path))]
     Busy {
         path: PathBuf,
-        /// The other run's header and number in this PID namespace, if known.
+        /// The other run's header and its process id in this PID namespace, if known.
         holder: Option<Box<(Header, u32)>>,
     },
-    /// Another process holds the interface: its journal is in another directory, or it has none.
+    /// Another process holds the interface, either without a journal or with its journal in another
+    /// directory.
     #[error("{}", held_elsewhere(.interface, *.process, .journal.as_deref()))]
     HeldElsewhere { interface: String, process: u32, journal: Option<PathBuf> },
     #[error(transparent)]
@@ -178,7 +164,8 @@ pub fn how_to_enter(path: Option<&Path>) -> String {
     path.map(|path| format!(" ({})", line(path))).unwrap_or_default()
 }
 
-/// Returns the command that reverts an interface of the calling thread's network namespace, from any other one.
+/// Returns a command that reverts an interface of the calling thread's network namespace. The command
+/// works in any namespace.
 #[must_use]
 pub fn revert_here(interface: &str) -> String {
     let line = printed_command("evenkeel revert {}", &[&interface]);
@@ -197,8 +184,8 @@ pub fn revert_here(interface: &str) -> String {
     }
 }
 
-/// Describes a process that must end first. The kernel reports 0 for a process in another PID namespace, where its
-/// number has no meaning for this one.
+/// Describes a process that must end first. The kernel reports 0 for a process in another PID
+/// namespace, where its id would mean another process.
 fn end_first(process: u32, since: &str) -> String {
     match process {
         0 => format!("a process in another PID namespace{since}; end it first"),
@@ -245,7 +232,7 @@ fn busy(holder: Option<&(Header, u32)>, path: &Path) -> String {
     }
 }
 
-/// Returns what to do if `fork` fails with EAGAIN: a limit on processes is reached.
+/// Returns the next step if `fork` fails with EAGAIN because a limit on processes is reached.
 fn process_limit(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::WouldBlock => "; raise the limit on processes (`ulimit -u`, `pids.max` of the cgroup)",
@@ -253,47 +240,38 @@ fn process_limit(error: &io::Error) -> &'static str {
     }
 }
 
-/// Errors of a change.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
     #[error(transparent)]
     Journal(#[from] JournalError),
     #[error(transparent)]
     Knob(#[from] KnobError),
-    /// The kernel accepted a value, but shows a different one.
     #[error("{knob} was set to {wanted}, but the kernel shows {found}")]
     NotTaken { knob: String, wanted: String, found: String },
-    /// The journal does not list the value, so it could not be undone.
+    /// The journal does not list the value, so a roll-back could not undo the change.
     #[error(
         "refused to set {knob} to {value}: the journal does not have this value, so evenkeel could not restore it; \
          report this as a bug"
     )]
     NotAllowed { knob: String, value: String },
-    /// Another program changed the knob during the run.
     #[error("{0}")]
     Disturbed(Disturbance),
     #[error("cannot start the guardian process: {0}{hint}", hint = process_limit(.0))]
     Guardian(io::Error),
-    /// The guardian could not roll back.
     #[error("cannot restore the settings of {interface} that evenkeel changed: {source}; run `{}`", printed_command("evenkeel revert {}", &[.interface]))]
     StillChanged { interface: String, source: Box<ApplyError> },
-    /// Everything is rolled back, but the journal could not be removed.
     #[error("{rolled_back}, but {}", not_removed(.source))]
-    JournalStays {
-        /// Summary of the roll-back.
-        rolled_back: String,
-        source: Box<JournalError>,
-    },
+    JournalStays { rolled_back: String, source: Box<JournalError> },
 }
 
 impl ApplyError {
-    /// Returns whether another run has journalled a setting of the whole namespace or host.
+    /// Returns whether the cause is another run that has journalled a setting of the whole namespace or
+    /// host.
     #[must_use]
     pub fn is_owned(&self) -> bool {
         matches!(self, Self::Journal(JournalError::Owned { .. }))
     }
 
-    /// Returns the kind of the error, for the exit code.
     #[must_use]
     pub fn cause(&self) -> Cause {
         match self {

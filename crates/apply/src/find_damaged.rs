@@ -16,20 +16,16 @@ use crate::sole_run::is_managed;
 /// A damaged journal that was set aside, and its interface's state.
 #[derive(Debug)]
 pub enum Remains {
-    /// The interface is in this namespace.
     Present(Damaged),
     /// The journal is from an earlier boot: its settings no longer exist.
     Void(PathBuf),
     /// The interface was deleted, or is in another namespace.
     Absent(Damaged),
-    /// A file, directory or link has replaced the journal, and the interface is not in this namespace.
+    /// A file, directory or link has the journal's name, and the interface is not in this namespace.
     Unreadable(JournalError),
 }
 
 /// Returns the damaged journals that were set aside.
-///
-/// # Errors
-/// Returns an error if the directory cannot be read.
 pub fn remains(state: &StateDirectory) -> Result<Vec<Remains>, ApplyError> {
     let mut found = Vec::new();
     let copies = copies(state)?;
@@ -57,7 +53,8 @@ pub fn remains(state: &StateDirectory) -> Result<Vec<Remains>, ApplyError> {
     Ok(found)
 }
 
-/// Returns the unreadable journals of killed runs that were not set aside yet, for interfaces in this namespace.
+/// Returns the unreadable journals of killed runs that were not set aside, for interfaces in this
+/// namespace.
 fn unreadable(state: &StateDirectory) -> Result<Vec<Damaged>, ApplyError> {
     let mut found = Vec::new();
     let copies = copies(state)?;
@@ -68,21 +65,20 @@ fn unreadable(state: &StateDirectory) -> Result<Vec<Damaged>, ApplyError> {
                 let is_present = is_present(&damaged, contents.header.as_ref())?;
                 found.extend((is_present == Some(true)).then_some(damaged));
             }
-            // A live run has its journal open, even if the path has another file now.
+            // A live run has its journal open, even if its path is that of another file now.
             Err(JournalError::Damaged(damaged)) if !index_of(&path).map_or(Ok(false), is_managed)? => {
                 found.push(*damaged);
             }
-            // Ignore the error, for example of a journal of another namespace: `evenkeel revert` reports it.
+            // Ignore other errors, for example of a journal of another namespace: `evenkeel revert`
+            // reports them.
             _ => {}
         }
     }
     Ok(found)
 }
 
-/// Returns all damaged journals whose settings may still be in force in this namespace: set aside, or not reverted yet.
-///
-/// # Errors
-/// Returns an error if the directory cannot be read.
+/// Returns all damaged journals whose settings may still be in force in this namespace: set aside, or
+/// not reverted.
 pub fn damaged(state: &StateDirectory) -> Result<Vec<Damaged>, ApplyError> {
     let mut found = unreadable(state)?;
     for remains in remains(state)? {
@@ -95,7 +91,8 @@ pub fn damaged(state: &StateDirectory) -> Result<Vec<Damaged>, ApplyError> {
 
 /// Returns whether the interface is in this namespace; `None` after a reboot.
 fn is_present(damaged: &Damaged, header: Option<&Header>) -> Result<Option<bool>, ApplyError> {
-    // Without a header, the interface was looked up by the index in the file's name. If the name has none, it may be any.
+    // Without a header, the lookup used the index in the file's name. If the name has no index, any
+    // interface may be meant.
     let Some(Header { interface, .. }) = header else {
         return Ok(Some(damaged.interface.is_some() || index_of(&damaged.path).is_none()));
     };

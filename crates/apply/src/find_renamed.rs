@@ -1,4 +1,5 @@
-//! Finds the journals of killed runs that another program renamed: their names no longer show their interface.
+//! Finds the journals of killed runs that another program renamed. Their file names do not show their
+//! interface.
 
 use std::path::PathBuf;
 
@@ -11,19 +12,20 @@ use crate::journal_lines::{Contents, parse, run_of};
 use crate::renamed_journal::Renamed;
 use crate::revert::{is_finished, is_unfinished};
 
-/// Returns the journals that do not have their own name, with their contents.
+/// Returns the journals whose file name is not the journal's own name, with their contents.
 fn misplaced(state: &StateDirectory) -> Result<Vec<(Renamed, Contents)>, ApplyError> {
     let mut found = Vec::new();
     for (name, bytes) in state.files_like_journals()? {
         let Some(header) = run_of(&bytes) else { continue };
         let written_as = match header.file.as_str() {
-            // Format version 1 does not record the name of the file.
+            // Journals of format version 1 do not record the file name.
             "" if header.kept => kept_journal_name(&header.interface),
             "" => journal_name(&header.interface),
             file => file.to_owned(),
         };
         let contents = parse(&bytes, &written_as);
-        // Only a damaged journal is set aside: an intact one was renamed, for example back from a copy.
+        // Evenkeel sets only damaged journals aside. So an intact journal was renamed, for example back
+        // from a copy.
         let is_set_aside = name_before_damage(&name) == written_as && !contents.damage.is_empty();
         if name != written_as && !is_set_aside {
             let (path, before) = (state.path().join(&name), state.path().join(&written_as));
@@ -33,10 +35,8 @@ fn misplaced(state: &StateDirectory) -> Result<Vec<(Renamed, Contents)>, ApplyEr
     Ok(found)
 }
 
-/// Returns the renamed journals whose settings a revert would restore. A copy next to the journal does not count.
-///
-/// # Errors
-/// Returns an error if the directory cannot be read.
+/// Returns the renamed journals whose settings a revert would restore. A copy next to the journal does
+/// not count.
 pub fn renamed(state: &StateDirectory) -> Result<Vec<Renamed>, ApplyError> {
     let mut found = Vec::new();
     for (renamed, contents) in misplaced(state)? {
@@ -48,11 +48,8 @@ pub fn renamed(state: &StateDirectory) -> Result<Vec<Renamed>, ApplyError> {
     Ok(found)
 }
 
-/// Returns the journals without their own name that a revert does not read: [`renamed`] ones, copies, and those of
-/// finished runs.
-///
-/// # Errors
-/// Returns an error if the directory cannot be read.
+/// Returns the journals without their own name that a revert does not read: [`renamed`] journals,
+/// copies, and journals of finished runs.
 pub fn copies(state: &StateDirectory) -> Result<Vec<PathBuf>, ApplyError> {
     let mut found = Vec::new();
     for (Renamed { path, header, .. }, contents) in misplaced(state)? {
@@ -65,9 +62,6 @@ pub fn copies(state: &StateDirectory) -> Result<Vec<PathBuf>, ApplyError> {
 }
 
 /// Returns the [`copies`] with nothing left to restore.
-///
-/// # Errors
-/// Returns an error if the directory cannot be read.
 pub fn finished_copies(state: &StateDirectory) -> Result<Vec<Renamed>, ApplyError> {
     let mut found = Vec::new();
     for (renamed, contents) in misplaced(state)? {
@@ -79,10 +73,8 @@ pub fn finished_copies(state: &StateDirectory) -> Result<Vec<Renamed>, ApplyErro
     Ok(found)
 }
 
-/// Refuses an interface with a renamed journal, because a run would mistake the journal's values for the administrator's.
-///
-/// # Errors
-/// Returns [`JournalError::Renamed`], or an error if the directory cannot be read.
+/// Refuses an interface with a renamed journal, because a new run would treat the changed values as the
+/// administrator's.
 pub fn check_renamed(state: &StateDirectory, interface: &InterfaceIdentity) -> Result<(), ApplyError> {
     let concerns = |found: &Renamed| found.header.interface.index == interface.index;
     match renamed(state)?.into_iter().find(concerns) {

@@ -1,21 +1,23 @@
-//! The guardian: a small process that restores settings when the process that changed them (the worker) dies.
+//! The guardian: a small process that restores settings when the process that changed them (the worker)
+//! dies.
 //!
-//! It is the same binary with a hidden subcommand, which calls [`guard`].
+//! The guardian is the same binary with a hidden subcommand, which calls [`guard`].
 //!
 //! - It runs in its own session and ignores Ctrl-C and SIGTERM, which are meant for the worker.
-//! - It watches the worker by pidfd (pidfd_open(2)), which cannot refer to another process with the same id.
+//! - It watches the worker by pidfd (pidfd_open(2)), which cannot refer to another process with the
+//!   same id.
 //! - It takes no lock and changes nothing before the worker is dead.
 //! - It opens the journal at its start, so that removing the directory does not lose the undo.
 //! - It keeps only CAP_NET_ADMIN.
 //!
 //! ```text
 //!   worker ──starts──▶ guardian ──"ready"──▶ worker makes its first change
-//!   worker ──"p"─────▶ guardian ──"p"──────▶ worker: the guardian answers; one that does not is replaced
+//!   worker ──"p"─────▶ guardian ──"p"──────▶ worker (it replaces a guardian that does not answer)
 //!   worker ──"r"─────▶ guardian ends           (the worker has restored everything itself)
 //!   worker dies ──pidfd──▶ guardian locks the journal, rolls back, removes the journal
 //! ```
 //!
-//! Every wait of the worker has a limit: it kills a guardian that was stopped.
+//! Every wait of the worker has a limit: the worker kills a guardian that was stopped.
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
@@ -38,28 +40,27 @@ use crate::kernel::LiveKernel;
 use crate::privileges::keep_only;
 use crate::revert::{RevertOutcome, revert_watched};
 
-/// From worker to guardian: everything is restored.
+/// From worker to guardian: the worker has restored everything.
 const RELEASED: u8 = b'r';
 /// From worker to guardian, and the guardian's answer.
 const PING: u8 = b'p';
-/// From guardian to worker: the guardian is ready.
+/// From guardian to worker.
 const READY: &str = "ready\n";
 
-/// Limit for the guardian's start; long, because the machine may be busy.
+/// Limit for the guardian's start. The limit is long because the machine may be busy.
 const START_LIMIT: Duration = Duration::from_secs(20);
-/// Limit for the guardian's exit after [`RELEASED`]; then the worker kills it.
+/// Limit for the guardian's exit after [`RELEASED`]. After this time the worker kills the guardian.
 const END_LIMIT: Duration = Duration::from_secs(2);
-/// Interval of the pings, and limit for an answer.
+/// Interval of the pings. It is also the limit for an answer.
 const PING_INTERVAL: Duration = Duration::from_secs(1);
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_millis(2);
 
-/// A guardian's command-line arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arguments {
     pub journal: PathBuf,
     pub worker: u32,
-    /// Clock ticks since boot; with the id it identifies the process.
+    /// Clock ticks since boot. Together with the id, they identify the process.
     pub worker_start: u64,
 }
 
@@ -87,8 +88,8 @@ pub struct Guardian {
 }
 
 impl Guardian {
-    /// Starts a guardian and waits for [`READY`]. `command` is this binary with the hidden subcommand; `start`
-    /// appends the [`Arguments`].
+    /// Starts a guardian and waits for [`READY`]. `command` is this binary with the hidden subcommand.
+    /// This function appends the [`Arguments`].
     pub(crate) fn start(mut command: Command, journal: &Path, worker: Process) -> io::Result<Self> {
         let own =
             Arguments { journal: journal.to_owned(), worker: worker.id, worker_start: worker.start_ticks };
@@ -121,7 +122,7 @@ impl Guardian {
         }
     }
 
-    /// Reads from the guardian until `most` bytes, end of file or the limit.
+    /// Reads from the guardian until `most` bytes, end of file or the time limit.
     fn read_answer(&mut self, most: usize, limit: Duration) -> io::Result<Vec<u8>> {
         let deadline = Instant::now() + limit;
         let mut said = Vec::new();
@@ -158,13 +159,13 @@ impl Guardian {
         }
     }
 
-    /// Returns whether the guardian answers. Sends a ping at intervals, and does not wait for the answer.
+    /// Returns whether the guardian answers. Sends a ping at intervals, without waiting for the answer.
     pub(crate) fn is_alive(&mut self) -> bool {
         if !matches!(self.child.try_wait(), Ok(None)) {
             return false;
         }
         if self.waits {
-            // Read answers before the clock: the worker itself may have been stopped meanwhile.
+            // Read answers before the clock: the worker itself may have been stopped in between.
             self.waits = !self.read_answer(1, Duration::ZERO).is_ok_and(|said| !said.is_empty());
             return !self.waits || self.asked.elapsed() < ANSWER_LIMIT;
         }
@@ -177,8 +178,8 @@ impl Guardian {
         true
     }
 
-    /// Replaces a guardian that died or does not answer. It kills the old one, which would roll back, too, if it
-    /// continued.
+    /// Replaces a guardian that died or does not answer. Kills the old guardian: if it continued, it
+    /// would roll back, too.
     pub(crate) fn keep_alive(&mut self) -> io::Result<()> {
         if self.is_alive() { Ok(()) } else { self.replace() }
     }
@@ -198,7 +199,7 @@ impl Guardian {
         self.child.id()
     }
 
-    /// Tells the guardian to exit and waits; kills it after [`END_LIMIT`].
+    /// Tells the guardian to exit, and waits. Kills the guardian after [`END_LIMIT`].
     pub(crate) fn release(mut self) {
         // Ignore the error: the guardian may be dead already.
         if let Some(mut line) = self.line.take() {
@@ -211,7 +212,7 @@ impl Guardian {
 impl Drop for Guardian {
     fn drop(&mut self) {
         if let Ok(None) = self.child.try_wait() {
-            // Ignore errors: it has exited already.
+            // Ignore errors: the guardian has exited already.
             let _ = self.child.kill();
             let _ = self.child.wait();
         }
@@ -242,11 +243,11 @@ fn open_pidfd(process: u32) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
-/// Runs the guardian: prints [`READY`] on standard output, then waits for a byte on standard input or for the worker's
-/// death.
+/// Runs the guardian: prints [`READY`] on standard output, then waits for [`RELEASED`] on standard
+/// input or for the worker's death.
 ///
 /// # Errors
-/// Returns an error if the worker cannot be watched, or its settings cannot be restored.
+/// Returns an error if the guardian cannot watch the worker or restore its settings.
 pub fn guard(arguments: &Arguments) -> Result<Watch, ApplyError> {
     for ignored in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGPIPE] {
         // SAFETY: SIG_IGN installs no handler.
@@ -292,8 +293,8 @@ pub fn guard(arguments: &Arguments) -> Result<Watch, ApplyError> {
     }
 }
 
-/// Closes the pipes to the dead worker. If the process may open no more descriptors (`RLIMIT_NOFILE`), these two are
-/// free for the files of settings.
+/// Closes the pipes to the dead worker. If `RLIMIT_NOFILE` allows no more descriptors, the two freed
+/// descriptors serve for the files of settings.
 fn free_descriptors() {
     // SAFETY: nothing reads standard input or writes to standard output after this.
     unsafe {
@@ -302,7 +303,6 @@ fn free_descriptors() {
     }
 }
 
-/// Waits for [`RELEASED`] or the worker's death. Returns true for [`RELEASED`].
 fn wait_for_end(pidfd: &OwnedFd) -> io::Result<bool> {
     let (input, output) = (io::stdin(), io::stdout());
     let mut listens = true;
@@ -324,7 +324,8 @@ fn wait_for_end(pidfd: &OwnedFd) -> io::Result<bool> {
             listens = count > 0;
             for word in &words[..count] {
                 match *word {
-                    // If the worker died right after the byte, its journal may still exist, marked as shut.
+                    // If the worker died right after it sent the byte, its journal may still exist,
+                    // marked as shut.
                     RELEASED => return Ok(!died),
                     PING => drop(nix::unistd::write(&output, &[PING])),
                     _ => {}

@@ -1,4 +1,4 @@
-//! The process of a run, from the journal's header and from the name that the run holds among sockets.
+//! Finds the process of a run, from the journal's header and from the socket name that the run holds.
 
 use evenkeel_host::{Host, HostError, NameHolder, ProcessIdentity, SocketName};
 
@@ -9,13 +9,13 @@ pub(crate) fn name_of_run(index: u32) -> String {
     format!("evenkeel/run/{index}")
 }
 
-/// Returns whether the run's process is alive.
 pub(crate) fn is_alive(header: &Header) -> bool {
     Host::live().process(header.process.id).map(ProcessIdentity::into) == Some(header.process)
 }
 
-/// Returns a live run's number in this process's PID namespace: 0 if it is in another one. Returns `None` if the run has
-/// ended. The journal has the number of the run's own PID namespace.
+/// Returns a live run's process id in this process's PID namespace: 0 if the run is in another PID
+/// namespace. Returns `None` if the run has ended. The journal has the id in the run's own PID
+/// namespace.
 pub(crate) fn number_here(header: &Header) -> Option<u32> {
     if is_alive(header) {
         return Some(header.process.id);
@@ -24,7 +24,7 @@ pub(crate) fn number_here(header: &Header) -> Option<u32> {
     Some(holder.process)
 }
 
-/// Returns the holder of a name, unless it is a user without privileges.
+/// Returns the holder of a name; `None` if the holder is a user without privileges.
 pub(crate) fn trusted_holder(name: &str) -> Result<Option<NameHolder>, HostError> {
     Ok(SocketName::holder(name)?.filter(NameHolder::is_trusted))
 }

@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::namespace_handle::NamespaceHandle;
 
-/// An interface, with its boot and network namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InterfaceIdentity {
@@ -34,9 +33,6 @@ pub struct InterfaceIdentity {
 
 impl InterfaceIdentity {
     /// Identifies an interface of the calling thread's network namespace.
-    ///
-    /// # Errors
-    /// Returns an error if `/proc` or the interface's directory cannot be read.
     pub fn current(index: u32, name: &str) -> Result<Self, HostError> {
         let mut identity = Self::here(index, name)?;
         identity.namespace_handle =
@@ -63,30 +59,28 @@ impl InterfaceIdentity {
         })
     }
 
-    /// Returns whether both are from the same boot.
     #[must_use]
     pub fn same_boot(&self, other: &Self) -> bool {
         self.boot == other.boot
     }
 
-    /// Returns whether both are from the same boot and the same network namespace.
     #[must_use]
     pub fn same_namespace(&self, other: &Self) -> bool {
         self.namespace == other.namespace && self.namespace_cookie == other.namespace_cookie
     }
 }
 
-/// Returns the inode of the directory that the interface's link in `class/net` points to; `None` if the directory of
-/// interfaces is there and has no such link.
+/// Returns the inode of the directory that the interface's link in `class/net` points to. Returns
+/// `None` if `class/net` exists and has no such link.
 ///
 /// # Errors
-/// Returns an error if it cannot be read: the interface may exist nevertheless.
+/// Returns an error if the link cannot be read: the interface may exist nevertheless.
 pub fn device_inode(sysfs: &Sysfs, name: &str) -> Result<Option<u64>, HostError> {
     let file = format!("class/net/{name}");
     let found = sysfs.open(&file, OFlag::O_PATH).and_then(|directory| directory.metadata());
     match found {
         Ok(metadata) => Ok(Some(metadata.ino())),
-        // This is false if another file system is mounted over sysfs.
+        // This check fails if another file system is mounted over sysfs.
         Err(error)
             if error.kind() == io::ErrorKind::NotFound && sysfs.open("class/net", OFlag::O_PATH).is_ok() =>
         {

@@ -1,7 +1,7 @@
 //! The journal: which settings a run changes, and their previous values.
 //!
-//! A [`Header`] identifies the run and its interface. An [`Entry`] is written before a knob is changed for the
-//! first time, and again when the run adds values. [`crate::journal_lines`] defines the bytes.
+//! A [`Header`] identifies the run and its interface. The run writes an [`Entry`] before it changes a
+//! knob for the first time, and again when it adds values. [`crate::journal_lines`] defines the bytes.
 
 use std::path::Path;
 
@@ -13,16 +13,16 @@ use crate::identity::InterfaceIdentity;
 use crate::ours::Ours;
 
 pub(crate) const VERSION: u32 = 2;
-/// Extension of a journal's file name.
 pub(crate) const EXTENSION: &str = "journal";
-/// The part before the extension if the settings stay when the process ends.
+/// The part before the extension in the name of a kept journal, whose settings stay when the process
+/// ends.
 pub(crate) const KEPT: &str = ".kept";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Process {
     pub id: u32,
-    /// Clock ticks since boot; with the id it identifies the process.
+    /// Clock ticks since boot. Together with the id, they identify the process.
     pub start_ticks: u64,
 }
 
@@ -41,15 +41,13 @@ pub struct Header {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub file: String,
     pub interface: InterfaceIdentity,
-    /// The process that made the changes.
     pub process: Process,
     pub started: String,
-    /// The Evenkeel command, such as `fair`.
     pub command: String,
     /// Whether the settings stay when the process ends, until `evenkeel revert`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub kept: bool,
-    /// Directories in place of `/etc` with files of `--persist` for these settings.
+    /// Directories used instead of `/etc`, which hold files of `--persist` for these settings.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub etc: Vec<String>,
 }
@@ -85,12 +83,12 @@ pub struct Entry {
     pub from: Value,
     /// The values that the run may set.
     pub ours: Vec<Ours>,
-    /// Whether another program has set the knob during the run. Then roll-back does not change it, regardless of its
-    /// value.
+    /// Whether another program has set the knob during the run. If so, roll-back does not change the
+    /// knob, regardless of its value.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub theirs: bool,
-    /// Whether the knob is a queue's setting that the run does not set, but that a change of the number of channels may
-    /// reset.
+    /// Whether the knob is a queue's setting that the run itself does not set. A change of the number
+    /// of channels may reset the setting.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub with_channels: bool,
 }
@@ -106,17 +104,18 @@ impl Entry {
         self.ours.iter().any(|ours| ours.includes(&self.knob, value))
     }
 
-    /// Returns whether the run may set this value: only then can the change be undone.
+    /// Returns whether the journal lists this value as one that the run may set. Only then can a
+    /// roll-back undo the change.
     #[must_use]
     pub fn allows(&self, value: &Value) -> bool {
         self.is_ours(value) || self.knob.same(value, &self.from)
     }
 }
 
-/// Merges an entry into a list with one entry per knob.
+/// Merges an entry into a list that has one entry per knob.
 pub(crate) fn fold(entries: &mut Vec<Entry>, entry: Entry) {
     match entries.iter_mut().find(|known| known.knob == entry.knob) {
-        // Each change of the channels replaces the previous values.
+        // Each change of the channels replaces the previously listed values.
         Some(known) if known.with_channels => *known = Entry { theirs: known.theirs | entry.theirs, ..entry },
         Some(known) => {
             for ours in entry.ours {
@@ -130,7 +129,7 @@ pub(crate) fn fold(entries: &mut Vec<Entry>, entry: Entry) {
     }
 }
 
-/// Returns whether a path is a kept journal, also after a revert has renamed it as damaged.
+/// Returns whether a path is a kept journal, even if a revert has renamed the journal as damaged.
 pub(crate) fn was_kept(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.to_string_lossy().contains(&format!("{KEPT}.{EXTENSION}")))
 }

@@ -35,14 +35,14 @@ fn named() -> Option<OsString> {
 }
 
 impl StateDirectory {
-    /// Returns the directory in `EVENKEEL_STATE_DIR`, else `/var/lib/evenkeel`. It must outlive the run, and all
-    /// Evenkeel processes of a host must use the same one.
+    /// Returns the directory in `EVENKEEL_STATE_DIR`, else `/var/lib/evenkeel`. The directory must
+    /// outlive the run. All Evenkeel processes of a host must use the same directory.
     #[must_use]
     pub fn from_environment() -> Self {
         Self::at(named().map_or_else(|| PathBuf::from("/var/lib/evenkeel"), PathBuf::from))
     }
 
-    /// Returns whether the environment names the directory.
+    /// Returns whether the environment sets the directory.
     #[must_use]
     pub fn is_named() -> bool {
         named().is_some()
@@ -53,7 +53,7 @@ impl StateDirectory {
         &self.0
     }
 
-    /// Returns a directory at a path, for tests.
+    /// Creates a value for the directory at a path, for tests.
     #[must_use]
     pub fn at(path: impl Into<PathBuf>) -> Self {
         let path = path.into();
@@ -65,20 +65,20 @@ impl StateDirectory {
         (Self::at(journal.parent().unwrap_or(Path::new("/"))), name)
     }
 
-    /// Returns the path of an interface's journal. It does not change if the interface is renamed.
+    /// Returns the path of an interface's journal. A rename of the interface does not change the path.
     #[must_use]
     pub fn journal_of(&self, interface: &InterfaceIdentity) -> PathBuf {
         self.0.join(journal_name(interface))
     }
 
-    /// Returns the path of the journal of kept changes ([`crate::Lasting`]). It is separate from the run journal,
-    /// because the end of a run must not restore them.
+    /// Returns the path of the journal of kept changes ([`crate::Lasting`]). It is separate from the
+    /// run journal, because the end of a run must not restore kept changes.
     #[must_use]
     pub fn kept_journal_of(&self, interface: &InterfaceIdentity) -> PathBuf {
         self.0.join(kept_journal_name(interface))
     }
 
-    /// Returns all journals, sorted; none if the directory does not exist.
+    /// Returns all journals, sorted. Returns an empty list if the directory does not exist.
     ///
     /// # Errors
     /// Returns an error if the directory cannot be read, or if another user may have written to it.
@@ -91,7 +91,7 @@ impl StateDirectory {
         self.ending_with(DAMAGED)
     }
 
-    /// Returns the name and contents of each file that begins like a journal, sorted.
+    /// Returns the name and contents of each file that begins like a journal, sorted by name.
     ///
     /// # Errors
     /// Returns an error in the same cases as [`Self::journals`].
@@ -101,7 +101,8 @@ impl StateDirectory {
         names.retain(|name| !name.ends_with(DRAFT));
         names.sort();
         let read = |name: String| {
-            // Ignore errors: a file that is not read as a journal is reported if it has the name of one.
+            // Ignore errors: other functions report a file that has a journal's name but cannot be
+            // read.
             let file = directory.open_file(&name, OFlag::O_RDONLY).ok()??;
             let mut head = [0; 32];
             let length = file.read_at(&mut head, 0).ok()?;
@@ -121,7 +122,7 @@ impl StateDirectory {
         Ok(found)
     }
 
-    /// Removes drafts of processes that were killed before they renamed them.
+    /// Removes drafts of processes that were killed before they renamed the drafts.
     ///
     /// # Errors
     /// Returns an error in the same cases as [`Self::journals`].
@@ -133,7 +134,7 @@ impl StateDirectory {
         Self::read_as(journal, &Self::of_journal(journal).1)
     }
 
-    /// Reads a journal that was renamed from `earlier`.
+    /// Reads a journal whose previous name was `earlier`.
     pub(crate) fn read_as(path: &Path, earlier: &str) -> Result<Option<Contents>, JournalError> {
         let (state, name) = Self::of_journal(path);
         let Some(directory) = state.open(false)? else { return Ok(None) };
@@ -143,8 +144,8 @@ impl StateDirectory {
         }
     }
 
-    /// Opens the directory; returns `None` if it does not exist. With `create`, it creates a missing directory, and
-    /// makes the directory accessible only to its owner.
+    /// Opens the directory; returns `None` if the directory does not exist. With `create`, creates a
+    /// missing directory, and makes the directory accessible only to its owner.
     pub(crate) fn open(&self, create: bool) -> Result<Option<Directory>, JournalError> {
         let path = &self.0;
         let failed = |source| self.unusable(source);
@@ -178,13 +179,14 @@ impl StateDirectory {
         }
         let mode = metadata.mode() & 0o7777;
         let closed = format!("chmod 700 {}, or {ANOTHER}", path_text(&self.0));
-        // A session drops the capability that overrides permissions.
+        // A session drops CAP_DAC_OVERRIDE, which overrides file permissions.
         if mode & 0o700 != 0o700 {
             let reason = format!("its owner may not write to it (mode {mode:o})");
             return Err(self.unsafe_because(reason, &closed));
         }
         if mode & 0o022 != 0 {
-            // Every user of the host may need a directory with the sticky bit, such as /tmp.
+            // Do not advise `chmod` for a directory with the sticky bit, such as /tmp: every user of
+            // the host may need it.
             let next = match mode & 0o1000 {
                 0 => closed,
                 _ => "name a directory below it with EVENKEEL_STATE_DIR".to_owned(),
@@ -212,8 +214,8 @@ impl StateDirectory {
         Ok(())
     }
 
-    /// Removes the permissions of other users. If the directory contains other files than journals, it may have other
-    /// uses, so it is refused.
+    /// Removes the permissions of other users. Refuses a directory that contains other files than
+    /// journals, because it may have other uses.
     fn close_to_others(&self, directory: &Directory) -> Result<(), JournalError> {
         let mode = directory.file.metadata().map_err(|source| self.unusable(source))?.mode() & 0o7777;
         if mode & 0o077 == 0 {
@@ -234,7 +236,8 @@ impl StateDirectory {
         JournalError::Directory { path: self.0.clone(), source }
     }
 
-    /// Converts an error before the first change into one about the directory, for example because the disk is full.
+    /// Converts an error before the first change, for example because the disk is full, into an error
+    /// about the directory.
     pub(crate) fn takes_none(&self, error: JournalError) -> JournalError {
         match error {
             JournalError::File { source, .. } => self.unusable(source),
@@ -266,7 +269,8 @@ pub(crate) fn is_kept(name: &str) -> bool {
     working_journal_of(name).is_some()
 }
 
-/// Returns the run journal that belongs to a kept journal; `None` if this is not a kept journal.
+/// Returns the name of the run journal that belongs to a kept journal; `None` if `kept` is not the name
+/// of a kept journal.
 pub(crate) fn working_journal_of(kept: &str) -> Option<String> {
     let stem = kept.strip_suffix(&format!("{KEPT}.{EXTENSION}"))?;
     Some(format!("{stem}.{EXTENSION}"))
@@ -300,8 +304,8 @@ fn make_private(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The open directory. The descriptor stays valid if the path is replaced or removed. Each name opened in it is one
-/// component and not a link, so no file outside is reached.
+/// The open directory. The descriptor stays valid if the path is replaced or removed. Each name opened
+/// in the directory is a single path component and not a link, so no access leaves the directory.
 #[derive(Debug)]
 pub(crate) struct Directory {
     pub(crate) path: PathBuf,
@@ -340,7 +344,7 @@ impl Directory {
             Err(nix::Error::ENOENT) => return Ok(None),
             Err(nix::Error::ELOOP) => return Err(self.is_link(name)),
             Err(nix::Error::EISDIR) => return Err(self.is_no_journal(name, "it is a directory", RESTORE)),
-            // A socket.
+            // ENXIO: the file is a socket.
             Err(nix::Error::ENXIO) => {
                 return Err(self.is_no_journal(name, "it is not a regular file", RESTORE));
             }
@@ -369,8 +373,8 @@ impl Directory {
         self.is_no_journal(name, &format!("it is a symbolic link to {}", path_text(&to)), next)
     }
 
-    /// Returns the error for a name whose file is not read. The file may have replaced a journal with settings still in
-    /// force.
+    /// Returns the error for a file that is not read as a journal. The file may have replaced a journal
+    /// with settings still in force.
     fn is_no_journal(&self, name: &str, reason: &str, next: &str) -> JournalError {
         let path = self.path.join(name);
         let (reason, next) = (reason.to_owned(), next.to_owned());
@@ -394,7 +398,6 @@ impl Directory {
         Ok(parse(&bytes, name))
     }
 
-    /// Returns the status of the file that has this name now.
     pub(crate) fn status_of(&self, name: &str) -> Option<FileStat> {
         fstatat(&self.file, name, AtFlags::AT_SYMLINK_NOFOLLOW).ok()
     }
@@ -407,7 +410,7 @@ impl Directory {
         }
     }
 
-    /// Adds a name to a file; returns false if the name is taken.
+    /// Adds a name to a file. Returns false if the name is taken.
     pub(crate) fn link(&self, from: &str, to: &str) -> io::Result<bool> {
         match linkat(&self.file, from, &self.file, to, LinkatFlags::empty()) {
             Ok(()) => Ok(true),
@@ -422,14 +425,14 @@ impl Directory {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let draft = format!("{name}.{}-{number}{DRAFT}", std::process::id());
         let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL;
-        // Remove the draft of a dead process that had the same id.
+        // Remove the draft of a dead process with the same id.
         self.unlink(&draft).map_err(self.failed("remove", &draft))?;
         let missing = || self.failed("make", &draft)(io::ErrorKind::NotFound.into());
         let file = self.open_file(&draft, flags)?.ok_or_else(missing)?;
         let file = Flock::lock(file, FlockArg::LockExclusiveNonblock)
             .map_err(|(_, error)| self.failed("lock", &draft)(error.into()))?;
-        // Set the mode regardless of the umask: a guardian without the capability that overrides permissions opens the
-        // file again.
+        // Set the mode regardless of the umask: a guardian without CAP_DAC_OVERRIDE opens the file
+        // again.
         let written = fchmod(&*file, Mode::from_bits_truncate(0o600))
             .map_err(io::Error::from)
             .and_then(|()| file.write_all_at(bytes, 0))
@@ -441,7 +444,6 @@ impl Directory {
         Ok((draft, file))
     }
 
-    /// Removes drafts of killed processes.
     fn remove_drafts(&self) -> Result<(), JournalError> {
         for name in self.names()?.iter().filter(|name| name.ends_with(DRAFT)) {
             if let Ok(Some(file)) = self.open_file(name, OFlag::O_RDONLY)

@@ -1,4 +1,4 @@
-//! A journal that a process locks by flock(2): takes, writes, replaces and removes it.
+//! A journal that a process locks by flock(2).
 
 use std::fs::File;
 use std::io;
@@ -22,21 +22,21 @@ use crate::journal_directory::{
 use crate::journal_lines::{Contents, JournalWriter};
 use crate::storage::{Rewritten, Storage};
 
-/// Time to wait for a holder that is exiting, or for a guardian that is rolling back.
+/// Maximum time to wait for a holder that is exiting, or for a guardian that is rolling back.
 const PATIENCE: Duration = Duration::from_secs(3);
 const POLL: Duration = Duration::from_millis(20);
 
-/// Whether the locked file still has its name.
+/// Whether the locked file still has the journal's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
     Named,
     /// Another program removed the file or its directory.
     Removed,
-    /// Another file, directory or link has the name now.
+    /// Another file, directory or link has the name.
     Replaced,
 }
 
-/// A journal that is open but not locked; readable after its name is gone.
+/// A journal that is open but not locked. It is readable even after its name was removed.
 #[derive(Debug)]
 pub(crate) struct Watched {
     directory: Arc<Directory>,
@@ -45,7 +45,7 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
-    /// Opens a journal; returns `None` if it does not exist.
+    /// Opens a journal; returns `None` if the journal does not exist.
     pub(crate) fn open(journal: &Path) -> Result<Option<Self>, JournalError> {
         let (state, name) = StateDirectory::of_journal(journal);
         let Some(directory) = state.open(false)? else { return Ok(None) };
@@ -53,7 +53,7 @@ impl Watched {
         Ok(file.map(|file| Self { directory: Arc::new(directory), name, file }))
     }
 
-    /// Locks the journal after the process that held it has ended.
+    /// Locks the journal after the process that held the lock has ended.
     pub(crate) fn hold(self) -> Result<(Held, Standing), JournalError> {
         let Self { directory, name, file } = self;
         let held = Held::lock(file, &directory, &name)?;
@@ -70,18 +70,19 @@ pub struct Held {
     file: Flock<File>,
     /// `None` before the first read, and for a damaged journal.
     writer: Option<JournalWriter>,
-    /// The state of the file when it last had the contents that the writer knows.
+    /// The state of the file when it last had the contents that `writer` knows.
     looked: Option<FileState>,
 }
 
-/// Length and time of the last change (`st_ctime`, which no program can set).
+/// Length, and time of the last change (`st_ctime`, which no program can set).
 type FileState = (u64, i64, i64);
 
 impl Held {
-    /// Locks a journal; returns `None` if it does not exist. Waits up to [`PATIENCE`] for a holder that is exiting.
+    /// Locks a journal; returns `None` if the journal does not exist. Waits up to [`PATIENCE`] for a
+    /// holder that is exiting.
     ///
     /// # Errors
-    /// Returns [`JournalError::Busy`] if a live run holds it.
+    /// Returns [`JournalError::Busy`] if a live run holds the journal.
     pub(crate) fn take(directory: &Arc<Directory>, name: &str) -> Result<Option<Self>, JournalError> {
         loop {
             let Some(file) = directory.open_file(name, OFlag::O_RDWR)? else { return Ok(None) };
@@ -93,7 +94,6 @@ impl Held {
         }
     }
 
-    /// Locks a journal by its path.
     pub(crate) fn take_path(journal: &Path) -> Result<Option<Self>, JournalError> {
         let (state, name) = StateDirectory::of_journal(journal);
         match state.open(false)? {
@@ -102,8 +102,8 @@ impl Held {
         }
     }
 
-    /// Locks the run journal that belongs to a kept journal, and creates it if missing. Returns `None` if the kept
-    /// journal does not exist.
+    /// Locks the run journal that belongs to a kept journal. Creates the run journal if it does not
+    /// exist. Returns `None` if the kept journal does not exist.
     pub(crate) fn take_working(kept: &Path, header: &Header) -> Result<Option<Self>, JournalError> {
         let (state, kept) = StateDirectory::of_journal(kept);
         let (Some(directory), Some(name)) = (state.open(false)?, working_journal_of(&kept)) else {
@@ -130,7 +130,8 @@ impl Held {
     ) -> Result<Option<Self>, JournalError> {
         let (writer, bytes) = JournalWriter::whole(header, name, entries);
         let (draft, file) = directory.draft(name, &bytes)?;
-        // The file gets its name only after its header is written: an empty journal was emptied by another program.
+        // Link the file only after its header is written. So an empty journal always means that another
+        // program emptied it.
         let linked = directory.link(&draft, name);
         let removed = directory.unlink(&draft);
         let is_new =
@@ -145,14 +146,12 @@ impl Held {
         Ok(is_new.then_some(held))
     }
 
-    /// Replaces this finished journal with a new one.
     pub(crate) fn replace(mut self, header: &Header, entries: &[Entry]) -> Result<Self, JournalError> {
         let draft = self.draft(header, entries)?;
         self.shut()?;
         self.renamed(draft)
     }
 
-    /// Adds a directory to the header.
     pub(crate) fn note_files(&mut self, etc: &str, entries: &[Entry]) -> Result<(), JournalError> {
         let mut header = self.header()?;
         if header.etc.iter().any(|known| known == etc) {
@@ -169,7 +168,7 @@ impl Held {
         }
     }
 
-    /// Replaces the journal. Until the new file has the name, the old one stays valid.
+    /// Replaces the journal. The old file stays valid until the new file has the name.
     pub(crate) fn rewrite(&mut self, header: &Header, entries: &[Entry]) -> Result<(), JournalError> {
         let draft = self.draft(header, entries)?;
         *self = self.renamed(draft)?;
@@ -186,7 +185,6 @@ impl Held {
         Ok((writer, draft, file))
     }
 
-    /// Gives a draft this journal's name.
     fn renamed(
         &self,
         (writer, draft, file): (JournalWriter, String, Flock<File>),
@@ -232,7 +230,8 @@ impl Held {
         }
     }
 
-    /// Returns the process in the journal file that now has this name; `None` if that is not a journal.
+    /// Returns the process in the journal file that has this name; `None` if that file is not a
+    /// journal.
     pub(crate) fn named_process(&self) -> Option<Process> {
         let mut file = self.directory.open_file(&self.name, OFlag::O_RDONLY).ok()??;
         Some(self.directory.read(&mut file, &self.name).ok()?.header?.process)
@@ -247,7 +246,8 @@ impl Held {
         })
     }
 
-    /// Returns whether another program has truncated or overwritten the journal. Reads it only after a change.
+    /// Returns whether another program has truncated or overwritten the journal. Reads the file only if
+    /// its status has changed.
     fn is_changed(&mut self) -> Result<bool, JournalError> {
         let Some(writer) = &self.writer else { return Ok(false) };
         let metadata = self.file.metadata().map_err(self.directory.failed("look at", &self.name))?;
@@ -271,8 +271,8 @@ impl Held {
         self.directory.path.join(&self.name)
     }
 
-    /// Returns the other run, if any, that has journalled this setting of the namespace or host. Two runs that change
-    /// the same setting would each restore the other's value.
+    /// Returns the other run, if any, that has journalled this setting of the namespace or host. Two
+    /// runs that change the same setting would each restore the value of the other run.
     pub(crate) fn other_owner(&self, knob: &Knob) -> Result<Option<Header>, JournalError> {
         let ending = format!(".{EXTENSION}");
         let names = self.directory.names()?.into_iter();
@@ -309,7 +309,7 @@ impl Held {
         }
     }
 
-    /// Renames the journal, so that it is kept but not read again.
+    /// Renames the journal, so that later commands keep the file but do not read it as a journal.
     pub(crate) fn set_aside(&self) -> Result<PathBuf, JournalError> {
         if self.standing()? != Standing::Named {
             return Ok(self.path());
@@ -364,8 +364,8 @@ impl Storage for Held {
         let mut writer = before.clone();
         let lines: Vec<u8> = entries.iter().flat_map(|entry| writer.entry(entry)).collect();
         if let Err(source) = self.append_synced(&writer, before.bytes(), &lines) {
-            // Ignore the error: if the old count cannot be restored, the extra lines belong to a change that
-            // was not made.
+            // Ignore the error: if restoring the old count fails, the extra lines belong to a change
+            // that was not made.
             let _ = self.file.write_all_at(&before.count(), 0);
             return Err(self.directory.failed("write to", &self.name)(source));
         }
@@ -389,7 +389,7 @@ impl Storage for Held {
         let Some(again) = Self::create(&directory, &self.name, header, entries)? else { return Ok(None) };
         directory.file.sync_all().map_err(directory.failed("sync", ""))?;
         let earlier = std::mem::replace(self, again);
-        // The directory was renamed and still contains the earlier file: remove it.
+        // The directory was renamed and still contains the previous file: remove the previous file.
         if earlier.standing()? == Standing::Named {
             earlier
                 .directory
@@ -403,7 +403,8 @@ impl Storage for Held {
         self.standing().is_ok_and(|standing| standing == Standing::Replaced).then(|| self.path())
     }
 
-    /// Marks the journal, so that a guardian that has it open sees that nothing is left to restore.
+    /// Marks the journal, so that a guardian with an open descriptor sees that nothing is left to
+    /// restore.
     fn shut(&mut self) -> Result<(), JournalError> {
         let shut = match &self.writer {
             Some(writer) => writer.shut(),
@@ -426,16 +427,16 @@ impl Storage for Held {
     }
 }
 
-/// The use of an earlier journal.
+/// What to do with a journal that already exists.
 pub(crate) enum Look<T> {
-    /// Append to it.
+    /// Append to the existing journal.
     GoOn(T),
-    /// Replace the earlier journal by a new one with these entries.
+    /// Replace the existing journal with a new one that has these entries.
     BeginAnew(T, Vec<Entry>),
 }
 
 impl StateDirectory {
-    /// Locks an interface's journal for a run. `settle` handles earlier contents.
+    /// Locks an interface's journal for a run. `settle` handles existing contents.
     pub(crate) fn take<T>(
         &self,
         header: &Header,
@@ -454,7 +455,7 @@ impl StateDirectory {
         self.take_as(&kept_journal_name(&header.interface), header, look)
     }
 
-    /// Locks a journal by its name. `look` examines earlier contents.
+    /// Locks a journal by its name. `look` examines existing contents.
     fn take_as<T>(
         &self,
         name: &str,
@@ -472,7 +473,7 @@ impl StateDirectory {
                     }
                 };
             }
-            // Another process may create it first.
+            // Another process may create the journal first.
             let created =
                 Held::create(&directory, name, header, &[]).map_err(|error| self.takes_none(error))?;
             if let Some(held) = created {
@@ -482,7 +483,6 @@ impl StateDirectory {
     }
 }
 
-/// Returns whether a process has locked a journal.
 pub(crate) fn is_held(journal: &Path) -> Result<bool, JournalError> {
     let Some(Watched { file, .. }) = Watched::open(journal)? else { return Ok(false) };
     Ok(matches!(Flock::lock(file, FlockArg::LockSharedNonblock), Err((_, nix::Error::EWOULDBLOCK))))

@@ -7,17 +7,18 @@
 //! 30b8ae11 {"line":2,"after":2009077071,"run":{…},"entry":{…}}
 //! ```
 //!
-//! The order of writes is: the line, sync, the new count in the first line, sync, and then the change. So:
-//! - a line beyond the count belongs to a change that was not made: a crash cut it short;
+//! The order of writes is: the line, sync, the new count in the first line, sync, and then the change.
+//! So:
+//! - a line beyond the count belongs to a change that was not made, because of a crash;
 //! - a counted line that is missing or unreadable is damage;
-//! - each line has its own CRC-32 and that of the line before: flipped bits and removed, reordered or repeated lines
-//!   are detected, while every other line stays usable;
-//! - each line has the header with the file's name: one intact line identifies the run, and lines of another journal
-//!   are detected;
+//! - each line has its own CRC-32 and that of the previous line: a reader detects flipped bits and
+//!   removed, reordered or repeated lines, and can use every other line;
+//! - each line has the header with the file's name: one intact line identifies the run, and a reader
+//!   detects lines of another journal;
 //! - a journal is never empty: the file gets its name only after its header is written.
 //!
-//! A finished journal is marked `shut` before it is removed. A process that has it open can then tell this from a
-//! removal by another program.
+//! Evenkeel marks a finished journal as `shut` before it removes the file. A process that has the file
+//! open can distinguish this from a removal by another program.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -35,14 +36,12 @@ const SHUT: &str = "shut";
 #[serde(deny_unknown_fields)]
 struct Line {
     line: u32,
-    /// CRC-32 of the previous line.
     after: u32,
     run: Header,
     #[serde(skip_serializing_if = "Option::is_none")]
     entry: Option<Entry>,
 }
 
-/// The writer of one journal's bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JournalWriter {
     header: Header,
@@ -63,7 +62,6 @@ impl JournalWriter {
         (writer, whole)
     }
 
-    /// Returns the writer and the bytes of a journal with these entries.
     pub(crate) fn whole(header: &Header, file: &str, entries: &[Entry]) -> (Self, Vec<u8>) {
         let (mut writer, mut bytes) = Self::begin(header, file);
         bytes.extend(entries.iter().flat_map(|entry| writer.entry(entry)).collect::<Vec<_>>());
@@ -100,7 +98,6 @@ impl JournalWriter {
         self.first_line(OPEN)
     }
 
-    /// Returns the first line of a finished journal.
     #[must_use]
     pub fn shut(&self) -> Vec<u8> {
         self.first_line(SHUT)
@@ -111,14 +108,12 @@ impl JournalWriter {
         format!("{text} {}\n", checksum(&text)).into_bytes()
     }
 
-    /// Returns the length of the file.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 }
 
-/// An unreadable part of a journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
     /// Line number in the file, from 1.
@@ -136,11 +131,12 @@ impl fmt::Display for Damage {
 pub struct Contents {
     /// The run's header; `None` if no line can be read.
     pub header: Option<Header>,
-    /// One entry per knob in the order of the first change, with the first `from` and every value of the run.
+    /// One entry per knob in the order of the first change, with the first `from` and every value that
+    /// the run may set.
     pub entries: Vec<Entry>,
     /// Whether the journal is finished, so that nothing is left to restore.
     pub shut: bool,
-    /// Unreadable parts. The settings in them are unknown.
+    /// The unreadable parts of the journal. Their settings are unknown.
     pub damage: Vec<Damage>,
     /// The writer for further lines; `None` in a damaged journal.
     pub writer: Option<JournalWriter>,
@@ -164,7 +160,6 @@ fn parse_first_line(text: &str) -> Option<(u32, u64, bool)> {
     Some((u32::from_str_radix(lines, 16).ok()?, bytes, state == SHUT))
 }
 
-/// Parses any other line and its checksum.
 fn parse_line(text: &str) -> Option<(u32, Line)> {
     let (sum, text) = text.split_once(' ')?;
     // Compare as text: a flipped bit can turn the hexadecimal digit `a` into `A`, which has the same value.
@@ -178,7 +173,7 @@ pub(crate) fn begins_like_journal(bytes: &[u8]) -> bool {
     bytes.starts_with(MAGIC.as_bytes()) || bytes.starts_with(b"{\"evenkeel_journal\"")
 }
 
-/// Returns the header of the first intact line, whatever the file's name.
+/// Returns the header of the first intact line, regardless of the file's name.
 pub(crate) fn run_of(bytes: &[u8]) -> Option<Header> {
     if bytes.first() == Some(&b'{') {
         return parse_version_1(bytes).header;
@@ -187,7 +182,7 @@ pub(crate) fn run_of(bytes: &[u8]) -> Option<Header> {
     texts.find_map(|text| Some(parse_line(text)?.1.run))
 }
 
-/// Parses any bytes as a journal. `file` is the file's name.
+/// Parses any bytes as a journal. `file` is the name of the journal's file.
 #[must_use]
 pub fn parse(bytes: &[u8], file: &str) -> Contents {
     if bytes.first() == Some(&b'{') {
@@ -197,7 +192,8 @@ pub fn parse(bytes: &[u8], file: &str) -> Contents {
         bytes.split(|byte| *byte == b'\n').map(|line| std::str::from_utf8(line).unwrap_or_default());
     let count = texts.next().and_then(parse_first_line);
     if count.is_some_and(|(.., shut)| shut) {
-        // Damage in the other lines does not matter: everything was restored before the mark.
+        // Damage in the other lines does not matter: the run restored everything before it wrote the
+        // mark.
         let header = texts.filter_map(parse_line).map(|(_, line)| line.run).find(|run| run.file == file);
         return Contents { header, shut: true, ..Contents::default() };
     }
@@ -209,7 +205,7 @@ pub fn parse(bytes: &[u8], file: &str) -> Contents {
         Some((_, length, _)) if length > bytes.len() as u64 => report(1, "the end of the file is missing"),
         Some(_) => {}
     }
-    // Without a count every line counts, except the empty text after the last newline.
+    // Without a count, read every line, except the empty text after the last newline.
     let counted = count.map(|(lines, ..)| lines as usize);
     let mut lines: BTreeMap<usize, (u32, Line)> = BTreeMap::new();
     let mut positions = 0;
@@ -261,7 +257,6 @@ pub fn parse(bytes: &[u8], file: &str) -> Contents {
     Contents { header: run, entries, shut: false, damage, writer }
 }
 
-/// Returns the header that most lines have.
 fn most_frequent<'a>(runs: impl Iterator<Item = &'a Header>) -> Option<Header> {
     let mut counts: BTreeMap<String, (usize, &Header)> = BTreeMap::new();
     for run in runs {
@@ -367,7 +362,7 @@ mod tests {
         assert_eq!(Header { file: String::new(), ..read }, header());
         assert_eq!(contents.entries.len(), 2);
         assert!(contents.entries[0].is_ours(&sizes(32768)) && contents.entries[0].is_ours(&sizes(16384)));
-        // The journal can still be appended to.
+        // The run can still append to the journal.
         let mut bytes = journal(FILE, &written());
         let mut writer = parse(&bytes, FILE).writer.unwrap();
         append(&mut bytes, &mut writer, &entry(7, 7));
@@ -375,7 +370,7 @@ mod tests {
         assert_eq!((contents.damage.len(), contents.entries.len()), (0, 7));
     }
 
-    /// The change is made only after the count includes its line.
+    /// The run makes a change only after the count includes the change's line.
     #[test]
     fn a_line_that_a_crash_cut_short_is_no_damage_and_is_written_over() {
         let before = journal(FILE, &written());
@@ -472,7 +467,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 1000, ..ProptestConfig::default() })]
 
-        /// The damage: bits flip; parts are removed, repeated or inserted.
+        /// Kinds of damage: flipped bits, and removed, repeated or inserted parts.
         #[test]
         fn damage_is_seen_and_nothing_is_read_that_was_not_written(
             edits in prop::collection::vec((0_u8..5, any::<prop::sample::Index>(), any::<prop::sample::Index>(), any::<u8>()), 1..4),

@@ -22,7 +22,7 @@ use crate::namespace::{Whereabouts, find_device};
 use crate::qdisc::of_other_kinds;
 use crate::setting_file::SettingFile;
 
-/// Longest time to sleep for an interface that moves, in all settings of a roll-back together.
+/// Maximum time to sleep for an interface that moves, summed over all settings of a roll-back.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The source and target of knob values: the running kernel, or a model of it in a test.
@@ -30,16 +30,17 @@ pub trait Kernel {
     /// Reads a knob.
     ///
     /// # Errors
-    /// Returns an error if the knob no longer exists or cannot be read.
+    /// Returns [`KnobError::Gone`] if the knob no longer exists.
     fn read(&mut self, knob: &Knob) -> Result<Value, KnobError>;
 
     /// Sets a knob.
     ///
     /// # Errors
-    /// Returns an error if the knob no longer exists, or if the kernel refuses the value.
+    /// Returns [`KnobError::Gone`] if the knob no longer exists. Returns another error if the kernel
+    /// refuses the value.
     fn write(&mut self, knob: &Knob, value: &Value) -> Result<(), KnobError>;
 
-    /// Refuses a change that could not be undone exactly, before anything is changed.
+    /// Refuses a change that could not be undone exactly. Call this function before the change.
     ///
     /// # Errors
     /// Returns an error if the current value could not be restored or cannot be read.
@@ -47,22 +48,19 @@ pub trait Kernel {
         self.read(knob).map(drop)
     }
 
-    /// Returns the settings that other programs made below this knob's value, such as qdiscs below a root, except
-    /// `known` qdiscs. A new value removes these settings.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses a request.
+    /// Returns the settings that other programs made below this knob's value, such as qdiscs below a
+    /// root. A new value of the knob removes these settings. Leaves out `known` qdiscs.
     fn lost_with(&mut self, _knob: &Knob, _known: &[QdiscSnapshot]) -> Result<Vec<String>, KnobError> {
         Ok(Vec::new())
     }
 
-    /// Makes running flows use a restored setting.
+    /// Applies a restored setting to running flows.
     fn after_restoring(&mut self, _knob: &Knob) {}
 
     /// Starts to look for a moved interface in other network namespaces, to restore its settings there.
     fn follow(&mut self) {}
 
-    /// Returns whether the interface has interrupts of its own.
+    /// Returns whether the interface has its own interrupts.
     fn has_interrupts(&mut self) -> bool {
         false
     }
@@ -72,21 +70,22 @@ pub trait Kernel {
         None
     }
 
-    /// Returns a sentence about a deleted interface; none if it exists, or may exist in another namespace.
+    /// Returns a sentence about a deleted interface. Returns `None` if the interface exists, or may
+    /// exist in another namespace.
     fn deleted(&mut self) -> Option<String> {
         None
     }
 }
 
-/// The running kernel, in the network namespace in which this was opened. Sysctls and shapers are those of the calling
-/// thread's namespace, which must be the same.
+/// The running kernel, in the network namespace in which this value was opened. Sysctls and shapers
+/// belong to the calling thread's namespace, which must be the same namespace.
 pub struct LiveKernel {
     index: u32,
     name: String,
     netlink: Netlink,
     sysfs: Sysfs,
-    /// Inode of the interface's directory, if known. It identifies the interface, because another one may get its
-    /// index.
+    /// Inode of the interface's directory, if known. It identifies the interface, even if another
+    /// interface gets its index.
     device: Option<u64>,
     /// Whether to look for a moved interface in other namespaces.
     follows: bool,
@@ -94,9 +93,9 @@ pub struct LiveKernel {
     departure: Option<DepartureWatch>,
     /// Result of the search in other namespaces.
     whereabouts: Option<Found>,
-    /// Time slept between the attempts of all knobs.
+    /// Time slept between attempts, summed over all knobs.
     waited: Duration,
-    /// Whether the namespace no longer exists. Then its sysctls do not exist either.
+    /// Whether the namespace no longer exists. If so, its sysctls do not exist either.
     namespace_is_gone: bool,
     /// The shapers, opened on first use.
     shapers: Option<Shapers>,
@@ -104,7 +103,6 @@ pub struct LiveKernel {
     settings: Option<Settings>,
 }
 
-/// Location of an interface that has left its namespace.
 enum Found {
     /// The descriptors belong to this namespace.
     In(NetworkNamespace),
@@ -113,28 +111,20 @@ enum Found {
 }
 
 impl LiveKernel {
-    /// Opens an interface of the calling thread's network namespace. The interface may have been deleted.
-    ///
-    /// # Errors
-    /// Returns an error if netlink or sysfs cannot be opened.
+    /// Opens an interface of the calling thread's network namespace. The interface may have been
+    /// deleted.
     pub fn open(index: u32, name: &str) -> Result<Self, KnobError> {
         Self::with_sysfs(index, name, Sysfs::of_namespace()?)
     }
 
-    /// Opens this interface only, not another one that has reused its index.
-    ///
-    /// # Errors
-    /// Returns an error if netlink or sysfs cannot be opened.
+    /// Opens this interface only, not another interface that has reused its index.
     pub fn of(interface: &InterfaceIdentity) -> Result<Self, KnobError> {
         let mut kernel = Self::open(interface.index, &interface.name)?;
         kernel.device = interface.device;
         Ok(kernel)
     }
 
-    /// Opens an interface with a recorded sysfs for the files of processors and interfaces.
-    ///
-    /// # Errors
-    /// Returns an error if netlink cannot be opened.
+    /// Opens an interface with a recorded sysfs for the files of CPUs and interfaces.
     pub fn with_sysfs(index: u32, name: &str, sysfs: Sysfs) -> Result<Self, KnobError> {
         let (netlink, name) = (Netlink::open()?, name.to_owned());
         Ok(Self {
@@ -153,18 +143,18 @@ impl LiveKernel {
         })
     }
 
-    /// Starts to listen for the removal of the interface.
+    /// Starts to watch for the removal of the interface.
     pub(crate) fn watch_departure(&mut self) {
         // Ignore the error: without the watch, the search covers all namespaces.
         self.departure = DepartureWatch::open(self.index).ok();
     }
 
-    /// Records that the interface's namespace no longer exists, and that this was opened in another one.
+    /// Records that the interface's namespace no longer exists, and that this value was opened in
+    /// another namespace.
     pub(crate) fn forget_namespace(&mut self) {
         self.namespace_is_gone = true;
     }
 
-    /// Returns the interface with its current name.
     fn link(&mut self) -> Result<Link, KnobError> {
         // The interface may be renamed between the two reads.
         for _ in 0..2 {
@@ -186,7 +176,7 @@ impl LiveKernel {
         }
     }
 
-    /// Continues in the namespace where the interface is now.
+    /// Searches other namespaces, and continues in the namespace that contains the interface.
     fn look_elsewhere(&mut self) -> Result<(), KnobError> {
         let what = format!("the interface {}", self.name);
         let Some(device) = self.device.filter(|_| self.follows) else { return Err(gone(what)) };
@@ -218,8 +208,8 @@ impl LiveKernel {
         }
     }
 
-    /// Repeats an attempt that failed because the interface moved meanwhile. A knob counts as gone only if the
-    /// interface did not move. All knobs together wait no longer than [`PATIENCE`].
+    /// Repeats an attempt that failed because the interface moved during the attempt. A knob counts as
+    /// gone only if the interface did not move. All knobs together wait at most [`PATIENCE`].
     fn following<T>(
         &mut self,
         knob: &Knob,
@@ -252,7 +242,6 @@ impl LiveKernel {
         attempt(self)
     }
 
-    /// Opens something in the interface's namespace.
     fn there<T: Send>(&self, open: impl FnOnce() -> Result<T, KnobError> + Send) -> Result<T, KnobError> {
         match &self.whereabouts {
             Some(Found::In(namespace)) => namespace.run(|| Ok(open()))?,
@@ -260,7 +249,7 @@ impl LiveKernel {
         }
     }
 
-    /// Refuses files that are no settings, and settings of a namespace that no longer exists.
+    /// Refuses files that are not settings, and settings of a namespace that no longer exists.
     fn check(&self, knob: &Knob) -> Result<(), KnobError> {
         if !knob.is_permitted() {
             return Err(KnobError::NotPermitted { what: knob.on(&self.name).to_string() });
@@ -295,7 +284,7 @@ impl LiveKernel {
     fn check_qdiscs(&mut self) -> Result<(), KnobError> {
         let qdiscs = self.qdisc_states()?;
         let what = format!("the root qdisc of {}", self.name);
-        // The kernel recreates its default qdiscs.
+        // Skip the kernel's default qdiscs, which the kernel recreates.
         for qdisc in qdiscs.iter().filter(|qdisc| !qdisc.is_default()) {
             let part = format!("the qdisc {} at {}", qdisc.kind, qdisc.parent);
             let reason = if !QdiscSnapshot::from(qdisc).is_restorable() {
@@ -323,8 +312,9 @@ impl LiveKernel {
         }
     }
 
-    /// Returns the class of a deleted leaf. A dump shows neither the leaf nor `noop_qdisc` in its place, and a new parent
-    /// gets default leaves (`mq_init`, net/sched/sch_mq.c; `tbf_change`, net/sched/sch_tbf.c).
+    /// Returns the class of a deleted leaf. A dump shows neither the leaf nor the `noop_qdisc` in its
+    /// place. A new parent gets default leaves (`mq_init`, net/sched/sch_mq.c; `tbf_change`,
+    /// net/sched/sch_tbf.c).
     fn deleted_leaf(&mut self, tree: &[QdiscState]) -> Result<Option<Handle>, KnobError> {
         let has_leaves = |qdisc: &&QdiscState| !qdisc.is_default() && ["mq", "tbf"].contains(&&*qdisc.kind);
         let mut parents = tree.iter().filter(has_leaves).peekable();
@@ -333,7 +323,7 @@ impl LiveKernel {
         }
         let leaves: Vec<Handle> =
             self.netlink.qdiscs_with_hidden(self.index)?.iter().map(|qdisc| qdisc.parent).collect();
-        // The leaf of a removed queue stays, but is not shown.
+        // The leaf of a removed queue still exists, but the dump does not show it.
         let files = self.sysfs.list(&format!("class/net/{}/queues", self.name))?;
         let queues = files.iter().filter(|file| file.starts_with("tx-")).count() as u16;
         let classes = parents.flat_map(|parent| {
@@ -345,7 +335,7 @@ impl LiveKernel {
 
     fn put_qdiscs(&mut self, wanted: &[QdiscSnapshot]) -> Result<(), KnobError> {
         let now = self.qdiscs()?;
-        // An interface that is down has no qdisc in place of the kernel's default one.
+        // An interface that is down has no qdisc in place of the kernel's default qdisc.
         let standing = now.first().filter(|standing| !standing.is_default());
         let Some(root) = wanted.first().filter(|root| !root.is_default()) else {
             if standing.is_some() {
@@ -353,8 +343,9 @@ impl LiveKernel {
             }
             return self.put_default_kinds(wanted);
         };
-        // The kernel does not change a qdisc's kind under the same handle. Removing it first would show the
-        // default qdisc for a moment, with no way to tell which program installed it.
+        // The kernel does not change a qdisc's kind under the same handle. Removing the qdisc first
+        // would show the default qdisc for a moment. Another program's default qdisc would look the
+        // same.
         if let Some(standing) = standing.filter(|standing| standing.handle == root.handle)
             && standing.kind != root.kind
         {
@@ -364,22 +355,23 @@ impl LiveKernel {
             });
         }
         self.put_qdisc(root)?;
-        // Includes leaves of queues that `ethtool -L` has removed: `mq` has a class for each queue that the device can
-        // have (`mq_queue_get`, net/sched/sch_mq.c). The leaf serves the queue when the queue is added again.
+        // The loop includes leaves of queues that `ethtool -L` has removed: `mq` has a class for each
+        // queue that the device can have (`mq_queue_get`, net/sched/sch_mq.c). The leaf serves the
+        // queue when the queue is added again.
         for qdisc in wanted.iter().skip(1).filter(|qdisc| !qdisc.is_default()) {
             self.put_qdisc(qdisc)?;
         }
         self.put_default_kinds(wanted)
     }
 
-    /// Sets the default qdiscs of a tree by their kind if the kernel's default has another kind now. The kernel chooses
-    /// their handles.
+    /// Sets the default qdiscs of a tree by their kind if the kernel's default has another kind. The
+    /// kernel chooses their handles.
     fn put_default_kinds(&mut self, wanted: &[QdiscSnapshot]) -> Result<(), KnobError> {
         let now = self.qdiscs()?;
         if of_other_kinds(&now, wanted).is_empty() {
             return Ok(());
         }
-        // No qdisc can be set below a default root, which has no handle.
+        // No qdisc can be set below a default root: it has no handle.
         if let Some(root) = wanted.first().filter(|root| root.is_default()) {
             self.put_qdisc(root)?;
         }
@@ -419,7 +411,7 @@ impl LiveKernel {
         let result = match weight {
             Some(weight) => shapers.set_queue_weight(index, queue, weight),
             None => match shapers.queue(index, queue).map_err(|error| or_gone(error, &name))? {
-                // Another program has set a rate since; keep it.
+                // Another program has set a rate; keep the shaper.
                 Some(shaper) if (Shaper { weight: 0, ..shaper }) != Shaper::default() => {
                     shapers.set_queue_weight(index, queue, 0)
                 }
@@ -427,7 +419,7 @@ impl LiveKernel {
             },
         };
         result.map_err(|error| match error.refusal_code() {
-            // The device has fewer queues now (net/shaper/shaper.c).
+            // The device has fewer queues than before (net/shaper/shaper.c).
             Some(libc::ENOENT) => gone(format!("queue {queue} of {name}")),
             _ => or_gone(error, &name),
         })
@@ -491,8 +483,8 @@ impl LiveKernel {
         SettingFile::of_interface(&self.sysfs, path).write(text)
     }
 
-    /// Creates or changes an RSS context. A new context must get the journalled number, which was the lowest
-    /// free one.
+    /// Creates or changes an RSS context. A new context must get the journalled number. The kernel
+    /// chose this number as the lowest free one.
     fn put_context(&mut self, context: u32, table: Option<&[u32]>) -> Result<(), KnobError> {
         let device = self.receive_rules()?;
         let exists = device.context(context).map_err(or_gone_device)?.is_some();
@@ -521,7 +513,7 @@ fn gone(what: impl std::fmt::Display) -> KnobError {
     KnobError::Gone { what: what.to_string() }
 }
 
-/// Treats an interface that is removed meanwhile as gone, not as a failure.
+/// Converts the error of an interface that is removed during the request into [`KnobError::Gone`].
 fn or_gone(error: NetlinkError, name: &str) -> KnobError {
     match error.refusal_code() {
         Some(libc::ENODEV) => gone(format!("the interface {name}")),
@@ -637,8 +629,8 @@ impl LiveKernel {
                 let in_turn = device.queues().ok().filter(|count| *count > 0).is_some_and(|count| {
                     queues.iter().enumerate().all(|(entry, queue)| entry as u32 % count == *queue)
                 });
-                // A table in the kernel's default form is reset, so that the kernel may again change it with the number
-                // of queues.
+                // Reset a table that has the kernel's default form, so that the kernel may adapt it to
+                // the number of queues.
                 if in_turn && device.reset_indirection().is_ok() {
                     return Ok(());
                 }
@@ -696,9 +688,9 @@ impl Kernel for LiveKernel {
         Ok(lost_with_root(&mut self.netlink, self.index, &tree, known)?)
     }
 
-    /// Flushes the routes, so that running flows adopt the device's segment size at their next route lookup
-    /// (`sk_setup_caps`, net/core/sock.c). The flush affects the whole namespace. If it fails, the flows adopt the size
-    /// later.
+    /// Flushes the routes, so that running flows adopt the device's segment size at their next route
+    /// lookup (`sk_setup_caps`, net/core/sock.c). The flush affects the whole namespace. If the flush
+    /// fails, the flows adopt the size later.
     fn after_restoring(&mut self, knob: &Knob) {
         if *knob == Knob::GsoSizes {
             let _ = self.there(|| {
@@ -743,7 +735,7 @@ impl Kernel for LiveKernel {
 }
 
 impl LiveKernel {
-    /// Returns whether a namespace is the one in which this was opened.
+    /// Returns whether a namespace is the one in which this value was opened.
     fn is_home(&self, namespace: &NetworkNamespace) -> bool {
         let own = NetworkNamespace::own().ok();
         !self.namespace_is_gone && own.is_some_and(|own| own.inode == namespace.inode)

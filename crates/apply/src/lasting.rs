@@ -1,8 +1,8 @@
 //! Changes that stay after the process ends, until `evenkeel revert`.
 //!
-//! They have a separate journal, `….kept.journal`, next to the journal of runs. A later run treats the kept values as
-//! the state to restore, not as changes of a dead process. The run journal is locked while kept changes are made or
-//! reverted, so that no other process changes the interface.
+//! They have a separate journal, `….kept.journal`, next to the journal of runs. A later run treats the
+//! kept values as the state to restore, not as changes of a dead process. While a process makes or
+//! reverts kept changes, it locks the run journal, so that no other process changes the interface.
 //!
 //! ```text
 //!   Lasting::begin ─▶ change ─▶ change ─▶ keep        journal stays ─▶ evenkeel revert
@@ -28,21 +28,17 @@ use crate::storage::{Rewritten, Storage};
 use evenkeel_host::SocketName;
 use evenkeel_model::change::{Change, Knob, Value};
 
-/// Result of a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Made {
     /// The knob already had the value.
     AsBefore,
-    /// Changed. Contains the previous value.
+    /// The knob was changed. Contains the previous value.
     Changed(Value),
     /// The device rounded the number, for example a ring size to a multiple of 32.
     Rounded { from: Value, to: Value },
 }
 
-/// Returns the kept changes of the interfaces in the calling thread's network namespace, of this boot.
-///
-/// # Errors
-/// Returns an error if a journal cannot be read.
+/// Returns the kept changes of this boot, for the interfaces in the calling thread's network namespace.
 pub fn kept(state: &StateDirectory) -> Result<Vec<(InterfaceIdentity, Entry)>, ApplyError> {
     let mut found = Vec::new();
     for path in state.journals()? {
@@ -61,10 +57,8 @@ pub fn kept(state: &StateDirectory) -> Result<Vec<(InterfaceIdentity, Entry)>, A
     Ok(found)
 }
 
-/// Lasting changes to an interface and its host.
 pub struct Lasting {
     run: Run,
-    /// The interface's name.
     name: String,
     /// The journal's entries before this command.
     before: Vec<Entry>,
@@ -72,17 +66,17 @@ pub struct Lasting {
     made: Vec<(Knob, Value)>,
     /// The values from which the next changes were planned.
     planned: BTreeMap<Knob, Value>,
-    /// The run journal, which excludes runs. It is removed at the end.
+    /// The run journal, which excludes runs. The end of this command removes it.
     lock: Option<Held>,
-    /// The names that exclude runs with other state directories, and steering without a journal.
+    /// The socket names that exclude runs with other state directories, and steering without a journal.
     _sole: [Option<SocketName>; 2],
 }
 
 impl Lasting {
-    /// Begins, or continues earlier kept changes. First rolls back a killed run on the interface.
+    /// Begins kept changes, or continues existing ones. First rolls back a killed run on the interface.
     ///
     /// # Errors
-    /// Returns [`crate::JournalError::Busy`] if a run works on the interface.
+    /// Returns [`crate::JournalError::Busy`] if a run manages the interface.
     pub fn begin(
         state: &StateDirectory,
         index: u32,
@@ -90,7 +84,7 @@ impl Lasting {
         command: &str,
     ) -> Result<(Self, Option<Leftover>), ApplyError> {
         let identity = InterfaceIdentity::current(index, name).map_err(KnobError::from)?;
-        // Check access first: without permission to read, leave no journal behind.
+        // Check access first, so that no journal remains if read permission is missing.
         let kernel = LiveKernel::of(&identity)?;
         check_elsewhere(state, &identity)?;
         let header = Header::kept(identity, command);
@@ -114,17 +108,18 @@ impl Lasting {
         }
     }
 
-    /// Records the values from which the next changes were planned. [`Self::change`] refuses to overwrite any other.
+    /// Records the values from which the next changes were planned. [`Self::change`] refuses to
+    /// overwrite any other value.
     pub fn plan_from(&mut self, values: impl IntoIterator<Item = (Knob, Value)>) {
         self.planned = values.into_iter().collect();
     }
 
-    /// Reads the knob, journals it, sets the value and reads it back. If the kernel refuses the value, the knob keeps
-    /// the old one.
+    /// Reads the knob, journals it, sets the value and reads it back. If the kernel refuses the value,
+    /// the knob keeps its previous value.
     ///
     /// # Errors
-    /// Returns an error if the journal or the kernel refuses, or if another program has changed the knob since it was
-    /// planned or kept.
+    /// Returns an error if the journal or the kernel refuses, or if another program has changed the
+    /// knob since it was planned or kept.
     pub fn change(&mut self, change: &Change) -> Result<Made, ApplyError> {
         let Change { knob, to } = change;
         let before = self.run.kernel().read(knob)?;
@@ -142,7 +137,7 @@ impl Lasting {
         let had_no_length = *knob == Knob::RootQdisc && self.has_no_length();
         let made = self.make(change, &before);
         if had_no_length && !self.has_no_length() {
-            // The kernel has set the length with the qdisc.
+            // The kernel has set the length when it created the qdisc.
             let (length, none) = (Knob::TransmitQueueLength, Value::Number(0));
             match made {
                 Ok(_) if self.made.iter().any(|(known, _)| *known == length) => {}
@@ -166,8 +161,9 @@ impl Lasting {
         self.run.kernel().read(&Knob::TransmitQueueLength).is_ok_and(|found| found == Value::Number(0))
     }
 
-    /// Returns the planned knobs that a change of this one may set, too, and that no other program has set so far. A
-    /// driver derives settings of an interface from others, for example of rings and queues from the channels.
+    /// Returns the planned knobs that a change of this knob may also set, and that still have the
+    /// planned value. A driver derives settings of an interface from other settings, for example rings
+    /// and queues from the channels.
     fn as_planned(&mut self, knob: &Knob) -> Vec<Knob> {
         if !knob.is_of_interface() || matches!(knob, Knob::InterfaceFile(_)) {
             return Vec::new();
@@ -195,8 +191,8 @@ impl Lasting {
         Err(error)
     }
 
-    /// Restores the values from before this command, and ends it. Changes of earlier commands stay. The journal is then
-    /// as before, except for settings that could not be restored.
+    /// Restores the values from before this command, and ends the command. Changes of previous commands
+    /// stay. The journal is then as before, except for settings that could not be restored.
     ///
     /// # Errors
     /// Returns an error if a journal cannot be written or removed.
@@ -217,7 +213,8 @@ impl Lasting {
         }
     }
 
-    /// Returns the entry that undoes this command's change of a knob, and no change of an earlier command.
+    /// Returns an entry that undoes this command's change of a knob, but no change of a previous
+    /// command.
     fn since_begin(&self, entry: &Entry) -> Option<Entry> {
         if entry.with_channels {
             return (!self.was_kept(&entry.knob)).then(|| entry.clone());
@@ -230,7 +227,8 @@ impl Lasting {
         self.before.iter().any(|entry| entry.knob == *knob)
     }
 
-    /// Returns the kept knobs with their current values, without those that another program has changed since.
+    /// Returns the kept knobs with their current values. Leaves out knobs that another program has
+    /// changed since.
     pub fn kept(&mut self) -> Vec<(Knob, Value)> {
         let entries = self.run.entries().to_vec();
         let set = entries.into_iter().filter(|entry| !entry.with_channels);
@@ -253,8 +251,9 @@ impl Lasting {
         now.collect()
     }
 
-    /// Returns the knobs that this command has changed and another program has set since, each with the reason. They are
-    /// that program's from now on: neither [`Self::undo`] nor a later revert restores them.
+    /// Returns the knobs that this command has changed and another program has set since, each with the
+    /// reason. From then on, these knobs belong to the other program: neither [`Self::undo`] nor a
+    /// later revert restores them.
     pub fn set_since(&mut self) -> Vec<(Knob, ApplyError)> {
         let mut disturbed = Vec::new();
         for (knob, _) in self.made.clone() {
@@ -269,26 +268,24 @@ impl Lasting {
         disturbed
     }
 
-    /// Returns the kernel, for reads and writes without a journal. For knobs that are kept, use [`Self::change`].
+    /// Returns the kernel, for reads and writes without a journal. To change kept knobs, use
+    /// [`Self::change`].
     pub fn kernel(&mut self) -> &mut LiveKernel {
         self.run.kernel()
     }
 
-    /// Journals a directory in place of `/etc`, before files of these settings are written there.
-    ///
-    /// # Errors
-    /// Returns an error if the journal cannot be written.
+    /// Journals a directory used instead of `/etc`, before files of these settings are written there.
     pub fn note_files(&mut self, etc: &str) -> Result<(), ApplyError> {
         let Run { storage, entries, .. } = &mut self.run;
         Ok(storage.as_mut().map_or(Ok(()), |held| held.note_files(etc, entries))?)
     }
 
-    /// Ends the run. The changes and their journal stay. Returns what another program did to the journal, if it is
-    /// written again.
+    /// Ends the run. The changes and their journal stay. If another program has damaged the journal,
+    /// writes the journal again and returns the damage.
     ///
     /// # Errors
-    /// Returns an error if a journal cannot be written or removed. If another program's file has the journal's name, the
-    /// changes are undone, because nothing could undo them later.
+    /// Returns an error if a journal cannot be written or removed. If another program's file has the
+    /// journal's name, undoes the changes, because no later command could undo them.
     pub fn keep(mut self) -> Result<Option<Rewritten>, ApplyError> {
         if let Some(path) = self.run.storage.as_ref().and_then(Storage::taken_place) {
             let name = self.name.clone();
@@ -309,8 +306,8 @@ impl Lasting {
         kept
     }
 
-    /// Removes the entries of changes that are not in effect from the journal, and an empty journal. A later revert would
-    /// otherwise take another program's value for one of these changes.
+    /// Removes the entries of changes that are not in effect from the journal. Removes an empty
+    /// journal. A later revert would otherwise treat another program's value as one of these changes.
     fn settle_journal(&mut self) -> Result<(), ApplyError> {
         let Some(mut held) = self.run.storage.take() else { return Ok(()) };
         let has_channels = self.made.iter().any(|(knob, _)| matches!(knob, Knob::Channels(_)));
@@ -325,7 +322,7 @@ impl Lasting {
             .filter_map(|entry| {
                 let known = self.before.iter().find(|known| known.knob == entry.knob);
                 match known {
-                    // A change of the channels has set it.
+                    // A change of the channels has set the value.
                     _ if is_made(entry) || known.is_some() && entry.knob.is_of_queues() => {
                         Some(entry.clone())
                     }
@@ -334,7 +331,7 @@ impl Lasting {
             })
             .collect();
         let header = held.header()?;
-        // A journal of files that could not be removed has no entries.
+        // A journal of `--persist` files that could not be removed has no entries.
         if entries.is_empty() && header.etc.is_empty() {
             return Ok(held.remove()?);
         }
@@ -352,7 +349,6 @@ impl Drop for Lasting {
     }
 }
 
-/// The locked journal of kept changes.
 struct Kept {
     held: Held,
     entries: Vec<Entry>,
@@ -360,8 +356,9 @@ struct Kept {
     leftover: Option<Leftover>,
 }
 
-/// Locks the journal of kept changes and reads it. If it is from an earlier boot or another namespace, it returns no
-/// entries. If it is of a deleted interface, it returns those of the namespace and the host, which are in effect.
+/// Locks the journal of kept changes and reads it. For a journal from a previous boot or another
+/// namespace, returns no entries. For a journal of a deleted interface, returns only the entries of the
+/// namespace and the host, which are still in effect.
 fn take_kept(state: &StateDirectory, header: &Header) -> Result<Kept, ApplyError> {
     let (mut held, found) = state.take_kept(header, |held| {
         let mut contents = held.read()?;
@@ -384,7 +381,7 @@ fn take_kept(state: &StateDirectory, header: &Header) -> Result<Kept, ApplyError
         let entries = contents.entries;
         Ok(match contents.writer {
             Some(_) => Look::GoOn((entries, None, Vec::new())),
-            // A journal of version 1: rewrite it in the current format.
+            // The journal has format version 1: rewrite it in the current format.
             None => Look::BeginAnew((entries.clone(), None, known.etc), entries),
         })
     })?;
@@ -395,7 +392,8 @@ fn take_kept(state: &StateDirectory, header: &Header) -> Result<Kept, ApplyError
     Ok(Kept { held, entries, leftover })
 }
 
-/// Returns whether the device rounded `wanted`: the value has changed, and is closer to `wanted` than before.
+/// Returns whether the device rounded `wanted`: the value has changed, and is closer to `wanted` than
+/// the previous value.
 fn is_rounded(before: &Value, wanted: &Value, found: &Value) -> bool {
     let (Value::Number(before), Value::Number(wanted), Value::Number(found)) = (before, wanted, found) else {
         return false;

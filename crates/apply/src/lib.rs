@@ -1,7 +1,7 @@
 //! Changes to a host, and their undo.
 //!
-//! A [`Change`] is data (`evenkeel_model::change`): a [`Knob`] and its new [`Value`]. The old value is always read,
-//! never assumed. Changes are made through a [`Run`] on an interface:
+//! A [`Change`] is data (`evenkeel_model::change`): a [`Knob`] and its new [`Value`]. The old value is
+//! always read, never assumed. Changes are made through a [`Run`] on an interface:
 //!
 //! ```text
 //!   read the knob ─▶ write "knob, from, ours" to the journal ─▶ fsync ─▶ change it ─▶ read it back
@@ -9,26 +9,30 @@
 //!        crash anywhere here: the journal has the old value ◀─────┘
 //! ```
 //!
-//! So no crash loses an old value. Roll-back reads the journal from its end. Per knob it compares the current value:
-//! - it equals *from*: nothing to do;
-//! - it is one of *ours*: *from* is restored;
-//! - it is neither: another program has changed the knob since. It is left alone and reported.
+//! So no crash loses an old value. Roll-back reads the journal from its end. It examines the current
+//! value of each knob:
+//! - The value equals *from*: nothing to do.
+//! - The value is one of *ours*: roll-back restores *from*.
+//! - The value is neither: another program has changed the knob since. Roll-back reports the knob and
+//!   does not change it.
 //!
-//! A change of the number of channels may reset knobs of queues. They are journalled before the channels change, and
-//! restored after the channels.
+//! A change of the number of channels may reset settings of queues. The run journals these settings
+//! before it changes the channels, and restores them afterwards.
 //!
-//! A knob that changes often (a queue's weight every millisecond) is journalled once, with every value that the run may
-//! set ([`Ours`]). [`Run::set`] then writes nothing to the disk.
+//! The run journals a knob that changes often (a queue's weight every millisecond) once, with every
+//! value that the run may set ([`Ours`]). [`Run::set`] then writes nothing to the disk.
 //!
-//! The run rolls back at its end. If it is killed, a separate process does, its [`Guardian`](guardian). If both die,
-//! `evenkeel revert` ([`revert`]) or the next run on the interface does.
+//! The run rolls back at its end. If the run is killed, a separate process rolls back, its
+//! [`Guardian`](guardian). If both processes die, `evenkeel revert` ([`mod@revert`]) or the next run on the
+//! interface rolls back.
 //!
 //! A journal belongs to one boot, one network namespace and one interface ([`InterfaceIdentity`]):
 //! - After a reboot, the journal is void.
-//! - An interface that was renamed or moved to another namespace is still found.
-//! - An interface that reused the index is not confused with it.
+//! - A revert finds an interface that was renamed or moved to another namespace.
+//! - A revert distinguishes the interface from another one that reuses its index.
 //!
-//! The journal is also the lock: the run holds it (flock(2)), and a second run on the same interface is refused.
+//! The journal is also the lock: the run holds it (flock(2)), and Evenkeel refuses a second run on the
+//! same interface.
 //!
 //! Changes that must outlive their process are made through [`Lasting`], with a separate journal.
 

@@ -1,4 +1,5 @@
-//! Finds what other programs set below Evenkeel's own root qdisc. The kernel removes it with the root.
+//! Finds the settings of other programs below Evenkeel's own root qdisc. The kernel removes these
+//! settings with the root.
 
 use evenkeel_model::change::QdiscSnapshot;
 use evenkeel_model::soft_nic::{DEVICE_QUEUES, FIRST_LEAF, FIRST_QUEUE_CLASS, LINE_CLASS};
@@ -6,11 +7,11 @@ use evenkeel_netlink::tc::Handle;
 use evenkeel_netlink::tc_state::QdiscState;
 use evenkeel_netlink::{Netlink, NetlinkError};
 
-/// Number of queues that Evenkeel gives leaves at most (`EK_MAX_QUEUES`).
+/// Maximum number of queues to which Evenkeel gives leaves (`EK_MAX_QUEUES`).
 const MAX_LEAVES: u16 = 256;
 
-/// Returns whether Evenkeel chose this number for a leaf. The kernel allocates from 0x8000 (`qdisc_alloc_handle`,
-/// net/sched/sch_api.c).
+/// Returns whether Evenkeel chose this handle for a leaf. The kernel allocates handles from 0x8000
+/// (`qdisc_alloc_handle`, net/sched/sch_api.c).
 fn is_own_leaf(handle: Handle) -> bool {
     (FIRST_LEAF..FIRST_LEAF + MAX_LEAVES).contains(&handle.major)
 }
@@ -19,8 +20,8 @@ fn is_own_class(minor: u16) -> bool {
     minor == LINE_CLASS || (FIRST_QUEUE_CLASS..FIRST_QUEUE_CLASS + DEVICE_QUEUES).contains(&minor)
 }
 
-/// Returns the qdiscs, classes and filters of other programs below the root. Evenkeel's own trees have no filters;
-/// `known` are qdiscs that are not lost.
+/// Returns the qdiscs, classes and filters of other programs below the root. Evenkeel's own trees have
+/// no filters. `known` qdiscs are not returned.
 pub(crate) fn lost_with_root(
     netlink: &mut Netlink,
     index: u32,

@@ -1,9 +1,9 @@
-//! Examines network namespaces other than the caller's: whether one still exists, and which one contains an interface
-//! now.
+//! Examines network namespaces other than the caller's: whether a namespace still exists, and which
+//! namespace contains an interface.
 //!
-//! A namespace exists while a process is in it, or a descriptor or mount holds it. Since Linux 6.18 (fs/nsfs.c), a
-//! namespace has a file handle, and the kernel reports whether it exists. On older kernels every process is examined;
-//! an incomplete search proves nothing.
+//! A namespace exists while a process is in it, or a descriptor or mount holds it. Since Linux 6.18
+//! (fs/nsfs.c), a namespace has a file handle, and the kernel reports whether the namespace exists. On
+//! older kernels this module examines every process. An incomplete search proves nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -23,20 +23,16 @@ const OWN: &str = "/proc/thread-self/ns/net";
 /// visible.
 const FIRST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
 
-/// State of a journal's namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Life {
-    /// The calling thread is in the namespace.
     Here,
-    /// The namespace exists. Contains a path that enters it, if one was found.
+    /// The namespace exists. Contains a path that enters the namespace, if found.
     Alive(Option<PathBuf>),
-    /// It no longer exists.
     Gone,
-    /// Some processes that might hold it could not be examined.
+    /// The search could not examine some processes that might hold the namespace.
     Unknown,
 }
 
-/// Returns the state of a run's namespace.
 pub(crate) fn life_of(run: &InterfaceIdentity, here: &InterfaceIdentity) -> Life {
     // Two existing namespaces never share an inode number.
     if run.namespace == here.namespace {
@@ -57,7 +53,8 @@ pub(crate) fn life_of(run: &InterfaceIdentity, here: &InterfaceIdentity) -> Life
             let another = entered.is_ok_and(|found| found.cookie != run.namespace_cookie);
             if another { Life::Gone } else { Life::Alive(Some(path)) }
         }
-        // A search that misses the caller's own namespace is not complete, for example because `/proc` was unmounted.
+        // A search that misses the caller's own namespace is incomplete, for example because `/proc`
+        // was unmounted.
         None if scan.complete && scan.found.contains_key(&here.namespace) => Life::Gone,
         None => Life::Unknown,
     }
@@ -71,31 +68,31 @@ pub(crate) fn own_namespace() -> Option<(u64, Option<PathBuf>)> {
     Some((inode, scan.found.remove(&inode)))
 }
 
-/// Location of an interface that left its namespace.
 pub(crate) enum Whereabouts {
     Moved {
         namespace: NetworkNamespace,
         index: u32,
         name: String,
     },
-    /// The interface is in no namespace: it was deleted.
+    /// No namespace contains the interface: the interface was deleted.
     Deleted,
-    /// Some namespaces could not be searched.
+    /// The search could not cover some namespaces.
     Unknown(String),
 }
 
 /// Searches every network namespace for an interface, by the inode of its sysfs directory.
 ///
-/// The result "deleted" requires that every possible target of a move was searched: the namespaces that the caller's
-/// one knows, and those that these know. With `left_own` unset, the interface left another namespace, so the namespaces
-/// that any of them knows are searched.
+/// The result "deleted" requires that the search covered every possible target of a move: the
+/// namespaces that the caller's namespace knows, and the namespaces that these know. If `left_own` is
+/// unset, the interface left another namespace. The search then covers the namespaces that any
+/// namespace knows.
 pub(crate) fn find_device(device: u64, left_own: bool) -> Whereabouts {
     const TRIES: usize = 4;
     const PAUSE: Duration = Duration::from_millis(50);
     let mut found = look_for_device(device, left_own);
     for _ in 1..TRIES {
-        // A namespace that is created or removed during the listing may be known to others, but not listed. An
-        // interface that moves during the search may be missed. So repeat the search.
+        // The list may lack a namespace that is created or removed while the list is made. The search
+        // may miss an interface that moves during the search. So repeat the search.
         if matches!(found, Whereabouts::Moved { .. }) {
             break;
         }
@@ -147,11 +144,10 @@ fn look_for_device(device: u64, left_own: bool) -> Whereabouts {
 struct Known {
     /// Indices of the known namespaces that are listed.
     listed: Vec<usize>,
-    /// Whether the namespace knows others that are not listed.
+    /// Whether the namespace knows other namespaces that are not listed.
     others: bool,
 }
 
-/// Returns the namespaces that the calling thread's namespace knows.
 fn known_to_own(namespaces: &[NetworkNamespace]) -> Result<Known, NetlinkError> {
     let mut netlink = Netlink::open()?;
     let mut ids = netlink.namespace_ids()?;
@@ -180,11 +176,11 @@ fn interface_of(device: u64) -> Result<Option<(u32, String)>, HostError> {
     Ok(None)
 }
 
-/// Every network namespace that a process, a descriptor or a mount holds.
+/// All network namespaces that a process, a descriptor or a mount holds.
 struct Scan {
-    /// A path for each inode.
+    /// For each inode, a path of the namespace.
     found: BTreeMap<u64, PathBuf>,
-    /// Whether all processes were visible.
+    /// Whether the search could examine all processes.
     complete: bool,
 }
 
@@ -213,7 +209,8 @@ impl Scan {
         scan
     }
 
-    /// Returns the value of a result. An error makes the search incomplete, unless the process has ended meanwhile.
+    /// Returns the value of a result. An error makes the search incomplete, unless its cause is that
+    /// the process has ended.
     fn seen<T>(&mut self, result: io::Result<T>) -> Option<T> {
         if let Err(error) = &result {
             let ended = matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH | libc::EINVAL));

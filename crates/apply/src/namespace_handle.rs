@@ -15,7 +15,7 @@ const OWN: &str = "/proc/thread-self/ns/net";
 #[serde(transparent)]
 pub struct NamespaceHandle(String);
 
-/// `struct file_handle`.
+/// Layout of `struct file_handle`.
 #[repr(C)]
 struct FileHandle {
     length: u32,
@@ -47,7 +47,8 @@ impl NamespaceHandle {
         let bytes = handle.bytes.get(..handle.length as usize).filter(|_| result == 0)?;
         let bytes: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         let handle = Self(format!("{}:{bytes}", handle.kind));
-        // Some kernels return handles but cannot open them. With these, every namespace would look removed.
+        // Some kernels return handles but cannot open them. On such a kernel, every namespace would
+        // seem to have been removed.
         handle.open().is_ok().then_some(handle)
     }
 

@@ -12,22 +12,22 @@ use crate::qdisc::is_made_as;
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Ours {
     These(Vec<Value>),
-    /// Both ends included.
+    /// A range of sizes, including both ends.
     BytesBetween {
         least: u32,
         most: u32,
     },
-    /// A number in a file, or a weight; both ends included.
+    /// A range of numbers in a file or of a queue weight, including both ends.
     NumberBetween {
         least: u64,
         most: u64,
     },
-    /// Any value: a change of the channels may set a queue's setting to it.
+    /// Any value, because a change of the channels may set a queue's setting to any value.
     Anything,
 }
 
 impl Ours {
-    /// Returns whether a knob's value is one of these.
+    /// Returns whether these values contain a knob's value.
     #[must_use]
     pub fn includes(&self, knob: &Knob, value: &Value) -> bool {
         match (self, value) {
@@ -49,7 +49,8 @@ impl Ours {
     }
 }
 
-/// Returns whether two qdisc trees have the same root. Qdiscs below the run's own root are created and removed with it.
+/// Returns whether two qdisc trees have the same root. The kernel creates and removes the qdiscs below
+/// the run's own root with the root.
 fn is_tree_as(found: &[QdiscSnapshot], own: &[QdiscSnapshot]) -> bool {
     match (found.first(), own.first()) {
         (Some(root), Some(own_root)) => is_made_as(root, own_root),

@@ -1,7 +1,7 @@
 //! Files below `/etc` that apply settings again after a reboot.
 //!
-//! The first line of each file names Evenkeel and has a checksum of the rest. So a file is recognized after any number
-//! of reboots, without a journal, and an edited file is kept.
+//! The first line of each file names Evenkeel and has a checksum of the rest. So Evenkeel recognizes
+//! its files after any number of reboots, without a journal, and keeps edited files.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -13,22 +13,21 @@ use crate::error::PersistError;
 const MARK: &str = "# Written by evenkeel tune; `evenkeel revert` removes it. Checksum ";
 /// The directory of the links that enable systemd units.
 const ENABLED: &str = "systemd/system/multi-user.target.wants";
-/// Directories below `/etc` that can hold such files.
+/// Directories below `/etc` that can hold files of `--persist`.
 const DIRECTORIES: [&str; 4] = ["sysctl.d", "systemd/system", "udev/rules.d", ENABLED];
 
 const PREFIXES: [&str; 2] = ["90-evenkeel-", "evenkeel-tune-"];
-/// Suffix of drafts in version 0.1.0.
+/// Suffix of drafts written by version 0.1.0.
 const OLD_DRAFT: &str = ".evenkeel-draft";
 
 /// `/etc`, or another directory for tests.
 #[derive(Clone, Debug)]
 pub struct Etc(PathBuf);
 
-/// Result of a removal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Removal {
     Removed(PathBuf),
-    /// The file was edited since, so it is kept.
+    /// The file was edited after Evenkeel wrote it, so the file is kept.
     Edited(PathBuf),
 }
 
@@ -39,18 +38,15 @@ impl Etc {
         Self::at(Self::named().unwrap_or_else(|| PathBuf::from("/etc")))
     }
 
-    /// Returns the absolute path of the directory in `EVENKEEL_ETC_DIR`, unless it is `/etc` by another name. The host does
-    /// not read it at boot.
+    /// Returns the absolute path of the directory in `EVENKEEL_ETC_DIR`, unless the path leads to
+    /// `/etc`. The host does not read such a directory at boot.
     #[must_use]
     pub fn named() -> Option<PathBuf> {
         let named = std::env::var_os("EVENKEEL_ETC_DIR").filter(|path| !path.is_empty())?;
         Self::unless_host(std::path::absolute(&named).unwrap_or_else(|_| named.into()))
     }
 
-    /// Refuses a file in place of the directory, before settings are changed.
-    ///
-    /// # Errors
-    /// Returns an error if there is a file.
+    /// Refuses a file in place of the directory. Call this function before settings are changed.
     pub fn require_directory(&self) -> Result<(), PersistError> {
         match fs::metadata(&self.0) {
             Ok(found) if !found.is_dir() => Err(PersistError::NoDirectory { path: self.0.clone() }),
@@ -58,7 +54,6 @@ impl Etc {
         }
     }
 
-    /// Returns the directory, unless it is `/etc`.
     fn unless_host(named: PathBuf) -> Option<PathBuf> {
         let of_host = fs::canonicalize("/etc").ok();
         let is_of_host = of_host.is_some() && fs::canonicalize(&named).ok() == of_host;
@@ -75,13 +70,13 @@ impl Etc {
         self.0.join(below)
     }
 
-    /// Adds the first line to a text.
+    /// Adds the first line, which has the checksum, to a text.
     #[must_use]
     pub fn marked(text: &str) -> String {
         format!("{MARK}{:016x}.\n{text}", checksum(text))
     }
 
-    /// Writes a file atomically, and replaces Evenkeel's own one if it exists. Returns whether it changed.
+    /// Writes a file atomically, or replaces Evenkeel's own file. Returns whether the file changed.
     ///
     /// # Errors
     /// Returns an error if a foreign file has the path, or if the file cannot be written.
@@ -99,10 +94,7 @@ impl Etc {
         Ok(true)
     }
 
-    /// Creates a link, such as the one that enables a unit.
-    ///
-    /// # Errors
-    /// Returns an error if the link cannot be created.
+    /// Creates a link, such as a link that enables a unit.
     pub fn link(&self, below: &str, to: &str) -> Result<(), PersistError> {
         let path = self.path(below);
         let failed = |action| move |source| PersistError::File { action, path: self.path(below), source };
@@ -116,10 +108,8 @@ impl Etc {
         std::os::unix::fs::symlink(to, &path).map_err(failed("make the link"))
     }
 
-    /// Returns the paths, relative to this directory, of all files and links that were written for any interface.
-    ///
-    /// # Errors
-    /// Returns an error if a directory cannot be read.
+    /// Returns the paths, relative to this directory, of all files and links that Evenkeel wrote for
+    /// any interface.
     pub fn written(&self) -> Result<Vec<String>, PersistError> {
         let mut found = Vec::new();
         for directory in DIRECTORIES {
@@ -142,7 +132,7 @@ impl Etc {
         Ok(found)
     }
 
-    /// Removes the unfinished files of killed processes.
+    /// Removes the drafts of killed processes.
     pub fn remove_drafts(&self) {
         for directory in DIRECTORIES {
             let path = self.path(directory);
@@ -157,15 +147,16 @@ impl Etc {
         }
     }
 
-    /// Returns the network namespace for file names, which distinguishes interfaces of the same name. It is `None` in
-    /// the initial namespace of the host or container, else the inode of the calling thread's namespace.
+    /// Returns the network namespace for file names, to distinguish interfaces with the same name.
+    /// Returns `None` in the initial namespace of the host or container, else the inode of the calling
+    /// thread's namespace.
     #[must_use]
     pub fn namespace() -> Option<u64> {
         let inode = |path: &str| fs::metadata(path).map(|metadata| metadata.ino()).ok();
         let own = inode("/proc/thread-self/ns/net")?;
         let is_first = match inode("/proc/1/ns/net") {
             Some(first) => first == own,
-            // The inode cannot be compared. Only the initial network namespace has this file
+            // Without an inode to compare, look for a file that only the initial network namespace has
             // (net/core/sysctl_net_core.c).
             None => Path::new("/proc/sys/net/core/netdev_budget").exists(),
         };
@@ -173,9 +164,6 @@ impl Etc {
     }
 
     /// Removes these files and links, if they exist.
-    ///
-    /// # Errors
-    /// Returns an error if one of them cannot be read or removed.
     pub fn remove(&self, paths: &[String]) -> Result<Vec<Removal>, PersistError> {
         let mut removals = Vec::new();
         for below in paths {
@@ -199,12 +187,11 @@ fn make_parent(path: &Path) -> io::Result<()> {
     path.parent().map_or(Ok(()), |parent| DirBuilder::new().recursive(true).mode(0o755).create(parent))
 }
 
-/// The object at the path of a written file or link.
 enum Found {
     Nothing,
-    /// A written file that was not edited since.
+    /// A file that Evenkeel wrote and no user edited.
     File(String),
-    /// A link that enables a written unit.
+    /// A link that enables a unit that Evenkeel wrote.
     Link,
     /// Another program's object, or an edited file.
     Foreign,
@@ -221,12 +208,12 @@ fn find(path: &Path) -> io::Result<Found> {
         let Some(parent) = path.parent().filter(|parent| parent.ends_with(ENABLED)) else {
             return Ok(Found::Foreign);
         };
-        // `systemctl reenable` makes it absolute.
+        // `systemctl reenable` makes the link absolute.
         let unit = parent.with_file_name(name);
         let enables = to == Path::new("..").join(name) || to == unit;
         return Ok(if enables { Found::Link } else { Found::Foreign });
     }
-    // Reading a FIFO would wait.
+    // Reading a FIFO would block.
     if !kind.is_file() {
         return Ok(Found::Foreign);
     }
@@ -234,12 +221,13 @@ fn find(path: &Path) -> io::Result<Found> {
     Ok(text.map_or(Found::Foreign, Found::File))
 }
 
-/// Returns whether a file is absent, also because a file is in place of its directory.
+/// Returns whether a file does not exist. This includes the case that another file has the path of its
+/// directory.
 fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
-/// Returns whether the checksum matches.
+/// Returns whether the checksum in the first line matches.
 fn is_ours(text: &str) -> bool {
     let Some((first, rest)) = text.split_once('\n') else { return false };
     let sum = first.strip_prefix(MARK).and_then(|sum| sum.strip_suffix('.'));
@@ -305,7 +293,8 @@ mod tests {
         let own = etc.path("own.conf");
         let link = format!("{ENABLED}/evenkeel-tune-eth0.service");
         make_parent(&etc.path(&link)).unwrap();
-        // A link to a file with our checksum is the administrator's, too, and so is a link to another unit.
+        // The administrator also owns a link to a file with a valid checksum, and a link to another
+        // unit.
         fs::write(&own, text).unwrap();
         for below in [FILE, &link] {
             let _ = fs::remove_file(etc.path(below));

@@ -6,9 +6,9 @@ use evenkeel_model::shell::Line;
 
 use crate::{Etc, StateDirectory};
 
-/// Returns a command of this program, by a template as in [`Line::new`]. It sets the variables that name the directories
-/// of this process: without them, it would look for the journal elsewhere. An operand at the end of the template may
-/// begin with `-`.
+/// Returns a command of this program, from a template as in [`Line::new`]. The command sets the
+/// variables that name the directories of this process: otherwise it would look for the journal
+/// elsewhere. An operand at the end of the template may begin with `-`.
 #[must_use]
 pub fn printed_command(template: &'static str, words: &[&dyn Display]) -> Line {
     let state = StateDirectory::is_named().then(|| StateDirectory::from_environment().path().to_owned());

@@ -1,7 +1,7 @@
 //! Drops privileges that are no longer needed (capabilities(7)).
 //!
-//! A guardian, which may wait for days as root, keeps only `CAP_NET_ADMIN`. This is enough: root may write the files that
-//! root owns without any capability.
+//! A guardian, which may wait for days as root, keeps only `CAP_NET_ADMIN`. This is enough: root can
+//! write the files that root owns without any capability.
 //!
 //! | setting to restore | permission that the kernel checks |
 //! |---|---|
@@ -11,7 +11,8 @@
 //! | qdiscs, sizes, shapers, ethtool | `CAP_NET_ADMIN` |
 //! | the journal | the file's owner |
 //!
-//! It cannot enter another network namespace to follow an interface. The journal then stays for `evenkeel revert`.
+//! The guardian cannot enter another network namespace to follow an interface. The journal then stays
+//! for `evenkeel revert`.
 
 use std::io;
 
@@ -45,9 +46,9 @@ fn control(option: libc::c_int, argument: libc::c_ulong) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Keeps only these capabilities in the calling thread, for good, and sets `no_new_privs`. Threads started later
-/// inherit this. A thread of another user than root also keeps `CAP_DAC_OVERRIDE`, because root owns the files to
-/// restore.
+/// Keeps only these capabilities in the calling thread, permanently, and sets `no_new_privs`. Threads
+/// started later inherit these limits. A thread of another user than root also keeps
+/// `CAP_DAC_OVERRIDE`, because root owns the files to restore.
 ///
 /// # Errors
 /// Returns an error if the kernel refuses.
@@ -56,8 +57,8 @@ pub fn keep_only(wanted: &[Capability]) -> io::Result<()> {
     let kept =
         wanted.iter().copied().chain(foreign).fold(0_u64, |kept, capability| kept | 1 << capability.number());
     for capability in (0..CAPABILITIES).filter(|capability| kept >> capability & 1 == 0) {
-        // Ignore errors: this needs CAP_SETPCAP, and fails for capabilities that the kernel does not know. With
-        // no_new_privs no capability can be regained.
+        // Ignore errors: the call needs CAP_SETPCAP, and fails for capabilities that the kernel does
+        // not know. With no_new_privs, the thread cannot regain a capability.
         let _ = control(libc::PR_CAPBSET_DROP, capability.into());
     }
     // Ignore the error: kernels before Linux 4.3 do not have this option.
@@ -72,7 +73,7 @@ pub fn keep_only(wanted: &[Capability]) -> io::Result<()> {
         let permitted = sets.permitted & (kept >> (32 * word)) as u32;
         *sets = Sets { effective: permitted, permitted, inheritable: 0 };
     }
-    // SAFETY: as above.
+    // SAFETY: version 3 has two words of each set.
     if unsafe { libc::syscall(libc::SYS_capset, &raw mut header, sets.as_ptr()) } < 0 {
         return Err(io::Error::last_os_error());
     }

@@ -1,10 +1,11 @@
-//! Compares qdisc trees of a journal with those of the kernel.
+//! Compares the qdisc trees of a journal with the trees of the kernel.
 
 use evenkeel_model::change::QdiscSnapshot;
 use evenkeel_netlink::tc_state::QdiscState;
 
-/// Returns whether a tree is a partly restored `from`: the root is restored, and each qdisc below is as before or a
-/// kernel default. A tree looks like this while it is restored, root first.
+/// Returns whether a tree is a partly restored `from`: the root is restored, and each qdisc below the
+/// root is as before or a kernel default. A roll-back in progress leaves such a tree, because it
+/// restores the root first.
 #[must_use]
 pub(crate) fn is_part_of(found: &[QdiscSnapshot], from: &[QdiscSnapshot]) -> bool {
     let found = as_defaults(found, from);
@@ -22,7 +23,8 @@ fn queue_of(tree: &[QdiscSnapshot], qdisc: &QdiscSnapshot) -> Option<u16> {
     (qdisc.parent.0.major == root.handle.0.major).then_some(qdisc.parent.0.minor)
 }
 
-/// Returns the qdisc of `tree` at the place that a qdisc has in `other`: the root, or the leaf of the same queue.
+/// Returns the qdisc of `tree` at the position that `qdisc` has in `other`: the root, or the leaf of
+/// the same queue.
 fn at_place_of<'q>(
     tree: &'q [QdiscSnapshot],
     other: &[QdiscSnapshot],
@@ -35,8 +37,8 @@ fn at_place_of<'q>(
     tree.iter().find(|found| queue_of(tree, found) == Some(queue))
 }
 
-/// Returns the default qdiscs of a wanted tree in whose place the kernel has another kind now: `net.core.default_qdisc`
-/// changed after it had made them.
+/// Returns the default qdiscs of a wanted tree whose kind differs from the current default qdiscs. This
+/// happens if `net.core.default_qdisc` changed after the kernel created the wanted tree.
 pub(crate) fn of_other_kinds(now: &[QdiscSnapshot], wanted: &[QdiscSnapshot]) -> Vec<QdiscSnapshot> {
     let is_other = |qdisc: &&QdiscSnapshot| {
         qdisc.is_default() && at_place_of(now, wanted, qdisc).is_some_and(|found| found.kind != qdisc.kind)
@@ -44,8 +46,8 @@ pub(crate) fn of_other_kinds(now: &[QdiscSnapshot], wanted: &[QdiscSnapshot]) ->
     wanted.iter().filter(is_other).cloned().collect()
 }
 
-/// Returns a tree with the default qdiscs of `from` in place of those that a roll-back made by their kind, because they
-/// are no longer the kernel's default.
+/// Returns a tree in which the default qdiscs of `from` replace the qdiscs that a roll-back created by
+/// kind. The roll-back creates such qdiscs if the kernel's default has another kind.
 pub(crate) fn as_defaults(found: &[QdiscSnapshot], from: &[QdiscSnapshot]) -> Vec<QdiscSnapshot> {
     let of = |qdisc: &QdiscSnapshot| {
         let was = at_place_of(from, found, qdisc).filter(|was| was.is_default() && was.kind == qdisc.kind)?;
@@ -55,8 +57,9 @@ pub(crate) fn as_defaults(found: &[QdiscSnapshot], from: &[QdiscSnapshot]) -> Ve
     found.iter().map(|qdisc| of(qdisc).unwrap_or_else(|| qdisc.clone())).collect()
 }
 
-/// Returns the parts of an `mq` tree that a dump can show now. `ethtool -L` hides the leaves of removed queues
-/// (`mq_change_real_num_tx`, net/sched/sch_mq.c), and default leaves are created without being shown.
+/// Returns the parts of an `mq` tree that a dump can show. `ethtool -L` hides the leaves of removed
+/// queues (`mq_change_real_num_tx`, net/sched/sch_mq.c). The kernel does not show default leaves when
+/// it creates them.
 #[must_use]
 pub(crate) fn for_queues_of(found: &[QdiscSnapshot], from: &[QdiscSnapshot]) -> Vec<QdiscSnapshot> {
     let root = from.first().filter(|root| root.kind == "mq" && found.first() == Some(root));
@@ -79,7 +82,6 @@ pub(crate) fn for_queues_of(found: &[QdiscSnapshot], from: &[QdiscSnapshot]) -> 
     kept
 }
 
-/// Describes the first difference of a restored tree from the wanted one.
 #[must_use]
 pub(crate) fn difference(found: &[QdiscSnapshot], wanted: &[QdiscSnapshot]) -> String {
     let other = found.iter().find(|qdisc| !wanted.contains(qdisc));
@@ -98,8 +100,9 @@ pub(crate) fn difference(found: &[QdiscSnapshot], wanted: &[QdiscSnapshot]) -> S
     }
 }
 
-/// Returns whether a qdisc is the one that a run created: same kind and handle, and for HTB the same settings. Options
-/// of other kinds are not compared, because a dump can differ from the parameters (`direct_pkts` of HTB is a counter).
+/// Returns whether a run created this qdisc: the kind and handle are equal, and for HTB also the
+/// settings. Options of other kinds are not compared, because a dump can differ from the parameters
+/// (`direct_pkts` of HTB is a counter).
 #[must_use]
 pub(crate) fn is_made_as(found: &QdiscSnapshot, own: &QdiscSnapshot) -> bool {
     let settings =
@@ -128,7 +131,7 @@ mod tests {
         };
         assert_eq!(for_queues_of(&mq(&[1, 2]), &mq(&[1, 2, 3, 4])), mq(&[1, 2]));
         assert_eq!(for_queues_of(&mq(&[1, 2, 3, 4]), &mq(&[1, 2, 3, 4])), mq(&[1, 2, 3, 4]));
-        // A missing leaf between others and a different root are differences.
+        // A missing leaf between other leaves is a difference. A different root is a difference.
         assert_eq!(for_queues_of(&mq(&[1, 3]), &mq(&[1, 2, 3])), mq(&[1, 2, 3]));
         assert_eq!(for_queues_of(&[qdisc("htb", 7, Handle::ROOT)], &mq(&[1, 2])), mq(&[1, 2]));
     }
@@ -148,7 +151,7 @@ mod tests {
         };
         let default = |root| mq(root, [("fq_codel", 0), ("fq_codel", 0)]);
         for (from, root) in [(default(0), 0x8001), (default(1), 1)] {
-            // The kernel's default is fq now.
+            // The kernel's default has changed to fq.
             let now = mq(from[0].handle.0.major, [("fq", 0), ("fq", 0)]);
             assert_eq!(of_other_kinds(&now, &from), from[1..]);
             assert!(of_other_kinds(&from, &from).is_empty());

@@ -16,7 +16,6 @@ pub struct Renamed {
 }
 
 impl Renamed {
-    /// Returns the commands that restore its settings.
     #[must_use]
     pub fn fix(&self) -> Line {
         let text = |path: &Path| path.to_string_lossy().into_owned();

@@ -19,21 +19,20 @@ use crate::rollback::{Report, roll_back, would_be_restored};
 use crate::sole_run;
 use crate::storage::Storage;
 
-/// The changes of a killed run, and the result of their roll-back.
 #[derive(Debug)]
 pub struct Leftover {
-    /// The killed run.
     pub header: Header,
     pub name: Option<String>,
     pub report: Report,
-    /// The part of its journal that could not be read.
     pub damaged: Option<Damaged>,
-    /// The journal's path, if another program's file, directory or link replaced the journal. That object stays.
+    /// The journal's path, if another program's file, directory or link replaced the journal. Evenkeel
+    /// does not remove that object.
     pub supplanted: Option<PathBuf>,
 }
 
 impl Leftover {
-    /// Returns an error, with what was restored, if a part of the journal could not be read.
+    /// Returns an error with a summary of the restored settings if a part of the journal was
+    /// unreadable.
     fn whole(mut self) -> Result<Self, ApplyError> {
         let Some(mut damaged) = self.damaged.take() else { return Ok(self) };
         let name = self.name.as_deref().unwrap_or(&self.header.interface.name);
@@ -42,22 +41,18 @@ impl Leftover {
     }
 }
 
-/// The result of reverting one journal.
 #[derive(Debug)]
 pub enum RevertOutcome {
-    /// There was nothing to restore.
     Nothing,
-    /// The journal was from an earlier boot, or from a network namespace that no longer exists. The settings no longer
-    /// exist, and the journal is removed.
+    /// The journal was from a previous boot, or from a network namespace that no longer exists. The
+    /// settings do not exist either, and the journal is removed.
     Void(Header),
-    /// The journal is from another network namespace, where it must be reverted. Nothing was done.
+    /// The journal is from another network namespace and must be reverted there. Nothing was done.
     OtherNamespace {
         header: Header,
-        /// A path that enters its namespace, if one was found.
+        /// A path that enters the journal's namespace, if found.
         path: Option<PathBuf>,
-        /// The journal, which stays.
         journal: PathBuf,
-        /// Whether the run is alive.
         alive: bool,
     },
     /// No line can be read. The journal is kept.
@@ -66,19 +61,21 @@ pub enum RevertOutcome {
     RolledBack(Box<Leftover>),
 }
 
-/// Restores the settings of a journal's run, unless the run is alive. `remove_files` removes the files of `--persist` in
-/// the directories of the header, and returns whether all are gone: until then the journal keeps these directories.
+/// Restores the settings of a journal's run, unless the run is alive. `remove_files` removes the files
+/// of `--persist` in the directories of the header, and returns whether all files are gone. Until then
+/// the journal keeps these directories.
 ///
 /// # Errors
-/// Returns [`JournalError::Busy`] if the run is alive. Returns an error if the journal or the kernel's settings cannot
-/// be read.
+/// Returns [`JournalError::Busy`] if the run is alive. Returns an error if the journal or the kernel's
+/// settings cannot be read.
 pub fn revert(
     journal: &Path,
     remove_files: &mut dyn FnMut(&Header) -> bool,
 ) -> Result<RevertOutcome, ApplyError> {
     let name = journal.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let Some(contents) = StateDirectory::read(journal)? else { return Ok(RevertOutcome::Nothing) };
-    // Check this before locking the journal, because a live run in another namespace holds it.
+    // Check the namespace before locking the journal, because a live run in another namespace holds the
+    // lock.
     if !contents.shut
         && let Some(outcome) = elsewhere(&contents, journal)?
     {
@@ -88,8 +85,8 @@ pub fn revert(
         let Some(held) = Held::take_path(journal)? else { return Ok(RevertOutcome::Nothing) };
         return revert_held(held, remove_files);
     }
-    // Lock the run journal, which excludes a live run: at its end it would restore the values that it found. Roll back
-    // a killed run first, because its changes were made after the kept ones.
+    // Lock the run journal, which excludes a live run: at its end the run would restore the values that
+    // it found. Roll back a killed run first, because its changes were made after the kept changes.
     let interface = contents.header.map(|header| header.interface);
     let interface = interface.map_or_else(|| InterfaceIdentity::here(0, "?"), Ok).map_err(KnobError::from)?;
     let header = Header::kept(interface, "revert");
@@ -99,7 +96,7 @@ pub fn revert(
             take_over(&mut lock)?;
             Some(lock)
         }
-        // The directory is full or read-only, so no run can begin meanwhile.
+        // The directory is full or read-only, so no run can begin during the revert.
         Err(JournalError::File { .. }) => None,
         Err(error) => return Err(error.into()),
     };
@@ -112,11 +109,12 @@ pub fn revert(
     outcome
 }
 
-/// Rolls back a killed run's changes, before a new run on its interface reads the settings.
+/// Rolls back a killed run's changes, before a new run on the interface reads the settings.
 ///
 /// # Errors
-/// Returns an error in the same cases as [`revert`], and if a part of the journal cannot be read: its settings may
-/// still be in force, and the new run would treat them as the administrator's.
+/// Returns an error in the same cases as [`revert`]. Returns an error if a part of the journal cannot
+/// be read: its settings may still be in force, and the new run would treat them as the
+/// administrator's.
 pub fn put_back(journal: &Path) -> Result<Option<Leftover>, ApplyError> {
     match revert(journal, &mut |_| true)? {
         RevertOutcome::Unreadable(damaged) => Err(damaged.into()),
@@ -125,29 +123,20 @@ pub fn put_back(journal: &Path) -> Result<Option<Leftover>, ApplyError> {
     }
 }
 
-/// Returns the killed run whose changes were not undone; `None` if there is no such run, or if it is alive or of an
-/// earlier boot.
-///
-/// # Errors
-/// Returns an error if the journal cannot be read.
+/// Returns the killed run whose changes are still in force. Returns `None` if there is no such run, or
+/// if the run is alive or of a previous boot.
 pub fn leftover(journal: &Path) -> Result<Option<Header>, ApplyError> {
     Ok(dead_run(journal)?.and_then(|contents| contents.header))
 }
 
-/// Returns the killed run as [`leftover`] does, but only for a complete journal, of which a revert restores every
-/// setting. For the others, see [`crate::damaged_journal`].
-///
-/// # Errors
-/// Returns an error in the same cases as [`leftover`].
+/// Returns the killed run as [`leftover`] does, but only for a complete journal, of which a revert
+/// restores every setting. For damaged journals, see [`crate::damaged_journal`].
 pub fn whole_leftover(journal: &Path) -> Result<Option<Header>, ApplyError> {
     Ok(whole_dead_run(journal)?.and_then(|contents| contents.header))
 }
 
-/// Returns the killed run as [`whole_leftover`] does, with the changes that a revert would make; none if it would make
-/// none, for example because the interface was deleted.
-///
-/// # Errors
-/// Returns an error in the same cases as [`leftover`].
+/// Returns the killed run as [`whole_leftover`] does, with the changes that a revert would make.
+/// Returns `None` if a revert would make no change, for example because the interface was deleted.
 pub fn unfinished(journal: &Path) -> Result<Option<(Header, Vec<Change>)>, ApplyError> {
     let Some(Contents { header: Some(header), entries, .. }) = whole_dead_run(journal)? else {
         return Ok(None);
@@ -158,7 +147,8 @@ pub fn unfinished(journal: &Path) -> Result<Option<(Header, Vec<Change>)>, Apply
     Ok((!changes.is_empty()).then_some((header, changes)))
 }
 
-/// Returns the entries that a revert would restore; all of them if this user may not look.
+/// Returns the entries that a revert would restore. Returns all entries if this user cannot read the
+/// settings.
 fn unrestored<'e>(header: &Header, entries: &'e [Entry]) -> Vec<&'e Entry> {
     let mut kernel = LiveKernel::of(&header.interface).ok();
     kernel.iter_mut().for_each(LiveKernel::follow);
@@ -176,7 +166,7 @@ fn whole_dead_run(journal: &Path) -> Result<Option<Contents>, ApplyError> {
 
 fn dead_run(journal: &Path) -> Result<Option<Contents>, ApplyError> {
     let read = match StateDirectory::read(journal) {
-        // A user who may not read the directory cannot restore anything either.
+        // A user without read access to the directory cannot restore anything either.
         Err(JournalError::Directory { source, .. }) if source.kind() == io::ErrorKind::PermissionDenied => {
             None
         }
@@ -191,18 +181,17 @@ fn is_dead_run(contents: &Contents, journal: &Path) -> Result<bool, ApplyError> 
     let Some(header) = &contents.header else { return Ok(false) };
     let here = here(header)?;
     let same = header.interface.same_boot(&here) && header.interface.same_namespace(&here);
-    // The lock shows a live run in another PID namespace, whose number is another process here.
+    // The lock reveals a live run in another PID namespace. The journalled process id means another
+    // process here.
     Ok(!contents.entries.is_empty() && same && !is_alive(header) && !is_held(journal).unwrap_or(false))
 }
 
-/// Returns the live runs of this boot and the calling thread's namespace, each with the settings that it manages.
-///
-/// # Errors
-/// Returns an error if the directory cannot be read.
+/// Returns the live runs of this boot in the calling thread's namespace, each with the settings that
+/// the run manages.
 pub fn live_runs(state: &StateDirectory) -> Result<Vec<(Header, Vec<Entry>)>, JournalError> {
     let mut found = Vec::new();
     for journal in state.journals()? {
-        // Ignore the error: a run with a damaged journal is reported elsewhere.
+        // Ignore the error: other functions report a run with a damaged journal.
         let Ok(Some(Contents { header: Some(header), mut entries, shut: false, .. })) =
             StateDirectory::read(&journal)
         else {
@@ -224,7 +213,7 @@ pub(crate) fn is_unfinished(contents: &Contents, journal: &Path) -> Result<bool,
     Ok(is_dead_run(contents, journal)? && !unrestored(header, &contents.entries).is_empty())
 }
 
-/// Returns whether the run of an intact journal has ended, and left no change that a revert would restore.
+/// Returns whether the run of an intact journal has ended without a change that a revert would restore.
 pub(crate) fn is_finished(contents: &Contents, journal: &Path) -> Result<bool, ApplyError> {
     let Some(header) = contents.header.as_ref().filter(|header| header.etc.is_empty()) else {
         return Ok(false);
@@ -240,7 +229,8 @@ pub(crate) fn is_finished(contents: &Contents, journal: &Path) -> Result<bool, A
     Ok(is_over && header.interface.same_namespace(&here) && unrestored(header, &contents.entries).is_empty())
 }
 
-/// Rolls back the run of one process for the guardian, with the journal that the guardian opened at its start.
+/// Rolls back the run of one process for the guardian, with the journal that the guardian opened at its
+/// start.
 pub(crate) fn revert_watched(
     watched: Watched,
     process: Process,
@@ -249,7 +239,7 @@ pub(crate) fn revert_watched(
     let (mut held, standing) = watched.hold()?;
     let contents = held.read()?;
     let is_of_process = contents.header.as_ref().is_none_or(|header| header.process == process);
-    // Another run may have rolled this one back and replaced the journal.
+    // Another run may have rolled back this run and replaced the journal.
     let is_replaced = standing == Standing::Replaced;
     let is_succeeded = is_replaced && held.named_process().is_some_and(|named| named != process);
     if is_succeeded || !is_of_process {
@@ -272,7 +262,7 @@ fn revert_held(
     remove_files: &mut dyn FnMut(&Header) -> bool,
 ) -> Result<RevertOutcome, ApplyError> {
     let contents = held.read()?;
-    // A run with another state directory has treated the changed values as the administrator's.
+    // A run with another state directory has treated the changed values as the administrator's values.
     let _sole = match &contents.header {
         Some(Header { interface, .. }) if !contents.shut && is_here(interface)? => {
             sole_run::take(interface.index, &interface.name, &held.path())?
@@ -300,7 +290,7 @@ fn finish(
     let finished = match files {
         _ if !is_done => Ok(()),
         None => held.remove(),
-        // The settings are restored: only the directories are left to remember.
+        // The settings are restored. The journal stays only to list the directories.
         Some(header) => held.rewrite(&header, &[]),
     };
     match finished {
@@ -313,7 +303,7 @@ fn finish(
 }
 
 impl RevertOutcome {
-    /// Adds the path at which another program's file is found instead of the journal.
+    /// Records the path at which another program's file has replaced the journal.
     fn with_supplanted(mut self, path: PathBuf) -> Self {
         if let Self::RolledBack(leftover) = &mut self {
             leftover.supplanted = Some(path);
@@ -329,7 +319,7 @@ fn summary(outcome: &RevertOutcome) -> String {
     }
 }
 
-/// Returns the outcome if the journal's run is in another namespace; its settings are then not changed.
+/// Returns the outcome if the journal's run is in another namespace. This function changes no settings.
 fn elsewhere(contents: &Contents, journal: &Path) -> Result<Option<RevertOutcome>, ApplyError> {
     let Some(header) = &contents.header else { return Ok(None) };
     let here = here(header)?;
@@ -345,14 +335,14 @@ fn elsewhere(contents: &Contents, journal: &Path) -> Result<Option<RevertOutcome
     Ok(Some(RevertOutcome::OtherNamespace { header, path, journal, alive }))
 }
 
-/// Restores the settings of a journal that belong to this boot and namespace. Returns whether the journal is finished.
-/// A damaged journal is set aside once nothing more can be restored.
+/// Restores the settings of a journal that belong to this boot and namespace. Returns whether the
+/// journal is finished. Sets a damaged journal aside when nothing more can be restored.
 fn settle(
     held: &mut Held,
     contents: Contents,
     kernel: Option<LiveKernel>,
 ) -> Result<(RevertOutcome, bool), ApplyError> {
-    // In a read-only directory, the journal keeps its name.
+    // If the directory is read-only, the journal keeps its name.
     let set_aside = |held: &Held, contents: &Contents| {
         Damaged::of(held.set_aside().unwrap_or_else(|_| held.path()), contents)
     };
@@ -383,12 +373,13 @@ fn settle(
     }
     kernel.follow();
     let report = roll_back(&mut kernel, entries, &mut |entries| {
-        // Ignore the error, for example of a damaged journal: this process restores the settings nevertheless.
+        // Ignore the error, for example of a damaged journal: this process restores the settings
+        // regardless.
         let _ = held.append_all(entries);
     });
     let name = kernel.current_name()?;
     if !report.is_settled() {
-        // Ignore the error: an unmarked journal restores these settings again.
+        // Ignore the error: without the marks, the next revert restores these settings again.
         let _ = held.append_all(&report.settled(entries));
         let damaged = (!damage.is_empty()).then(|| Damaged::of(held.path(), &contents));
         let leftover = Leftover { header, name, report, damaged, supplanted: None };
@@ -406,7 +397,8 @@ fn settle(
     Ok((RevertOutcome::RolledBack(Box::new(leftover)), false))
 }
 
-/// Returns whether [`crate::Lasting`] held the journal only as a lock: its changes are in the kept journal.
+/// Returns whether [`crate::Lasting`] held the journal only as a lock. The changes of
+/// [`crate::Lasting`] are in the kept journal.
 fn is_bare_lock(header: &Header, entries: &[Entry]) -> bool {
     header.kept && entries.is_empty()
 }
@@ -415,16 +407,16 @@ fn here(header: &Header) -> Result<InterfaceIdentity, JournalError> {
     Ok(InterfaceIdentity::here(header.interface.index, &header.interface.name)?)
 }
 
-/// Rolls back an earlier run's changes before a new run takes the journal.
+/// Rolls back a previous run's changes before a new run takes the journal.
 ///
 /// # Errors
-/// Returns an error if a setting could not be restored or read: the new run would treat it as the administrator's.
+/// Returns an error if a setting could not be restored or read: the new run would treat its value as
+/// the administrator's.
 pub(crate) fn take_over(held: &mut Held) -> Result<Option<Leftover>, ApplyError> {
     let contents = held.read()?;
     take_over_contents(held, contents)
 }
 
-/// Rolls back a part of a journal.
 pub(crate) fn take_over_contents(
     held: &mut Held,
     contents: Contents,
@@ -446,8 +438,8 @@ pub(crate) fn take_over_contents(
     leftover.whole().map(Some)
 }
 
-/// Refuses an interface that was moved here with settings of a run in another network namespace: its current values are
-/// not the administrator's.
+/// Refuses an interface that was moved here with settings of a run in another network namespace: the
+/// interface's current values are not the administrator's.
 pub(crate) fn check_elsewhere(
     state: &StateDirectory,
     interface: &InterfaceIdentity,

@@ -11,47 +11,46 @@ use crate::ours::Ours;
 use crate::printed_command::printed_command;
 use crate::qdisc::{as_defaults, difference, for_queues_of, is_part_of};
 
-/// A knob that another program changed since.
+/// A knob that another program changed after the run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeftAlone {
     pub knob: Knob,
-    /// The current value, which stays.
+    /// The current value. Roll-back keeps it.
     pub found: Value,
-    /// The run's values; empty if it has only set the number of channels.
+    /// The values that the run may have set; empty for a knob that only a change of the channels may
+    /// have set.
     pub ours: Vec<Ours>,
-    /// The value before the run.
     pub from: Value,
 }
 
 #[derive(Debug, Default)]
 pub struct Report {
     pub restored: Vec<(Knob, Value)>,
-    /// Knobs that already had the previous value.
     pub unchanged: Vec<Knob>,
     pub left_alone: Vec<LeftAlone>,
     /// Settings of other programs that the kernel removed when a setting was restored.
     pub lost: Vec<String>,
     pub gone: Vec<Knob>,
-    /// The root qdisc, also in `gone`, if the kernel dropped it when the interface moved (`dev_shutdown` in
-    /// `__dev_change_net_namespace`, net/core/dev.c).
+    /// The root qdisc, if the kernel removed it when the interface moved (`dev_shutdown` in
+    /// `__dev_change_net_namespace`, net/core/dev.c). `gone` contains its knob, too.
     pub dropped: Option<LeftAlone>,
-    /// Why the settings are gone: for example, the interface was deleted.
+    /// Why the settings no longer exist: for example, the interface was deleted.
     pub deleted: Option<String>,
     pub failed: Vec<(Knob, KnobError)>,
     /// The other network namespace where the interface's settings were restored.
     pub moved_to: Option<String>,
-    /// Whether the driver requested the channels' interrupts again.
+    /// Whether restoring the channels made the driver request its interrupts again.
     pub anew: bool,
 }
 
 impl Report {
-    /// Returns whether no further attempt is needed: each knob is restored, changed by another program, or gone.
+    /// Returns whether no further attempt is needed: each knob is restored, changed by another program,
+    /// or gone.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.failed.is_empty()
     }
 
-    /// Returns whether the run had journalled no knob.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let Self { restored, unchanged, left_alone, gone, failed, .. } = self;
@@ -62,12 +61,13 @@ impl Report {
             && failed.is_empty()
     }
 
-    /// Returns marked entries of the knobs that need no further attempt, for a journal that stays because others do: a
-    /// later roll-back leaves them alone, regardless of the values that other programs set meanwhile.
+    /// Returns marked entries of the knobs that need no further attempt, for a journal that stays
+    /// because of other knobs. A later roll-back does not change the marked knobs, regardless of their
+    /// values.
     pub(crate) fn settled(&self, entries: &[Entry]) -> Vec<Entry> {
         let known = self.restored.iter().map(|(knob, _)| knob).chain(&self.unchanged);
         let known: Vec<&Knob> = known.chain(self.left_alone.iter().map(|left| &left.knob)).collect();
-        // The driver may reset a queue's setting again with the channels.
+        // A later restore of the channels may make the driver reset a queue's setting again.
         let resets = self.failed.iter().any(|(knob, _)| matches!(knob, Knob::Channels(_)));
         let is_settled = |entry: &&Entry| {
             known.contains(&&entry.knob) && !entry.with_channels && !(resets && entry.knob.is_of_queues())
@@ -75,18 +75,17 @@ impl Report {
         entries.iter().filter(is_settled).map(|entry| Entry { theirs: true, ..entry.clone() }).collect()
     }
 
-    /// Creates the error of a journal that stays after this roll-back.
+    /// Creates the error for a journal that could not be removed after this roll-back.
     pub(crate) fn journal_stays(&self, interface: &str, source: JournalError) -> ApplyError {
         ApplyError::JournalStays { rolled_back: self.summary(interface), source: Box::new(source) }
     }
 
-    /// Formats the whole report in one line.
     pub(crate) fn summary(&self, interface: &str) -> String {
         let all = std::iter::once(format!("{interface}: {self}")).chain(self.remarks(interface));
         all.collect::<Vec<_>>().join("; ")
     }
 
-    /// Returns remarks for the user: a line for each knob that was not simply restored.
+    /// Returns remarks for the user: a line for each knob that needs an explanation.
     #[must_use]
     pub fn remarks(&self, interface: &str) -> Vec<String> {
         let moved = self.moved_to.iter().map(|to| {
@@ -162,12 +161,12 @@ impl LeftAlone {
             [value] if matches!(&self.ours[..], [Ours::These(values)] if values.len() == 1) => {
                 format!("evenkeel had set {value}; ")
             }
-            // The journal has every value that the run was allowed to set.
+            // The journal lists every value that the run was allowed to set.
             values => format!("evenkeel may have set {}; ", values.join(" or ")),
         }
     }
 
-    /// Whether the kernel's default has replaced a qdisc.
+    /// Returns whether the kernel's default has replaced a qdisc.
     fn is_default_qdisc(&self) -> bool {
         matches!(&self.found, Value::Qdiscs(found) if found.iter().all(QdiscSnapshot::is_default))
     }
@@ -205,23 +204,25 @@ impl fmt::Display for Report {
 /// Returns the rank of a knob in the order of restoration, lower first.
 fn turn(knob: &Knob) -> u8 {
     match knob {
-        // The kernel derives its default qdisc from these: the kind, and a quantum of the MTU (`fq_codel_init`,
-        // `fq_init`). Restore them before a root is removed.
+        // The kernel derives its default qdisc from the default kind and the MTU (quantum in
+        // `fq_codel_init`, `fq_init`). Restore both before removing a root.
         Knob::Mtu => 0,
         Knob::Sysctl(name) if name == "net/core/default_qdisc" => 0,
-        // Restored after the rules that refer to the context.
+        // Restore contexts after the rules that refer to them.
         Knob::RssContext(_) => 2,
-        // Restored after the root qdisc, whose creation replaces a length of 0 (`Run::change`).
+        // Restore the length after the root qdisc: creating a root qdisc replaces a length of 0
+        // (`Run::change`).
         Knob::TransmitQueueLength => 2,
         _ => 1,
     }
 }
 
-/// Restores every knob, in the order of [`turn`], and within one rank the last change first. It may be interrupted
-/// anywhere and repeated.
+/// Restores every knob, in the order of [`turn`], and within one rank the last change first. A
+/// roll-back may be interrupted anywhere and repeated.
 ///
-/// A change of channels recreates queues, so the settings of queues are restored again afterwards. `journal` gets the
-/// entries of these settings before the first channels are restored: from then on the driver may set them to anything.
+/// A change of channels recreates queues, so roll-back restores the settings of queues again
+/// afterwards. Before it restores the first channels, it passes the entries of these settings to
+/// `journal`: from then on the driver may set them to any value.
 pub fn roll_back(kernel: &mut dyn Kernel, entries: &[Entry], journal: &mut dyn FnMut(&[Entry])) -> Report {
     let mut entries = entries.to_vec();
     // A run that died between the two journal writes has not changed the channels.
@@ -241,7 +242,8 @@ pub fn roll_back(kernel: &mut dyn Kernel, entries: &[Entry], journal: &mut dyn F
     for entry in last_first.iter().filter(|entry| with_channels.is_some() && entry.knob.is_of_queues()) {
         let again = restore(kernel, entry);
         match outcomes.iter_mut().find(|(earlier, _)| earlier.knob == entry.knob) {
-            // The knob was restored before the channels, which removed its queue.
+            // Roll-back restored the knob before the channels. Restoring the channels then removed the
+            // queue.
             Some((_, Ok(_))) if matches!(again, Ok(Outcome::Unchanged) | Err(KnobError::Gone { .. })) => {}
             Some((_, outcome)) => *outcome = again,
             None => outcomes.push((entry, again)),
@@ -251,7 +253,7 @@ pub fn roll_back(kernel: &mut dyn Kernel, entries: &[Entry], journal: &mut dyn F
     for (entry, outcome) in outcomes {
         let knob = entry.knob.clone();
         match outcome {
-            // The run has not set this knob: without a difference there is nothing to report.
+            // The run has not set this knob, so without a difference there is nothing to report.
             Ok(Outcome::Unchanged) | Err(KnobError::Gone { .. }) if entry.with_channels => {}
             Ok(Outcome::Restored { lost }) => {
                 report.restored.push((knob, entry.from.clone()));
@@ -285,7 +287,7 @@ pub fn roll_back(kernel: &mut dyn Kernel, entries: &[Entry], journal: &mut dyn F
 }
 
 enum Outcome {
-    /// `lost`: settings of other programs that it removed.
+    /// `lost`: settings of other programs that the restore removed.
     Restored {
         lost: Vec<String>,
     },
@@ -297,7 +299,7 @@ enum Outcome {
     LeftAlone(Value),
 }
 
-/// Returns whether an earlier roll-back stopped in the middle of a qdisc tree.
+/// Returns whether a previous roll-back stopped in the middle of a qdisc tree.
 fn is_put_back_in_part(found: &Value, from: &Value) -> bool {
     match (found, from) {
         (Value::Qdiscs(found), Value::Qdiscs(from)) => is_part_of(found, from),
@@ -318,10 +320,11 @@ fn is_restored(knob: &Knob, found: &Value, from: &Value) -> bool {
     }
 }
 
-/// Returns whether a roll-back would change a knob, as far as that is known. Changes nothing.
+/// Returns whether a roll-back would change a knob, as far as this is known. Does not change the knob.
 pub(crate) fn would_be_restored(kernel: &mut dyn Kernel, entry: &Entry) -> bool {
     match kernel.read(&entry.knob) {
-        // Only changed channels change these.
+        // A roll-back does not restore `theirs`. It restores `with_channels` only if the run changed
+        // the channels.
         _ if entry.theirs || entry.with_channels => false,
         Ok(found) if is_restored(&entry.knob, &found, &entry.from) => false,
         Ok(found) => entry.is_ours(&found) || is_put_back_in_part(&found, &entry.from),
@@ -360,7 +363,7 @@ fn restore(kernel: &mut dyn Kernel, entry: &Entry) -> Result<Outcome, KnobError>
     Ok(Outcome::Failed { error, lost: if is_unchanged { Vec::new() } else { lost } })
 }
 
-/// Returns the settings of other programs that are removed with a knob's value.
+/// Returns the settings of other programs that the kernel removes with a knob's value.
 fn lost_with(kernel: &mut dyn Kernel, entry: &Entry) -> Vec<String> {
     let Value::Qdiscs(from) = &entry.from else { return Vec::new() };
     let ours = entry.ours.iter().filter_map(|ours| match ours {
@@ -375,8 +378,9 @@ fn lost_with(kernel: &mut dyn Kernel, entry: &Entry) -> Vec<String> {
     kernel.lost_with(&entry.knob, &known).unwrap_or_else(|error| vec![format!("unknown, because {error}")])
 }
 
-/// Returns the entries to journal before a roll-back restores channels: from then on the driver may set their queues'
-/// settings to anything. Leaves out settings of other programs. Returns `None` if no channels will be restored.
+/// Returns the entries to journal before a roll-back restores channels: from then on the driver may set
+/// the settings of the queues to any value. Leaves out settings of other programs. Returns `None` if
+/// the roll-back will not restore channels.
 fn with_channels(kernel: &mut dyn Kernel, entries: &[Entry]) -> Option<Vec<Entry>> {
     let mut is_ours = |entry: &Entry| match kernel.read(&entry.knob) {
         _ if entry.theirs => Some(false),
@@ -424,8 +428,8 @@ mod tests {
         QdiscSnapshot { kind: kind.to_owned(), handle, parent: ClassHandle(parent), options: String::new() }
     }
 
-    /// A root with two leaves. Of each write, only the first `left` of three steps take effect, root first, as in the
-    /// kernel.
+    /// A root with two leaves. Of each write, only the first `left` of three steps take effect. The
+    /// root comes first, as in the kernel.
     struct Cut {
         now: Vec<QdiscSnapshot>,
         left: usize,
@@ -510,7 +514,7 @@ mod tests {
         }
     }
 
-    /// The journal has the range before the run sets a value of it.
+    /// The journal contains the range before the run sets a value in the range.
     #[test]
     fn a_range_of_possible_values_is_not_said_to_have_been_set() {
         let value = |text: &str| Value::Text(text.to_owned());
@@ -546,7 +550,7 @@ mod tests {
                 (&lost.iter().map(ToString::to_string).collect::<Vec<_>>()[..], left > 0)
             );
         }
-        // An earlier roll-back stopped after the first leaf of the previous tree.
+        // A previous roll-back stopped after the first leaf of the original tree.
         let Value::Qdiscs(from) = &entry.from else { panic!() };
         let part = [&from[..2], &[qdisc("pfifo_fast", 0, Handle::new(7, 2))]].concat();
         let report = roll_back(&mut Cut { now: part, left: 3 }, &[entry.clone()], &mut |_| {});

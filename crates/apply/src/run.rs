@@ -28,15 +28,15 @@ pub const DEFAULT_QUEUE_LENGTH: u32 = 1000;
 
 /// An interface that no other run uses.
 pub(crate) struct Taken {
-    /// The locked journal, without entries.
     pub(crate) held: Held,
     pub(crate) leftover: Option<Leftover>,
     pub(crate) sole: Option<SocketName>,
 }
 
 impl Taken {
-    /// Locks the journal, takes the interface's name, and rolls back a killed run. The order matters: the journal's
-    /// error is more specific, and a roll-back would disturb a run with another state directory.
+    /// Locks the journal, takes the interface's name, and rolls back a killed run. The order matters.
+    /// The journal's error is more specific than the name's, and a roll-back would disturb a run with
+    /// another state directory.
     pub(crate) fn by(state: &StateDirectory, header: &Header) -> Result<Self, ApplyError> {
         let Header { interface, .. } = header;
         check_renamed(state, interface)?;
@@ -59,7 +59,7 @@ impl Taken {
     }
 }
 
-/// The changes to one interface. Dropping it rolls back.
+/// The changes to one interface. Dropping the run rolls them back.
 pub struct Run<K: Kernel = LiveKernel, S: Storage = Held> {
     name: String,
     pub(crate) kernel: K,
@@ -67,7 +67,7 @@ pub struct Run<K: Kernel = LiveKernel, S: Storage = Held> {
     pub(crate) entries: Vec<Entry>,
     pub(crate) last_set: BTreeMap<Knob, Value>,
     guardian: Option<Guardian>,
-    /// The name that excludes runs with other state directories.
+    /// The socket name that excludes runs with other state directories.
     sole: Option<SocketName>,
     /// Whether the changes stay when the run ends.
     keeps: bool,
@@ -77,11 +77,11 @@ pub struct Run<K: Kernel = LiveKernel, S: Storage = Held> {
 }
 
 impl Run {
-    /// Begins a run on an interface of the calling thread's network namespace. Locks its journal, rolls back a dead
-    /// run, and starts the guardian if its command is given ([`crate::guardian`]).
+    /// Begins a run on an interface of the calling thread's network namespace. Locks the journal, rolls
+    /// back a dead run, and starts the guardian if the caller gives its command ([`crate::guardian`]).
     ///
     /// # Errors
-    /// Returns [`crate::JournalError::Busy`] if another run uses the interface.
+    /// Returns [`crate::JournalError::Busy`] if another run manages the interface.
     pub fn begin(
         state: &StateDirectory,
         index: u32,
@@ -128,7 +128,7 @@ impl<K: Kernel, S: Storage> Run<K, S> {
         }
     }
 
-    /// Creates a run whose changes stay, continuing from the journalled ones.
+    /// Creates a run whose changes stay. It continues from the journalled entries.
     pub(crate) fn keeping(kernel: K, storage: S, name: &str, entries: Vec<Entry>) -> Self {
         let mut run = Self::with(kernel, storage, name);
         run.entries = entries;
@@ -136,15 +136,15 @@ impl<K: Kernel, S: Storage> Run<K, S> {
         run
     }
 
-    /// Journals a value that the kernel rounded as this run's own.
+    /// Journals a value that the kernel rounded as one of this run's values.
     pub(crate) fn adopt(&mut self, knob: &Knob, found: Value) -> Result<(), ApplyError> {
         let Some(entry) = self.entry(knob).cloned() else { return Ok(()) };
         self.last_set.insert(knob.clone(), found.clone());
         self.journal_entry(Entry { ours: vec![Ours::These(vec![found])], ..entry })
     }
 
-    /// Restores a knob after the kernel accepted a value but set a different one: only this run can have caused the
-    /// difference.
+    /// Restores a knob after the kernel accepted a value but set a different value. Only this run can
+    /// have caused the difference.
     pub(crate) fn take_back(&mut self, knob: &Knob, from: &Value) -> Result<(), ApplyError> {
         self.last_set.remove(knob);
         if !knob.same(&self.kernel.read(knob)?, from) {
@@ -165,12 +165,12 @@ impl<K: Kernel, S: Storage> Run<K, S> {
         &self.entries
     }
 
-    /// Reads the knob, journals it, sets the value and reads it back. Does nothing if the knob already had the value
-    /// before the run.
+    /// Reads the knob, journals it, sets the value and reads it back. Does nothing if the knob already
+    /// had the value before the run.
     ///
     /// # Errors
-    /// Returns an error if the journal or the kernel refuses, or if the value reads back differently. Also returns an
-    /// error if another program has changed the knob since this run did.
+    /// Returns an error if the journal or the kernel refuses, or if the kernel shows a different value
+    /// afterwards. Returns an error if another program has changed the knob after this run.
     pub fn change(&mut self, change: &Change) -> Result<(), ApplyError> {
         let found = self.undisturbed(&change.knob)?;
         let known = self.entry(&change.knob).is_some();
@@ -195,11 +195,12 @@ impl<K: Kernel, S: Storage> Run<K, S> {
         made
     }
 
-    /// Journals a `txqueuelen` of 0 before a root qdisc is created: the kernel then sets the default length of a device
-    /// without a queue of its own (`IFF_NO_QUEUE`; `qdisc_create`, net/sched/sch_api.c).
+    /// Journals a `txqueuelen` of 0 before a root qdisc is created. On a device without a queue of its
+    /// own (`IFF_NO_QUEUE`), the kernel then sets the default length (`qdisc_create`,
+    /// net/sched/sch_api.c).
     fn journal_length(&mut self) -> Result<(), ApplyError> {
         let knob = Knob::TransmitQueueLength;
-        // Ignore an error: the kernel does not change a length that does not exist.
+        // Ignore a read error: the kernel does not change a length that does not exist.
         if !self.kernel.read(&knob).is_ok_and(|found| found == Value::Number(0)) {
             return Ok(());
         }
@@ -208,7 +209,8 @@ impl<K: Kernel, S: Storage> Run<K, S> {
         Ok(())
     }
 
-    /// Returns an error if another program has set the knob while the journal was written, which waits for the disk.
+    /// Returns an error if another program has set the knob while the journal was written. The write
+    /// waits for the disk.
     fn still(&mut self, knob: &Knob, read: &Value) -> Result<(), ApplyError> {
         let found = self.kernel.read(knob)?;
         if knob.same(&found, read) {
@@ -229,11 +231,12 @@ impl<K: Kernel, S: Storage> Run<K, S> {
         })
     }
 
-    /// Journals every value that [`Self::set`] may write later without the journal. It does not change the knob.
+    /// Journals every value that [`Self::set`] may write later without the journal. Does not change the
+    /// knob.
     ///
     /// # Errors
-    /// Returns an error if the journal or the kernel refuses, or if another program has changed the knob since this run
-    /// did.
+    /// Returns an error if the journal or the kernel refuses, or if another program has changed the
+    /// knob after this run.
     pub fn allow(&mut self, knob: &Knob, ours: Ours) -> Result<(), ApplyError> {
         let found = self.undisturbed(knob)?;
         self.allow_from(knob, found, ours)
@@ -250,7 +253,7 @@ impl<K: Kernel, S: Storage> Run<K, S> {
             self.kernel.check_restorable(knob)?;
         }
         let (from, ours) = match self.entry(knob) {
-            // A change of the channels may have set the knob to its present value.
+            // A change of the channels may have set the knob to its current value.
             Some(entry) if entry.with_channels && entry.allows(&found) => {
                 (entry.from.clone(), vec![Ours::These(vec![found]), ours])
             }
@@ -263,7 +266,8 @@ impl<K: Kernel, S: Storage> Run<K, S> {
 
     fn journal_entry(&mut self, entry: Entry) -> Result<(), ApplyError> {
         let is_new = self.entry(&entry.knob).is_none();
-        // A line repeats everything known about the knob, so one line suffices if others are damaged.
+        // A line repeats everything known about the knob, so one intact line suffices if other lines
+        // are damaged.
         let mut whole: Vec<Entry> = self.entry(&entry.knob).cloned().into_iter().collect();
         fold(&mut whole, entry);
         let Some(whole) = whole.pop() else { return Ok(()) };
@@ -277,8 +281,8 @@ impl<K: Kernel, S: Storage> Run<K, S> {
         Ok(())
     }
 
-    /// Records a value that other code of this run set, within [`Self::allow`]. From now on, any other value is another
-    /// program's. `None` means that the current value is unknown.
+    /// Records a value that other code of this run set, within [`Self::allow`]. From then on, any other
+    /// value counts as another program's. `None` means that the current value is unknown.
     pub fn has_set(&mut self, knob: &Knob, value: Option<Value>) {
         match value {
             Some(value) if self.entry(knob).is_some() => drop(self.last_set.insert(knob.clone(), value)),
@@ -289,7 +293,7 @@ impl<K: Kernel, S: Storage> Run<K, S> {
     /// Sets a knob to a journalled value, without reading it back; see [`Self::verify`].
     ///
     /// # Errors
-    /// Returns an error if the value is not journalled, or if the kernel refuses.
+    /// Returns an error if the value is not journalled, or if the kernel refuses the value.
     pub fn set(&mut self, knob: &Knob, value: &Value) -> Result<(), ApplyError> {
         if !self.entry(knob).is_some_and(|entry| entry.allows(value)) {
             return Err(ApplyError::NotAllowed {
@@ -346,7 +350,8 @@ impl<K: Kernel, S: Storage> Run<K, S> {
             Some(Value::Text(_)) if *knob == Knob::Clsact => *found != Value::Text(clsact::NONE.to_owned()),
             Some(set @ Value::Qdiscs(_)) => Ours::These(vec![set.clone()]).includes(knob, found),
             Some(set) => knob.same(set, found),
-            // The code that may set the knob does not report each write.
+            // The code that may set the knob does not report each write. So accept every value of this
+            // run.
             None => entry.is_ours(found) || knob.same(&entry.from, found),
         };
         (!as_set).then(|| Disturbance {
@@ -362,8 +367,8 @@ impl<K: Kernel, S: Storage> Run<K, S> {
         std::mem::take(&mut self.remarks)
     }
 
-    /// Writes the journal again if another program removed or changed it. Otherwise the death of worker and guardian would
-    /// lose the undo.
+    /// Writes the journal again if another program removed or changed it. Otherwise the undo would be
+    /// lost if worker and guardian both died.
     fn keep_journal(&mut self) -> Result<(), ApplyError> {
         match self.storage.as_mut().map_or(Ok(None), |storage| storage.write_again(&self.entries)) {
             Ok(None) => {
@@ -381,7 +386,7 @@ impl<K: Kernel, S: Storage> Run<K, S> {
             Ok(Some(rewritten)) => {
                 self.lost_journal = false;
                 self.remarks.push(rewritten.to_string());
-                // The previous guardian watches the earlier file.
+                // The current guardian watches the old file: replace the guardian.
                 self.guardian.as_mut().map_or(Ok(()), Guardian::replace).map_err(ApplyError::Guardian)?;
             }
             Err(error) if !self.lost_journal => {
@@ -397,8 +402,9 @@ impl<K: Kernel, S: Storage> Run<K, S> {
         Ok(())
     }
 
-    /// Returns the knobs that another program has changed or that no longer exist. Call it several times a second: it
-    /// also checks the journal and the guardian, and replaces them if necessary.
+    /// Returns the knobs that another program has changed or that no longer exist. Also checks the
+    /// journal and the guardian, and replaces them if necessary. Call this function several times a
+    /// second.
     ///
     /// # Errors
     /// Returns an error if a knob cannot be read, or if no guardian can be started.
@@ -427,8 +433,9 @@ impl<K: Kernel, S: Storage> Run<K, S> {
         Ok(found)
     }
 
-    /// Marks knobs that another program has set to a value that the run might have set, too: the journal alone does not
-    /// show that. Qdisc trees need no mark, because no other program creates the run's trees or partly restored ones.
+    /// Marks knobs that another program has set to a value that the run might have set, too. The
+    /// journal alone does not show that another program set such a value. Qdisc trees need no mark,
+    /// because no other program creates the run's trees or partly restored trees.
     pub(crate) fn leave_theirs(&mut self) {
         for entry in self.entries.clone() {
             if matches!(entry.from, Value::Qdiscs(_)) || !self.last_set.contains_key(&entry.knob) {
@@ -436,14 +443,14 @@ impl<K: Kernel, S: Storage> Run<K, S> {
             }
             let Ok(found) = self.kernel.read(&entry.knob) else { continue };
             if self.disturbance(&entry.knob, &found).is_some() {
-                // Ignore the error: this process remembers the mark.
+                // Ignore the error: this process keeps the mark in memory.
                 let _ = self.journal_entry(Entry { theirs: true, ..entry.clone() });
                 fold(&mut self.entries, Entry { theirs: true, ..entry });
             }
         }
     }
 
-    /// Restores every knob; the run may make changes again afterwards.
+    /// Restores every knob. The run may make changes again afterwards.
     pub fn restore(&mut self) -> Report {
         self.leave_theirs();
         self.roll_back(&self.entries.clone())
@@ -454,15 +461,12 @@ impl<K: Kernel, S: Storage> Run<K, S> {
         self.kernel.follow();
         let storage = &mut self.storage;
         roll_back(&mut self.kernel, entries, &mut |entries| {
-            // Ignore the error: this process restores the knobs nevertheless.
+            // Ignore the error: this process restores the knobs regardless.
             let _ = storage.as_mut().map(|storage| storage.append_all(entries));
         })
     }
 
     /// Restores every knob and ends the run. If a knob fails, the journal stays for `evenkeel revert`.
-    ///
-    /// # Errors
-    /// Returns an error if the journal cannot be removed.
     pub fn finish(mut self) -> Result<Report, ApplyError> {
         self.end()
     }
@@ -477,11 +481,11 @@ impl<K: Kernel, S: Storage> Run<K, S> {
                 false => storage.append_all(&report.settled(&self.entries)),
             };
         }
-        // The journal excludes a second run until the guardian has ended, too.
+        // The journal excludes a second run until the guardian has ended.
         if let Some(guardian) = self.guardian.take() {
             guardian.release();
         }
-        // Release the name before the journal's lock, because the next run takes the lock first.
+        // Release the name before the journal's lock, because the next run locks the journal first.
         self.sole = None;
         if let Some(storage) = self.storage.take()
             && report.is_settled()

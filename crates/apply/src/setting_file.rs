@@ -1,4 +1,4 @@
-//! A file of a setting below `/proc` or `/sys`.
+//! The file of a setting below `/proc` or `/sys`.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -10,8 +10,9 @@ use nix::sys::stat::Mode;
 
 use crate::error::KnobError;
 
-/// A file, and the directory without which its absence says nothing about the setting: `/proc` may be unmounted, and
-/// another file system may hide it or `/sys`.
+/// The file of a setting, and the mounted directory that contains it. A missing file proves something
+/// only if this directory exists: `/proc` may be unmounted, and another file system may hide `/proc` or
+/// `/sys`.
 pub(crate) struct SettingFile<'a> {
     /// `None`: the paths are absolute.
     sysfs: Option<&'a Sysfs>,
@@ -63,7 +64,8 @@ impl<'a> SettingFile<'a> {
     }
 
     pub(crate) fn write(&self, text: &str) -> Result<(), KnobError> {
-        // No O_CREAT: a removed file must not be created again. Truncation matters only for a recorded file.
+        // Do not pass O_CREAT: a removed file must not be created again. Truncation matters only for
+        // recorded files.
         self.open(&self.path, OFlag::O_WRONLY | OFlag::O_TRUNC)
             .and_then(|mut file| file.write_all(text.as_bytes()))
             .map_err(|source| self.error(format!("write '{text}' to {}", self.shown(&self.path)), source))
@@ -81,7 +83,7 @@ impl<'a> SettingFile<'a> {
                     KnobError::File { action, source: io::Error::other(reason) }
                 }
             },
-            // The interface left while its file was open (kernfs_fop_write_iter).
+            // The interface was removed while its file was open (`kernfs_fop_write_iter`).
             _ if source.raw_os_error() == Some(libc::ENODEV) => gone(),
             _ => KnobError::File { action, source },
         }

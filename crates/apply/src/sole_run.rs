@@ -1,6 +1,7 @@
-//! Excludes a second run on an interface, even with another state directory.
+//! Excludes a second run on an interface, even if the second run has another state directory.
 //!
-//! The journal's lock excludes only runs with the same state directory, and is lost if the directory is removed.
+//! The journal's lock excludes only runs with the same state directory. It is lost if the directory is
+//! removed.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -22,8 +23,9 @@ fn name_of_steering(index: u32) -> String {
     format!("evenkeel/steer/{index}")
 }
 
-/// Takes the interface's name among the sockets of the calling thread's network namespace. Returns `None` if a user
-/// without privileges holds it, or a socket that accepts no connection: such a process manages no interface.
+/// Takes the interface's name among the sockets of the calling thread's network namespace. Returns
+/// `None` if the holder is a user without privileges, or a socket that accepts no connection: such a
+/// process manages no interface.
 pub(crate) fn take(index: u32, interface: &str, journal: &Path) -> Result<Option<SocketName>, JournalError> {
     take_name(&name_of_run(index), interface, Some(journal))
 }
@@ -36,8 +38,9 @@ pub fn steer_alone(index: u32, interface: &str) -> Result<Option<SocketName>, Jo
     take_name(&name_of_steering(index), interface, None)
 }
 
-/// Excludes sessions that this directory's journal does not exclude: with another directory, or steering without a
-/// journal. A revert uses it. For a session of this journal, the journal's lock reports a more specific error.
+/// Excludes sessions that this directory's journal does not exclude: sessions with another directory,
+/// or steering without a journal. A revert uses this function. For a session of this journal, the
+/// journal's lock reports a more specific error.
 ///
 /// # Errors
 /// Returns [`JournalError::HeldElsewhere`] if such a session is active.
@@ -52,8 +55,8 @@ pub fn exclude_sessions(
     steer_alone(interface.index, &interface.name)
 }
 
-/// Excludes runs with another state directory. For a run with this one, the journal's lock reports a more specific
-/// error.
+/// Excludes runs with another state directory. For a run with this directory, the journal's lock
+/// reports a more specific error.
 ///
 /// # Errors
 /// Returns [`JournalError::HeldElsewhere`] if such a run is active.
@@ -63,27 +66,25 @@ pub fn exclude_runs(state: &StateDirectory, interface: &InterfaceIdentity) -> Re
     if is_of_this() {
         return Ok(());
     }
-    // Release the name at once, because the run or revert takes it again.
+    // Release the name at once, because the run or revert takes the name again.
     match take(interface.index, &interface.name, &journal) {
-        // A run with another state directory has begun meanwhile.
+        // A run with another state directory has begun since.
         Err(_) if is_of_this() => Ok(()),
         taken => taken.map(drop),
     }
 }
 
-/// Returns whether a run changes settings of the interface now.
-///
-/// # Errors
-/// Returns an error if the kernel refuses a socket.
+/// Returns whether a run holds the interface.
 pub fn is_managed(index: u32) -> Result<bool, JournalError> {
     Ok(SocketName::holder(&name_of_run(index))?.is_some_and(|holder| holder.is_trusted()))
 }
 
-/// Refuses an interface whose settings a session changes, as a run does, but takes nothing. For a plan.
+/// Refuses an interface whose settings a session changes, as a run does, but takes no lock or name. A
+/// plan uses this function.
 ///
 /// # Errors
-/// Returns [`JournalError::Busy`] or [`JournalError::HeldElsewhere`], which names the session, or an error if the kernel
-/// refuses a socket.
+/// Returns [`JournalError::Busy`] or [`JournalError::HeldElsewhere`], which names the session, or an
+/// error if the kernel refuses a socket.
 pub fn check_unmanaged(state: &StateDirectory, interface: &InterfaceIdentity) -> Result<(), JournalError> {
     let held = |process, journal| {
         Err(JournalError::HeldElsewhere { interface: interface.name.clone(), process, journal })
@@ -91,29 +92,32 @@ pub fn check_unmanaged(state: &StateDirectory, interface: &InterfaceIdentity) ->
     let path = state.journal_of(interface);
     if let Some(NameHolder { process, .. }) = trusted_holder(&name_of_run(interface.index))? {
         return match StateDirectory::read(&path) {
-            // A lock is held if the run is alive, also in another PID namespace.
+            // A held lock shows that the run is alive, even in another PID namespace.
             Ok(Some(Contents { header: Some(header), .. })) if is_held(&path).unwrap_or(false) => {
                 let holder = number_here(&header).map(|process| Box::new((header, process)));
                 Err(JournalError::Busy { path, holder })
             }
             Ok(_) => held(process, Some(path)),
-            // Other users may not read it.
+            // Other users may lack the permission to read the journal.
             Err(_) => Err(JournalError::Busy { path, holder: None }),
         };
     }
     Ok(())
 }
 
-/// Returns the process that holds the name of the interface's run, for readers without root, which cannot read a journal.
+/// Returns the process that holds the name of the interface's run. Callers without root privileges use
+/// this function, because they cannot read a journal.
 #[must_use]
 pub fn run_on(interface: &InterfaceIdentity) -> Option<u32> {
     Some(trusted_holder(&name_of_run(interface.index)).ok()??.process)
 }
 
-/// Refuses an interface that a session steers, which may change no setting. For a plan of `steer` or `tune`.
+/// Refuses an interface that a session steers; such a session may change no setting. A plan of `steer`
+/// or `tune` uses this function.
 ///
 /// # Errors
-/// Returns [`JournalError::HeldElsewhere`], which names the session, or an error if the kernel refuses a socket.
+/// Returns [`JournalError::HeldElsewhere`], which names the session, or an error if the kernel refuses
+/// a socket.
 pub fn check_unsteered(interface: &InterfaceIdentity) -> Result<(), JournalError> {
     match trusted_holder(&name_of_steering(interface.index))? {
         Some(NameHolder { process, .. }) => {
@@ -154,7 +158,7 @@ mod tests {
 
     use super::*;
 
-    /// A name that another user's program occupies must not keep root from restoring settings.
+    /// If another user's program holds the name, root must still be able to restore settings.
     #[test]
     fn a_socket_that_is_no_session_excludes_nothing() {
         let name = format!("evenkeel-squat-{}", std::process::id());

@@ -8,11 +8,11 @@ use evenkeel_model::text::path_text;
 use crate::error::JournalError;
 use crate::journal::Entry;
 
-/// The damage to a journal that was written again, and the path of the journal.
+/// The damage that made a run write its journal again, with the path of the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rewritten {
     Removed(PathBuf),
-    /// Truncated or overwritten.
+    /// Another program truncated or overwrote the journal.
     Changed(PathBuf),
 }
 
@@ -27,13 +27,10 @@ impl fmt::Display for Rewritten {
 }
 
 pub trait Storage {
-    /// Adds an entry. After the return, the entry survives a crash of the machine.
-    ///
-    /// # Errors
-    /// Returns an error if the entry cannot be written or synced.
+    /// Adds an entry. After this function returns, the entry survives a crash of the machine.
     fn append(&mut self, entry: &Entry) -> Result<(), JournalError>;
 
-    /// Adds several entries. Either all or none of them survive a crash.
+    /// Adds several entries. Either all of them survive a crash, or none.
     ///
     /// # Errors
     /// Returns an error in the same cases as [`Self::append`].
@@ -44,29 +41,23 @@ pub trait Storage {
     /// Adds an entry for a setting of the whole namespace or host.
     ///
     /// # Errors
-    /// Returns [`JournalError::Owned`] if another run has journalled it.
+    /// Returns [`JournalError::Owned`] if another run has journalled the setting.
     fn append_shared(&mut self, entry: &Entry) -> Result<(), JournalError> {
         self.append(entry)
     }
 
-    /// Writes the journal again, with these entries, if another program removed or changed it, or removed its directory.
-    /// Then it returns the damage.
-    ///
-    /// # Errors
-    /// Returns an error if the journal cannot be written.
+    /// Writes the journal again, with these entries, if another program removed or changed the journal,
+    /// or removed its directory. Returns the damage if it wrote the journal.
     fn write_again(&mut self, _entries: &[Entry]) -> Result<Option<Rewritten>, JournalError> {
         Ok(None)
     }
 
-    /// Returns the journal's path if another program's file, directory or link has it.
+    /// Returns the journal's path if another program's file, directory or link has this path.
     fn taken_place(&self) -> Option<PathBuf> {
         None
     }
 
     /// Marks the journal as finished: nothing is left to restore.
-    ///
-    /// # Errors
-    /// Returns an error if the mark cannot be written.
     fn shut(&mut self) -> Result<(), JournalError> {
         Ok(())
     }
@@ -74,7 +65,8 @@ pub trait Storage {
     /// Removes a finished journal.
     ///
     /// # Errors
-    /// Returns an error if the journal cannot be removed, or if another program's file has its name.
+    /// Returns an error if the journal cannot be removed, or if another program's file has the
+    /// journal's name.
     fn remove(self) -> Result<(), JournalError>
     where
         Self: Sized;

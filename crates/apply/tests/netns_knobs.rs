@@ -1,5 +1,5 @@
-//! Changes and restores every kind of knob on the running kernel, in a private network namespace, and compares the
-//! result byte for byte.
+//! Changes and restores every kind of knob on the running kernel, in a private network namespace.
+//! Compares the settings before and after byte for byte.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::fs::File;
@@ -54,7 +54,6 @@ impl Place {
         .join("\n")
     }
 
-    /// Returns the contents of the files in a directory of the interface.
     fn files(&self, directory: &str) -> String {
         let sysfs = Sysfs::of_namespace().unwrap();
         let mut text = String::new();
@@ -80,7 +79,7 @@ fn in_a_namespace(work: impl FnOnce(&mut Place) + Send) {
         let thread = scope.spawn(|| {
             unshare(CloneFlags::CLONE_NEWNET).unwrap();
             let own = File::open("/proc/thread-self/ns/net").unwrap();
-            // Router solicitations would change the counters at random times.
+            // The kernel's router solicitations would change the counters at random times.
             let _ = std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
             let mut netlink = Netlink::open().unwrap();
             netlink
@@ -168,7 +167,7 @@ fn every_kind_is_changed_and_put_back() {
 fn sizes_of_big_tcp_come_back_as_the_pair_they_were() {
     in_a_namespace(|place| {
         let mut run = place.run();
-        // The administrator's setting: large IPv6 segments, and another IPv4 limit.
+        // Set values as an administrator would: large IPv6 segments, and another IPv4 limit.
         run.kernel().write(&Knob::GsoSizes, &sizes(131_072, 70_000)).unwrap();
         run.change(&Change::new(Knob::GsoSizes, sizes(16_384, 16_384))).unwrap();
         run.allow(&Knob::GsoSizes, Ours::These(vec![sizes(32_768, 32_768)])).unwrap();
@@ -235,7 +234,7 @@ fn parts_of_a_qdisc_that_no_options_bring_back_are_noticed() {
     }
 }
 
-/// A new `mq` or TBF has default leaves in place of deleted ones.
+/// A new `mq` or TBF has default leaves in place of deleted leaves.
 #[test]
 fn a_tree_with_a_deleted_leaf_is_not_replaced() {
     let tc = |words: &str| {
@@ -341,7 +340,7 @@ fn a_knob_that_the_kernel_does_not_have_is_an_error_and_nothing_is_journalled() 
         let error = run.change(&Change::new(missing, text("1"))).unwrap_err();
         assert!(error.to_string().contains("no_such_thing no longer exists"), "{error}");
         assert!(run.entries().is_empty());
-        // The kernel refuses the value: the change is journalled, but the knob is unchanged.
+        // The kernel refuses the value: the run journals the change, but the knob is unchanged.
         let error = run.change(&Change::new(xps(0), text("zz"))).unwrap_err();
         assert!(
             error.to_string().contains("write 'zz' to /sys/class/net/evk0/queues/tx-0/xps_cpus"),
@@ -354,7 +353,8 @@ fn a_knob_that_the_kernel_does_not_have_is_an_error_and_nothing_is_journalled() 
 #[test]
 fn channels_are_fewer_for_a_while() {
     in_a_namespace(|place| {
-        // Set the peer up, too: the link needs a carrier, which a change of channels turns off and on.
+        // Set the peer up, too: the link needs a carrier, and a change of channels turns the carrier
+        // off and on.
         let peer = place.netlink.link_index("evk1").unwrap();
         place.netlink.set_up(peer).unwrap();
         let carrier = || Sysfs::of_namespace().unwrap().read(&format!("class/net/{NAME}/operstate")).unwrap();
@@ -378,7 +378,8 @@ fn channels_are_fewer_for_a_while() {
     });
 }
 
-/// A root with a leaf per queue replaces the kernel's default tree, which the kernel recreates later.
+/// A root with a leaf per queue replaces the kernel's default tree. The kernel recreates its default
+/// tree later.
 #[test]
 fn a_root_with_leaves_is_made_and_taken_away() {
     in_a_namespace(|place| {
@@ -394,8 +395,9 @@ fn a_root_with_leaves_is_made_and_taken_away() {
     });
 }
 
-/// The kernel made the default tree before `net.core.default_qdisc` changed: now its default for the interface is another
-/// kind. A veth pair's is `noqueue`, so every tree with `bfifo` differs from it.
+/// The kernel made the default tree before `net.core.default_qdisc` changed. Its default for the
+/// interface then has another kind. A veth pair's default is `noqueue`, so every tree with `bfifo`
+/// differs from it.
 #[test]
 fn default_qdiscs_come_back_with_the_kind_that_they_had() {
     in_a_namespace(|place| {
@@ -421,7 +423,7 @@ fn default_qdiscs_come_back_with_the_kind_that_they_had() {
     });
 }
 
-/// The only processor file that every machine has and whose change has no effect while no processor sleeps.
+/// Tests the only CPU file that every machine has and whose change has no effect while no CPU sleeps.
 #[test]
 fn a_file_of_a_processor_is_written_and_put_back() {
     let file = "cpu0/cpuidle/state1/disable";
@@ -443,7 +445,7 @@ fn a_file_of_a_processor_is_written_and_put_back() {
     });
 }
 
-/// Tests with a recorded Xeon's sysfs, for machines without cpufreq.
+/// Tests with the recorded sysfs of a Xeon, for machines without cpufreq.
 fn governor_of_a_recorded_machine() {
     let sysfs = tempfile::tempdir().unwrap();
     let policy = sysfs.path().join("devices/system/cpu/cpufreq/policy0");
@@ -491,7 +493,7 @@ fn lasting(place: &Place) -> Lasting {
     Lasting::begin(&StateDirectory::at(place.directory.path()), place.index, NAME, "tune").unwrap().0
 }
 
-/// Kept changes outlive their process, do not count as a killed run's, and end with a revert.
+/// Kept changes outlive their process, do not count as changes of a killed run, and end with a revert.
 #[test]
 fn what_is_kept_stays_until_it_is_reverted() {
     in_a_namespace(|place| {
@@ -519,7 +521,7 @@ fn what_is_kept_stays_until_it_is_reverted() {
         run.finish().unwrap();
         assert_eq!(place.seen(), tuned);
 
-        // The second `Lasting` continues, and still has the values from before all changes.
+        // The second `Lasting` continues, and still knows the values from before all changes.
         let mut kept = lasting(place);
         kept.change(&Change::new(Knob::Mtu, Value::Bytes(8000))).unwrap();
         kept.change(&Change::new(Knob::TransmitQueueLength, Value::Number(77))).unwrap();
@@ -568,7 +570,7 @@ fn what_the_kernel_does_not_take_is_as_before_and_the_administrators_stays() {
     });
 }
 
-/// A reboot has reset the settings, so the older journal no longer applies.
+/// A reboot has reset the settings, so the journal from the previous boot does not apply.
 #[test]
 fn what_was_kept_before_a_restart_is_forgotten() {
     in_a_namespace(|place| {

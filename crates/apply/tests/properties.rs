@@ -1,4 +1,5 @@
-//! Tests that roll-back leaves each setting as the administrator last set it, wherever a run is interrupted.
+//! Tests that roll-back leaves each setting as the administrator last set it, wherever a run is
+//! interrupted.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::cell::RefCell;
@@ -15,7 +16,7 @@ use evenkeel_model::change::Channels;
 use evenkeel_netlink::ethtool::{Rule, RuleMatch};
 use proptest::prelude::*;
 
-/// A machine with knobs and a disk that loses power after a number of steps.
+/// A machine with knobs and a disk. Its power fails after a number of steps.
 #[derive(Default)]
 struct Machine {
     knobs: BTreeMap<Knob, Value>,
@@ -23,17 +24,19 @@ struct Machine {
     writer: Option<JournalWriter>,
     /// Steps until the power fails; `None` if it does not fail.
     steps: Option<usize>,
-    /// Whether the step during which power fails still takes effect; for the disk, the number of bytes written.
+    /// Whether the step during which power fails still takes effect. For a disk write: the number of
+    /// bytes written.
     last_gasp: usize,
     dead: bool,
-    /// The XPS map that the driver gives a new queue, and whether it also gives it to the others.
+    /// The XPS map that the driver gives a new queue, and whether the driver also gives this map to the
+    /// other queues.
     driver: (&'static str, bool),
     /// A value that another program sets during the next write of the journal.
     meanwhile: Option<(Knob, Value)>,
 }
 
 impl Machine {
-    /// Removes or adds queues with their maps, for a number of channels.
+    /// Removes or adds queues with their maps, to match a number of channels.
     fn renew_queues(&mut self, count: u32) {
         let (map, resets) = self.driver;
         for queue in 0..QUEUES {
@@ -46,7 +49,7 @@ impl Machine {
         }
     }
 
-    /// Takes a step. Returns whether it takes effect, and whether the power is still on.
+    /// Takes a step. Returns whether the step takes effect, and whether the power is still on.
     fn step(&mut self) -> bool {
         match &mut self.steps {
             _ if self.dead => false,
@@ -94,7 +97,7 @@ impl Kernel for Shared {
 }
 
 impl Machine {
-    /// Writes to the disk; only a part if the power fails.
+    /// Writes to the disk. Writes only a part if the power fails.
     fn write(&mut self, at: usize, bytes: &[u8], is_torn: bool) -> bool {
         let was_dead = self.dead;
         let whole = self.step();
@@ -201,7 +204,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Runs steps until one fails. Returns the values that the administrator set last.
+/// Runs steps until a step fails. Returns the values that the administrator set last.
 fn play(machine: &Shared, steps: &[Step]) -> (Option<Run<Shared, Shared>>, BTreeMap<Knob, Value>) {
     let mut wanted: BTreeMap<Knob, Value> =
         (0..KNOBS).map(knob).map(|knob| (knob.clone(), value(&knob, ORIGINAL))).collect();
@@ -230,7 +233,8 @@ fn play(machine: &Shared, steps: &[Step]) -> (Option<Run<Shared, Shared>>, BTree
         match step {
             Step::Change(number, to) => {
                 let knob = knob(*number);
-                // Ignore the error: the change is refused if the administrator has changed the knob.
+                // Ignore the error: the run refuses the change if the administrator has changed the
+                // knob.
                 let _ = run.change(&Change::new(knob.clone(), value(&knob, *to)));
             }
             Step::Allow(number, one, other) => {
@@ -300,7 +304,7 @@ proptest! {
         machine.0.borrow_mut().steps = Some(power);
         machine.0.borrow_mut().last_gasp = last_gasp;
         let (run, wanted) = play(&machine, &steps);
-        // After a power failure the process must not write any more.
+        // After a power failure the process must write nothing.
         machine.0.borrow_mut().dead = true;
         drop(run);
         // The first recovery may be interrupted, too.
@@ -337,7 +341,7 @@ fn map(text: &str) -> Value {
     Value::Text(text.to_owned())
 }
 
-/// Creates a run on four queues with a map each.
+/// Creates a run on four queues, each with an XPS map.
 fn run_with_queues(machine: &Shared, driver: (&'static str, bool)) -> Option<Run<Shared, Shared>> {
     let (run, _) = play(machine, &[]);
     let mut queues: BTreeMap<Knob, Value> =
@@ -349,7 +353,8 @@ fn run_with_queues(machine: &Shared, driver: (&'static str, bool)) -> Option<Run
     run
 }
 
-/// The driver may set the maps to any value, and both the run and the first roll-back may be interrupted anywhere.
+/// The driver may set the maps to any value. The run and the first roll-back may each be interrupted
+/// anywhere.
 #[test]
 fn maps_that_went_with_their_channels_are_restored() {
     for driver in [("0", false), ("f", false), ("0", true), ("f", true)] {
@@ -409,7 +414,7 @@ fn maps_that_another_program_set_since_stay() {
         ["5", "2", "4", "8"].map(map)
     );
 
-    // Other programs also set the channels, and a map of a queue that was added again.
+    // Other programs set the channels, and the map of a queue that was added again.
     let machine = Shared::default();
     let mut run = run_with_queues(&machine, ("0", false)).unwrap();
     run.change(&Change::new(CHANNELS, Value::Number(2))).unwrap();
@@ -484,7 +489,8 @@ fn a_knob_that_is_gone_is_no_failure() {
     assert_eq!(machine.0.borrow().disk, None);
 }
 
-/// The journal allows the value, so only the run's memory of its last write shows that another program set it.
+/// The journal allows the value. Only the run's memory of its last write shows that another program set
+/// the value.
 #[test]
 fn what_another_program_set_stays_even_if_the_run_might_have_set_it() {
     let machine = Shared::default();
@@ -496,7 +502,7 @@ fn what_another_program_set_stays_even_if_the_run_might_have_set_it() {
     machine.0.borrow_mut().knobs.insert(knob(0), value(&knob(0), 2));
     assert_eq!(run.disturbances().unwrap().len(), 1);
     assert_eq!(run.restore().left_alone.len(), 1);
-    // A recovery after a crash reads the same from the disk.
+    // A recovery after a crash finds the same journal on the disk.
     let disk = machine.0.borrow().disk.clone().unwrap();
     let entries = parse(&disk, "j").entries;
     assert!(entries[0].theirs, "{entries:?}");
@@ -504,7 +510,7 @@ fn what_another_program_set_stays_even_if_the_run_might_have_set_it() {
     assert_eq!(machine.0.borrow().knobs[&knob(0)], value(&knob(0), 2));
 }
 
-/// Without a known current value the journal decides, as after a crash.
+/// If the current value is unknown, the journal decides, as after a crash.
 #[test]
 fn a_value_that_the_run_does_not_vouch_for_is_put_back_if_it_may_be_its_own() {
     let machine = Shared::default();

@@ -1,4 +1,5 @@
-//! Changes knobs that only NICs have, on igb and netdevsim, and restores them as ethtool shows them.
+//! Changes knobs that only NICs have, on igb and netdevsim. Checks with ethtool that the changes are
+//! restored.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::fs;
@@ -11,7 +12,6 @@ use evenkeel_apply::{
 use evenkeel_model::change::{Channels, Coalescing, Ring, root_qdisc};
 use evenkeel_netlink::Netlink;
 
-/// An interface of the virtual machine.
 struct Nic {
     name: String,
     index: u32,
@@ -85,7 +85,7 @@ impl Nic {
     }
 }
 
-/// Makes the changes one by one, checks each with ethtool, and undoes all.
+/// Makes the changes one by one, checks each change with ethtool, and undoes all changes.
 fn changed_and_put_back(nic: &Nic, changes: &[(Change, &str)]) {
     let before = nic.seen();
     let mut run = nic.run();
@@ -108,7 +108,7 @@ fn what_igb_has_is_changed_and_put_back() {
     let interrupt = *nic.interrupts().last().unwrap();
     let number = |knob, value| Change::new(knob, Value::Number(value));
     let text = |knob, value: &str| Change::new(knob, Value::Text(value.to_owned()));
-    // Change the channels before the indirection table is set: a table set by a user forbids fewer queues.
+    // Change the channels before the indirection table is set: a user-set table forbids fewer queues.
     changed_and_put_back(&nic, &[(number(Knob::Channels(Channels::Combined), 2), "Combined:\t2")]);
     changed_and_put_back(
         &nic,
@@ -136,8 +136,8 @@ fn what_igb_has_is_changed_and_put_back() {
             ),
         ],
     );
-    // Restore the default table for later tests in this boot: igb builds its own table, different from the kernel's
-    // default.
+    // Restore the default table for later tests in this boot: igb builds its own table, which differs
+    // from the kernel's default.
     for arguments in [
         &["-X", &nic.name, "default"][..],
         &["-L", &nic.name, "combined", "2"],
@@ -147,7 +147,7 @@ fn what_igb_has_is_changed_and_put_back() {
     }
 }
 
-/// A table in the kernel's default form is restored to the kernel's default.
+/// A roll-back restores a table in the kernel's default form as the kernel's default.
 #[test]
 fn the_kernels_own_table_is_put_back_as_its_own() {
     let nic = Nic::of_driver("igb");
@@ -163,12 +163,12 @@ fn the_kernels_own_table_is_put_back_as_its_own() {
             "  120:      1     1     1     1     1     1     1     1",
         )],
     );
-    // The kernel would refuse this with a user-set table.
+    // The kernel would refuse this command with a user-set table.
     ethtool(&["-L", &nic.name, "combined", "2"]);
     ethtool(&["-L", &nic.name, "combined", "4"]);
 }
 
-/// igb rounds ring sizes to multiples of eight; the rounded value is recognized and restored.
+/// igb rounds ring sizes to multiples of eight. Evenkeel recognizes and restores the rounded value.
 #[test]
 fn a_rounded_ring_is_known_again() {
     let nic = Nic::of_driver("igb");
@@ -178,7 +178,7 @@ fn a_rounded_ring_is_known_again() {
     let was = kept.kernel().read(&knob).unwrap();
     let made = kept.change(&Change::new(knob.clone(), Value::Number(1001))).unwrap();
     assert_eq!(made, Made::Rounded { from: was, to: Value::Number(1008) });
-    // A number above the maximum is refused with the kernel's text.
+    // The kernel refuses a number above the maximum. The error contains the kernel's text.
     let error =
         kept.change(&Change::new(Knob::Ring(Ring::Tx), Value::Number(1_000_000))).unwrap_err().to_string();
     assert!(error.contains("maximum"), "{error}");

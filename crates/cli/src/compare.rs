@@ -47,14 +47,14 @@ pub fn compare(options: &CompareOptions) -> Result<Exit, Failure> {
     Ok(if compared.agrees() { Exit::Done } else { Exit::Unmet })
 }
 
-/// The kind of object at a path, by its name and its content.
+/// The kind of the object at a path, by its name and content.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Subject {
     Study,
     /// A file in a study's directory.
     FileOfStudy,
     Record,
-    /// Any other file: it may contain a record.
+    /// Any other file. It may contain a record.
     File,
     Neither,
     Missing,

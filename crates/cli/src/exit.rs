@@ -1,4 +1,4 @@
-//! Exit codes, and the one place that reports an error to the user.
+//! Exit codes, and the functions that report an error to the user.
 
 use std::error::Error;
 use std::fmt::Display;
@@ -12,7 +12,6 @@ use evenkeel_report::page::Page;
 
 use crate::{output, signals};
 
-/// The outcome of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
     Done = 0,
@@ -22,14 +21,15 @@ pub enum Exit {
     Usage = 2,
     /// This machine lacks something that the command needs.
     Unable = 3,
-    /// The command failed while running; every setting is restored, or the message names those that are not.
+    /// The command failed while running. Every setting is restored, or the message names the settings
+    /// that are not restored.
     Failed = 4,
-    /// Interrupted; every setting is restored.
+    /// A signal interrupted the command. Every setting is restored.
     Interrupted = 130,
 }
 
 impl Exit {
-    /// Returns the first failure.
+    /// Returns the first failure: `self` unless it is a success, else `later`.
     pub fn or(self, later: Self) -> Self {
         if self == Self::Done { later } else { self }
     }
@@ -51,7 +51,6 @@ impl From<Cause> for Exit {
     }
 }
 
-/// An error with its exit code.
 #[derive(Debug)]
 pub struct Failure {
     exit: Exit,
@@ -59,12 +58,11 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// Creates an error that ends the command with this code.
     pub fn new(exit: Exit, message: impl Display) -> Self {
         Self { exit, message: message.to_string() }
     }
 
-    /// Creates an error with its causes, without causes that the text repeats.
+    /// Creates an error with its causes. Leaves out causes that the text already contains.
     pub fn with_causes(exit: Exit, error: &dyn Error) -> Self {
         let mut message = error.to_string();
         let mut cause = error.source();
@@ -78,7 +76,8 @@ impl Failure {
         Self { exit, message }
     }
 
-    /// Creates an error about an unknown name of a `kind`, with the nearest known one; `otherwise` lists alternatives.
+    /// Creates an error about an unknown name of a `kind`. The error suggests the nearest known name;
+    /// `otherwise` lists alternatives.
     pub fn unknown<'k>(
         kind: &str,
         name: &str,
@@ -111,7 +110,6 @@ impl Failure {
         self
     }
 
-    /// Prints the error on standard error.
     pub fn tell(&self) -> Exit {
         say(&format!("evenkeel: {}", plain_words(&self.message)));
         self.exit
@@ -147,13 +145,14 @@ pub fn explain(error: &clap::Error) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// Waits until the result is written.
+/// Waits until the result is written to standard output.
 pub fn flush() -> Result<(), Failure> {
     written(output::finish())
 }
 
-/// Ends a command: waits for its output. A result that cannot be written ends it with 4, unless it failed otherwise. So
-/// does a signal that ends the wait for the reader of a detached result. On a terminal, such a result is no error.
+/// Ends a command: waits until its output is written. If the result cannot be written, the code is 4,
+/// unless the command failed otherwise. The code is also 4 if a signal ends the wait for the reader of
+/// a detached result. A terminal that does not read the result is no error.
 pub fn end(exit: Exit) -> Exit {
     let has_worked = [Exit::Done, Exit::Interrupted].contains(&exit);
     let is_unread = |error: &io::Error| error.kind() == io::ErrorKind::Interrupted;
@@ -168,7 +167,7 @@ pub fn end(exit: Exit) -> Exit {
     };
     let Some(failure) = failure else { return exit };
     let exit = failure.tell();
-    // Ignore the error: only the message was still to be written.
+    // Ignore the error: only the message remained to be written.
     let _ = output::finish();
     exit
 }
@@ -185,7 +184,8 @@ impl From<OutputError> for Failure {
     }
 }
 
-/// Writes a line to standard error. Escapes control characters, because names in the line may come from other users.
+/// Writes a line to standard error. Escapes control characters, because names in the line may come from
+/// other users.
 pub fn say(line: &str) {
     output::message(format!("{}\n", terminal_output(line, false)).as_bytes());
 }
@@ -194,12 +194,13 @@ pub fn print_page(page: Page) -> Result<(), Failure> {
     print(&page.finish())
 }
 
-/// Writes a result to standard output. Of all control characters, only those of styles remain.
+/// Writes a result to standard output. Removes all control characters except those of styles.
 pub fn print(text: &str) -> Result<(), Failure> {
     written(output::result(terminal_output(text, io::stdout().is_terminal()).as_bytes()))
 }
 
-/// Returns whether a write failed because the terminal was closed: the kernel hangs it up, and a write fails with EIO.
+/// Returns whether a write failed because the terminal was closed. The kernel hangs up a closed
+/// terminal, and a write then fails with EIO.
 fn hung_up(error: &io::Error) -> bool {
     use nix::libc::EIO;
     use nix::sys::stat::{SFlag, fstat};
@@ -209,8 +210,8 @@ fn hung_up(error: &io::Error) -> bool {
     error.raw_os_error() == Some(EIO) && is_device()
 }
 
-/// Converts the result of a write to standard output. It is no error if the reader has exited (`| head`, a closed
-/// terminal): SIGHUP determines the exit code.
+/// Converts the result of a write to standard output. An exited reader (`| head`, a closed terminal) is
+/// no error: SIGHUP determines the exit code.
 pub fn written(result: io::Result<()>) -> Result<(), Failure> {
     let failed = |exit: Exit, why: &dyn Display| {
         Err(Failure::new(exit, format!("cannot write the result to standard output: {why}")))

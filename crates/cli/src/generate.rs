@@ -37,7 +37,7 @@ pub fn generate(options: &GenerateOptions) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// Adds the man pages of a command and its subcommands, each with the name of its file.
+/// Adds the man pages of a command and its subcommands, each with its file name.
 fn add_pages(command: Command, files: &mut Vec<(String, Vec<u8>)>) -> io::Result<()> {
     for command in command.get_subcommands().filter(|command| !command.is_hide_set()) {
         add_pages(command.clone(), files)?;

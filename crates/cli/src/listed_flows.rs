@@ -11,8 +11,8 @@ use crate::arguments::ListedFlows;
 use crate::exit::{Exit, Failure, say};
 use crate::input;
 
-/// Reads the flows of the command line, if it has any. `fits` refuses a number of flows that is too large. Their
-/// current queues are among `queues`. Warns about classes that the policy does not have.
+/// Reads the flows of the command line, if any. `fits` refuses a number of flows that is too large. The
+/// flows' current queues are among `queues`. Warns about classes that the policy does not have.
 pub fn read(
     listed: &ListedFlows,
     policy: &PolicyFile,
@@ -31,7 +31,8 @@ pub fn read(
     Ok(Some(flows))
 }
 
-/// Generates flows with 16 per client. If the policy has classes, every tenth client is in the first one.
+/// Generates flows, 16 per client. If the policy has classes, every tenth client belongs to the first
+/// class.
 pub fn generate(policy: &PolicyFile, first: u32, count: u32) -> Vec<ObservedFlow> {
     let label = policy.classes.first().and_then(|class| class.selector.labels.first());
     let flows = flows::generate(first, count).zip(first..);
@@ -46,7 +47,7 @@ pub fn generate(policy: &PolicyFile, first: u32, count: u32) -> Vec<ObservedFlow
 /// Class names that mean no class.
 const REST: [&str; 6] = ["rest", "be", "best-effort", "best_effort", "low", "default"];
 
-/// Warns about classes that the policy does not have: they may be misspelt.
+/// Warns about classes that the policy does not have: the user may have misspelt them.
 fn tell_unknown_classes(policy: &PolicyFile, flows: &[ObservedFlow], origin: &str) {
     let labels: BTreeSet<String> = policy
         .classes

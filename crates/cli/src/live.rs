@@ -1,4 +1,4 @@
-//! Functions of commands on a live interface: the terminal, the guardian.
+//! Shared functions of commands on a live interface: terminal, signals, guardian.
 
 use std::fmt::Display;
 use std::io::IsTerminal;
@@ -17,9 +17,8 @@ use crate::output;
 use crate::signals::{self, Signals};
 use crate::study::StudyCommand;
 
-/// Interval of redrawing the terminal.
 const DRAW_INTERVAL: Duration = Duration::from_secs(1);
-/// A signal does not interrupt the sleep, so each sleep is short.
+/// A signal does not interrupt a sleep, so each sleep must be short.
 pub const NAP: Duration = Duration::from_millis(20);
 
 /// A screen on standard error, redrawn in place.
@@ -35,7 +34,6 @@ impl Screen {
         Self { live: std::io::stderr().is_terminal(), drawn: None, lines: 0 }
     }
 
-    /// Redraws the screen if the interval has passed.
     pub fn draw(&mut self, text: impl Fn() -> String) {
         if !self.live || self.drawn.is_some_and(|drawn| drawn.elapsed() < DRAW_INTERVAL) || !output::is_idle()
         {
@@ -43,28 +41,29 @@ impl Screen {
         }
         self.drawn = Some(Instant::now());
         let text = text();
-        // Moves the cursor to the start of the last drawing, then clears the screen from there (ECMA-48: CPL, ED).
+        // Move the cursor to the start of the last drawing, then clear the screen from there (ECMA-48:
+        // CPL, ED).
         let back = if self.lines > 0 { format!("\u{1b}[{}F\u{1b}[J", self.lines) } else { String::new() };
         output::message(format!("{back}{}", terminal_output(&text, true)).as_bytes());
         self.lines = text.lines().count();
     }
 }
 
-/// The reason for the end of a session. `C` describes the change by which another program ended it.
+/// The reason for the end of a session. `C` describes another program's change that ended the session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End<C = String> {
-    /// The requested time has passed.
     Time,
-    /// Ctrl-C, or a closed terminal.
+    /// The user pressed Ctrl-C, or the terminal was closed.
     Interrupted,
-    /// SIGTERM, as from a service manager.
+    /// A program such as a service manager sent SIGTERM.
     Terminated,
     /// Another program changed a setting that the session depends on.
     ForeignChange(C),
 }
 
 impl<C> End<C> {
-    /// Returns the end of a session that began at `began` and lasts for `time`, if it is due.
+    /// Returns the reason to end a session now, if any. The session began at `began` and lasts for
+    /// `time`.
     pub fn due(signals: &Signals, began: Instant, time: Option<Duration>) -> Option<Self> {
         if signals.interrupted() {
             return Some(Self::Interrupted);
@@ -77,8 +76,8 @@ impl<C> End<C> {
 }
 
 impl<C: Display> End<C> {
-    /// Reports settings that were not restored, or another program's change of `place` and `what_then`. Returns the exit
-    /// code.
+    /// Reports settings that were not restored, or another program's change of `place` with
+    /// `what_then`. Returns the exit code.
     pub fn conclude(
         &self,
         unsettled: Option<Failure>,
@@ -98,7 +97,7 @@ impl<C: Display> End<C> {
 }
 
 impl End {
-    /// Returns the word and the reason for the JSON of a session.
+    /// Returns the word and the reason that a session's JSON contains.
     pub fn words(&self) -> (&'static str, Option<&str>) {
         match self {
             Self::Time => ("time", None),
@@ -109,7 +108,8 @@ impl End {
     }
 }
 
-/// Calls `tick` in each interval until the session ends. Redraws the screen meanwhile if it is a terminal.
+/// Calls `tick` in each interval until the session ends. Redraws the screen in between if standard
+/// error is a terminal.
 pub fn keep_going<T, C, E>(
     session: &mut T,
     interval: Duration,
@@ -139,7 +139,7 @@ pub fn keep_going<T, C, E>(
     }
 }
 
-/// Returns an error that names the missing capabilities, and `what` as the reason why they are needed.
+/// Returns an error that names the missing capabilities. `what` says why they are needed.
 pub fn require(capabilities: &[Capability], what: &str) -> Result<(), Failure> {
     let missing = Host::live().missing_capabilities(capabilities);
     let missing = missing.map_err(|error| Failure::with_causes(Exit::Failed, &error))?;
@@ -168,7 +168,7 @@ pub fn restored<'a>(reports: impl IntoIterator<Item = &'a Report>) -> &'static s
     }
 }
 
-/// Returns an error if some settings of a session were not restored.
+/// Returns an error if a session could not restore some settings.
 pub fn unsettled(device: &str, report: &Report) -> Option<Failure> {
     let text = format!(
         "some settings of {device} could not be restored; remove the causes above, then run `{}`",
@@ -177,12 +177,12 @@ pub fn unsettled(device: &str, report: &Report) -> Option<Failure> {
     (!report.is_settled()).then(|| Failure::new(Exit::Failed, text))
 }
 
-/// Returns an error if a signal arrived before a session has begun.
+/// Returns an error if a signal arrived before the session has begun.
 pub fn stop_if_interrupted(signals: &Signals) -> Result<(), Failure> {
     if signals.came() { Err(interrupted(&[])) } else { Ok(()) }
 }
 
-/// Creates the error of a set-up that a signal ended, and prints the remarks of each device's roll-back.
+/// Creates the error for a signal that ended the set-up. Prints the remarks of each device's roll-back.
 pub fn interrupted(devices: &[(String, Report)]) -> Failure {
     let what = "interrupted before the session began";
     for (device, report) in devices {
@@ -198,8 +198,8 @@ pub fn interrupted(devices: &[(String, Report)]) -> Failure {
     Failure::new(Exit::Interrupted, format!("{what}; {then}"))
 }
 
-/// Lets the first signal end commands that hold no resources, and sessions that have not begun; the others install
-/// handlers before a change.
+/// Lets the first signal end commands that hold no resources, and sessions that have not begun. Other
+/// commands install handlers before a change.
 pub fn prepare(command: &Arguments) -> Result<(), Failure> {
     require_descriptors(command)?;
     require_mounts(command)?;
@@ -227,8 +227,8 @@ pub fn prepare(command: &Arguments) -> Result<(), Failure> {
     }
 }
 
-/// Refuses a command that needs files of the kernel where these are not mounted, as in a chroot. With `/proc`, root can
-/// mount a sysfs of its own.
+/// Refuses a command that needs the kernel's file systems if they are not mounted, as in a chroot. If
+/// `/proc` is mounted, root can mount a separate sysfs.
 pub fn require_mounts(command: &Arguments) -> Result<(), Failure> {
     let mounts: &[&'static str] = match command {
         Arguments::Nic(NicCommand::Probe { .. }) => &["/proc", "/sys"],
@@ -245,9 +245,9 @@ pub fn require_mounts(command: &Arguments) -> Result<(), Failure> {
     Host::live().require_mounted(mounts).map_err(|error| crate::check::failure(&error))
 }
 
-/// Replaces an alternative name of an interface of this host (`ip link property add dev eth0 altname NAME`) by its
-/// name, which the files of `/sys` and the journals have. Refuses a name that no interface can have: its line feeds would
-/// reach the terminal.
+/// Replaces an alternative name of an interface of this host (`ip link property add dev eth0 altname
+/// NAME`) by its name. Files of `/sys` and journals contain only the name. Refuses a name that no
+/// interface can have: line feeds in such a name would reach the terminal.
 pub fn resolve_names(command: &mut Arguments) -> Result<(), Failure> {
     let named = match command {
         Arguments::Fair(options) => Some(&mut options.interface),
@@ -272,7 +272,7 @@ fn resolve_name(name: &mut String) -> Result<(), Failure> {
         say(&format!("{} is an alternative name of {known}", excerpt(name)));
         *name = known;
     }
-    // `dev_valid_name`, net/core/dev.c.
+    // See `dev_valid_name`, net/core/dev.c.
     if name.contains(|character: char| character.is_ascii_whitespace()) {
         let message = format!(
             "there is no interface '{}': an interface name cannot contain white space",
@@ -283,11 +283,13 @@ fn resolve_name(name: &mut String) -> Result<(), Failure> {
     Ok(())
 }
 
-/// File descriptors that a session needs at least: for its programs and maps, its journal, and the guardian. A test bed
-/// needs them for its programs and namespaces, and a service passes its limit to the sessions.
+/// Minimum number of file descriptors of a session: for its programs and maps, its journal, and the
+/// guardian. A test bed needs descriptors for its programs and namespaces. A service passes its limit
+/// to the sessions.
 const LEAST_DESCRIPTORS: u64 = 64;
 
-/// Refuses a session, a service or a test bed that may open too few files, before one of them cannot be opened.
+/// Refuses a session, a service or a test bed whose limit of open files is too low. Otherwise the
+/// command would fail later, when it opens a file.
 pub fn require_descriptors(command: &Arguments) -> Result<(), Failure> {
     match command {
         Arguments::Fair(_) | Arguments::Congestion(CongestionCommand::Load(_)) => {}
@@ -310,7 +312,7 @@ pub fn require_descriptors(command: &Arguments) -> Result<(), Failure> {
     Err(Failure::new(Exit::Unable, message))
 }
 
-/// Returns the command of the guardian: this binary, even if its file was replaced.
+/// Returns the command of the guardian: this binary, even if another file has replaced its file.
 pub fn guardian() -> Option<Command> {
     use std::os::unix::process::CommandExt;
     let mut command = Command::new("/proc/self/exe");

@@ -1,12 +1,12 @@
-//! The `evenkeel` command: wires the crates together and owns the exit codes.
+//! The `evenkeel` command: dispatches to the crates and returns the exit codes.
 //!
 //! | code | meaning |
 //! |---|---|
 //! | 0 | done |
-//! | 1 | ran, but a stated expectation did not hold, or `check` has a finding of high severity |
+//! | 1 | the command ran, but a stated expectation did not hold, or `check` has a finding of high severity |
 //! | 2 | bad usage or bad input file |
-//! | 3 | this machine cannot do it; the message names what is missing and what to do |
-//! | 4 | failed while running; everything is restored, or the message says what is not |
+//! | 3 | this machine cannot run the command; the message names what is missing and what to do |
+//! | 4 | the command failed while running; everything is restored, or the message names what is not |
 //! | 130 | interrupted; everything is restored |
 //!
 //! Results go to standard output, progress and logs to standard error.

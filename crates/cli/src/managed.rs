@@ -8,15 +8,14 @@ use evenkeel_model::host::HostFacts;
 use evenkeel_placement::managed::ManagedSetting;
 use serde_json::{Value, json};
 
-/// A running session.
 pub struct Session {
     header: Header,
-    /// The current name of its interface.
+    /// The current name of the session's interface.
     interface: String,
     pub settings: Vec<ManagedSetting>,
 }
 
-/// Returns the sessions of this network namespace; none if this user may not read the journals.
+/// Returns the sessions of this network namespace. Returns none if this user may not read the journals.
 pub fn sessions(facts: &HostFacts) -> Vec<Session> {
     let runs = live_runs(&StateDirectory::from_environment()).unwrap_or_default();
     let session = |(header, entries): (Header, Vec<evenkeel_apply::Entry>)| {
@@ -35,13 +34,12 @@ pub fn sessions(facts: &HostFacts) -> Vec<Session> {
     runs.into_iter().map(session).collect()
 }
 
-/// Returns the settings of all sessions.
 pub fn settings(sessions: &[Session]) -> Vec<ManagedSetting> {
     sessions.iter().flat_map(|session| session.settings.clone()).collect()
 }
 
-/// Returns the interfaces with a session whose journal this process does not read: another state directory has it, or
-/// this user may not.
+/// Returns the interfaces with a session whose journal this process does not read: the journal is in
+/// another state directory, or this user may not read it.
 pub fn unread(facts: &HostFacts, sessions: &[Session]) -> Vec<String> {
     let is_read = |index: u32| sessions.iter().any(|session| session.header.interface.index == index);
     let is_unread = |index: u32| !is_read(index) && is_managed(index).unwrap_or(false);
@@ -49,7 +47,7 @@ pub fn unread(facts: &HostFacts, sessions: &[Session]) -> Vec<String> {
     interfaces.map(|interface| interface.name.clone()).collect()
 }
 
-/// Returns a short name of a setting, the same for all queues.
+/// Returns a short name of a setting, without the number of a queue.
 fn kind(knob: &Knob) -> String {
     match knob {
         Knob::Sysctl(path) => sysctl_name(path),

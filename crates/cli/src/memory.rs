@@ -1,19 +1,21 @@
-//! Refuses work that needs more memory than this process can have: a failed allocation or a full stack would abort it.
+//! Refuses work that needs more memory than this process can have. A failed allocation or a full stack
+//! would abort the process.
 
 use evenkeel_host::Host;
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
 
 use crate::exit::{Exit, Failure};
 
-/// Limit for work whose memory depends on the input: a large number or file must not exhaust a host's memory.
+/// Limit for work whose memory depends on the input, bytes. A large number or file must not exhaust a
+/// host's memory.
 const MOST: u64 = 500_000_000;
 
-/// Stack of the main thread. Readers of TOML, JSON and scripts recurse with the nesting of their input, up to limits
-/// that need half of this in a debug build.
+/// Stack of the main thread, bytes. Parsers of TOML, JSON and scripts recurse with the nesting of their
+/// input. Their limits of nesting need half of this stack in a debug build.
 const STACK: u64 = 1 << 20;
 
-/// Raises the limit of the main thread's stack (`ulimit -s`) if it is too low; the kernel reads it when the stack
-/// grows. A stack that cannot grow would abort the process.
+/// Raises the limit of the main thread's stack (`ulimit -s`) if it is too low. The kernel reads the
+/// limit when the stack grows. A stack that cannot grow would abort the process.
 pub fn require_stack() -> Result<(), Failure> {
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_STACK) else { return Ok(()) };
     if soft >= STACK || setrlimit(Resource::RLIMIT_STACK, STACK, hard.max(STACK)).is_ok() {
@@ -22,7 +24,8 @@ pub fn require_stack() -> Result<(), Failure> {
     Err(limited("stack", "-s", soft, STACK))
 }
 
-/// Returns the error of a limit, in bytes, that is lower than needed; `option` is the shell's for it.
+/// Returns the error for a limit, in bytes, that is too low. `option` is the shell's option for the
+/// limit.
 fn limited(what: &str, option: &str, limit: u64, needed: u64) -> Failure {
     let message = format!(
         "the {what} of this process is limited to {} KiB (ulimit {option}), but {} KiB are needed; start it with a \
@@ -33,11 +36,11 @@ fn limited(what: &str, option: &str, limit: u64, needed: u64) -> Failure {
     Failure::new(Exit::Unable, message)
 }
 
-/// Address space that commands need in addition to the program's own; a simulation of 48 flows on two threads takes
-/// 15 MB. A failed allocation would abort the process.
+/// Address space that commands need in addition to the program's own, bytes. A simulation of 48 flows
+/// on two threads takes 15 MB. A failed allocation would abort the process.
 const LEAST_LEFT: u64 = 32 << 20;
 
-/// Returns an error if the address space is limited (`ulimit -v`) to less than any command needs.
+/// Returns an error if the limit of the address space (`ulimit -v`) is too low for any command.
 pub fn require_address_space() -> Result<(), Failure> {
     let Some((limit, used)) = address_space() else { return Ok(()) };
     let needed = used + LEAST_LEFT;
@@ -47,12 +50,12 @@ pub fn require_address_space() -> Result<(), Failure> {
     Err(limited("memory", "-v", limit, needed))
 }
 
-/// Returns an error if `work` on listed flows needs more memory than there is, or than it may take.
+/// Returns an error if `work` on listed flows needs more memory than is available or allowed.
 pub fn require_for_flows(needed: u64, work: &str) -> Result<(), Failure> {
     require_within_limit(needed, work, "give fewer flows")
 }
 
-/// Returns an error if `work` needs more memory than there is, or than it may take.
+/// Returns an error if `work` needs more memory than is available or allowed.
 pub fn require_within_limit(needed: u64, work: &str, advice: &str) -> Result<(), Failure> {
     require(needed, work, advice)?;
     if needed > MOST {
@@ -64,7 +67,7 @@ pub fn require_within_limit(needed: u64, work: &str, advice: &str) -> Result<(),
     Ok(())
 }
 
-/// Returns an error if `work` needs more memory than there is.
+/// Returns an error if `work` needs more memory than is available.
 pub fn require(needed: u64, work: &str, advice: &str) -> Result<(), Failure> {
     match available() {
         Some(available) if available < needed => {
@@ -78,8 +81,8 @@ pub fn require(needed: u64, work: &str, advice: &str) -> Result<(), Failure> {
     }
 }
 
-/// Returns the memory that this process can still allocate: limited by the machine's memory and by its address space
-/// (`ulimit -v`).
+/// Returns the memory that this process can still allocate, bytes. The machine's memory and the limit
+/// of the address space (`ulimit -v`) bound it.
 fn available() -> Option<u64> {
     let left = address_space().map(|(limit, used)| limit.saturating_sub(used));
     Host::live().available_memory().into_iter().chain(left).min()
@@ -98,7 +101,6 @@ fn size_in_status(status: &str) -> Option<u64> {
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// Formats an amount of memory.
 pub fn size(bytes: u64) -> String {
     match bytes {
         0..1_000_000_000 => format!("{} MB", bytes / 1_000_000),

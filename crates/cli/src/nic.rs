@@ -25,8 +25,8 @@ pub fn nic(command: &NicCommand) -> Result<Exit, Failure> {
     }
 }
 
-/// Loads a model by its name, from the user's directory of models if given, else from Evenkeel's models; or from the
-/// file at this path.
+/// Loads a model from the file at this path, or by its name. Searches a name in the user's directory of
+/// models, if given, then in Evenkeel's models.
 pub fn load(name: &str, source: &NicSource) -> Result<NicModel, Failure> {
     let path = Path::new(name);
     if name == "-" || path.extension().is_some() || name.contains('/') {
@@ -45,8 +45,8 @@ pub fn load(name: &str, source: &NicSource) -> Result<NicModel, Failure> {
     Err(Failure::unknown("NIC model", name, models.iter().map(|known| known.model.name()), &otherwise))
 }
 
-/// Returns the file of a model in the directory of models. Reads the directory even if it lacks the model: with a
-/// misspelt directory, the bundled model must not be used.
+/// Returns the file of a model in the user's directory of models. Reads the directory even if it lacks
+/// the model: a misspelt directory must not lead to the bundled model.
 pub fn own_file(name: &str, source: &NicSource) -> Result<Option<PathBuf>, Failure> {
     Ok(known(source)?.into_iter().find(|known| known.model.name() == name).and_then(|known| known.path))
 }
@@ -57,11 +57,10 @@ fn parse_model(text: &Text) -> Result<NicModel, Failure> {
 
 struct Known {
     model: NicModel,
-    /// The model's file; `None` if it comes with Evenkeel.
+    /// The model's file; `None` for a bundled model.
     path: Option<PathBuf>,
 }
 
-/// Returns all models, sorted by name.
 fn known(source: &NicSource) -> Result<Vec<Known>, Failure> {
     let mut models = Vec::new();
     for name in NicModel::built_in_names() {
@@ -108,7 +107,6 @@ fn list(source: &NicSource) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// Reads the kernel's facts about an interface.
 fn facts(interface: &str) -> Result<DeviceFacts, Failure> {
     let sysfs = Sysfs::of_namespace().map_err(|error| Failure::with_causes(Exit::Unable, &error))?;
     let is_path = interface.contains('/') || interface.is_empty() || interface.starts_with('.');
@@ -135,7 +133,7 @@ fn facts(interface: &str) -> Result<DeviceFacts, Failure> {
 fn probe(interface: &str, source: &NicSource) -> Result<Exit, Failure> {
     let facts = facts(interface)?;
     let mut models = known(source)?;
-    // The user's models come before those of Evenkeel.
+    // List the user's models before Evenkeel's models.
     models.sort_by_key(|known| known.path.is_none());
     let models: Vec<NicModel> = models.into_iter().map(|known| known.model).collect();
     let probed = evenkeel_receive::probe(&facts, &models);
@@ -297,7 +295,6 @@ fn precedence(table: &FilterTable) -> String {
     }
 }
 
-/// Returns the kinds of packets whose paths are described.
 fn kinds() -> Vec<(&'static str, Header)> {
     let flow = |transport, address: &str| {
         let address = address.parse().unwrap_or(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST));
@@ -322,7 +319,6 @@ fn kinds() -> Vec<(&'static str, Header)> {
     ]
 }
 
-/// Describes the configuration.
 fn configuration(nic: &ConfiguredNic) -> String {
     let mut text = format!("configured: {}\n", counted(usize::from(nic.queues()), "queue"));
     let _ = match nic.indirection() {

@@ -1,11 +1,13 @@
 //! Standard output and standard error of a command.
 //!
-//! A write blocks if a pipe is full or if Ctrl-S has stopped the terminal. In a command that catches signals, threads
-//! write:
+//! A write blocks if a pipe is full or if Ctrl-S has stopped the terminal. In a command that catches
+//! signals, separate threads write:
 //!
-//! - The command waits for each write, until a signal comes: a blocked write alone would not return.
-//! - A command that holds settings changed calls [`detach`] first and waits for no write, so that it still restores its
-//!   settings in time. [`finish`] waits at the end, when all settings are restored, until a further signal comes.
+//! - The command waits for each write, until a signal comes. Without the thread, a signal could not end
+//!   a blocked write.
+//! - A command that has changed settings calls [`detach`] first and does not wait for writes, so that
+//!   it restores its settings in time. When all settings are restored, [`finish`] waits for the writes
+//!   until a further signal comes.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -19,7 +21,6 @@ use nix::sys::stat::{FileStat, fstat};
 
 use crate::signals;
 
-/// Standard output or standard error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stream {
     Output,
@@ -38,11 +39,11 @@ impl Stream {
     }
 }
 
-/// Size of a write, bytes. The kernel writes this much to a pipe at once (`PIPE_BUF`).
+/// Size of a write, bytes. The kernel writes up to this size to a pipe at once (`PIPE_BUF`).
 const CHUNK: usize = 4096;
-/// Largest amount of waiting output, bytes. Further messages are dropped until the reader reads again.
+/// Maximum amount of waiting output, bytes. Further messages are dropped until the reader reads again.
 const MOST_WAITING: usize = 1 << 16;
-/// Time to wait at the end for a reader that does not read.
+/// Time that the end of a command waits for a reader that does not read.
 const PATIENCE: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(5);
 
@@ -52,16 +53,17 @@ static WRITERS: OnceLock<Option<Writers>> = OnceLock::new();
 
 struct Writers {
     output: Writer,
-    /// The same one, if both streams are one file: the order of their lines then stays.
+    /// The writer of standard error. It is the writer of standard output if both streams are one file,
+    /// so that the lines stay in order.
     errors: Writer,
 }
 
-/// A thread that writes, and the bytes that it has not written yet.
+/// A thread that writes, and the bytes that it has not yet written.
 #[derive(Clone)]
 struct Writer {
     queue: Sender<(Stream, Vec<u8>)>,
     waiting: Arc<Waiting>,
-    /// The first error of standard output.
+    /// The first error on standard output.
     failed: Arc<Mutex<Option<io::Error>>>,
 }
 
@@ -85,13 +87,14 @@ impl Waiting {
 }
 
 impl Writer {
-    /// Starts a thread that writes by `write`.
+    /// Starts a thread that writes with `write`.
     fn start(write: impl Fn(Stream, &[u8]) -> io::Result<()> + Send + 'static) -> io::Result<Self> {
         let (queue, queued) = mpsc::channel::<(Stream, Vec<u8>)>();
         let writer = Self { queue, waiting: Arc::default(), failed: Arc::default() };
         let (waiting, failed) = (Arc::clone(&writer.waiting), Arc::clone(&writer.failed));
         thread::Builder::new().name("output".to_owned()).spawn(move || {
-            // The session drops capabilities later, and each thread has its own. Ignore the error: writing needs none.
+            // Drop the capabilities here: the session drops its own later, and each thread has its own
+            // set. Ignore the error: writing needs no capability.
             let _ = keep_only(&[]);
             for (stream, bytes) in queued {
                 let mut left = bytes.len();
@@ -118,7 +121,8 @@ impl Writer {
         let _ = self.queue.send((stream, bytes.to_vec()));
     }
 
-    /// Waits until everything is written, or until a time without progress that `limit` returns.
+    /// Waits until everything is written, or until no progress happens for the time that `limit`
+    /// returns.
     fn drain(&self, limit: impl Fn(&Waiting) -> Option<Duration>) {
         let (mut left, mut progress) = (usize::MAX, Instant::now());
         loop {
@@ -135,7 +139,8 @@ impl Writer {
 }
 
 impl Writers {
-    /// Returns the error of standard output. A result that nothing reads is one of the kind `Interrupted`.
+    /// Returns the error of standard output. The error is of kind `Interrupted` if the reader did not
+    /// read the result.
     fn outcome(&self) -> io::Result<()> {
         if let Some(error) = self.output.failed.lock().unwrap_or_else(PoisonError::into_inner).take() {
             return Err(error);
@@ -152,7 +157,7 @@ impl Writers {
     }
 }
 
-/// From now on, the command waits for its writes only in [`finish`].
+/// Makes the command wait for its writes only in [`finish`].
 pub fn detach() {
     DETACHED.store(true, Ordering::Relaxed);
 }
@@ -161,7 +166,8 @@ fn is_detached() -> bool {
     DETACHED.load(Ordering::Relaxed)
 }
 
-/// Returns the threads. `None`: the command writes by itself, also if the system allows no more threads.
+/// Returns the writing threads. Returns `None` if the command itself writes, for example because the
+/// system allows no more threads.
 fn writers() -> Option<&'static Writers> {
     if !is_detached() && !signals::are_caught() {
         return None;
@@ -178,7 +184,7 @@ fn writers() -> Option<&'static Writers> {
     WRITERS.get_or_init(start).as_ref()
 }
 
-/// Writes a result to standard output. Of detached output, [`finish`] returns the error.
+/// Writes a result to standard output. For detached output, [`finish`] returns the error.
 pub fn result(text: &[u8]) -> io::Result<()> {
     let Some(writers) = writers() else { return Stream::Output.write(text) };
     writers.output.put(Stream::Output, text);
@@ -189,11 +195,11 @@ pub fn result(text: &[u8]) -> io::Result<()> {
     writers.outcome()
 }
 
-/// Writes a line of a stream to standard output. Drops it if too many bytes wait for the reader; returns whether it was
-/// dropped.
+/// Writes a line of a stream to standard output. Drops the line if too many bytes wait for the reader.
+/// Returns whether the line was dropped.
 ///
 /// # Errors
-/// Returns an error if an earlier line could not be written, as after the reader's exit.
+/// Returns an error if a previous line could not be written, for example because the reader has exited.
 pub fn stream(line: &[u8]) -> io::Result<bool> {
     let Some(Writers { output, .. }) = writers() else { return Stream::Output.write(line).map(|()| false) };
     if let Some(error) = output.failed.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
@@ -206,8 +212,9 @@ pub fn stream(line: &[u8]) -> io::Result<bool> {
     Ok(false)
 }
 
-/// Writes a message to standard error. Ignores errors, because the reader may have exited. Drops the message if too
-/// many messages wait, or if an earlier one still waits after a signal ended the wait for its reader.
+/// Writes a message to standard error. Ignores errors, because the reader may have exited. Drops the
+/// message if too many messages wait. After a signal ended the wait for the reader, drops it if a
+/// previous message still waits.
 pub fn message(text: &[u8]) {
     let Some(Writers { errors, .. }) = writers() else { return drop(Stream::Errors.write(text)) };
     let waiting = errors.waiting.all();
@@ -220,14 +227,15 @@ pub fn message(text: &[u8]) {
     }
 }
 
-/// Returns whether a new status replaces the last one at once: no earlier message waits for the reader.
+/// Returns whether no message waits for the reader, so that a new status replaces the last one at once.
 pub fn is_idle() -> bool {
     writers().is_none_or(|writers| writers.errors.waiting.all() == 0)
 }
 
-/// Waits until detached output is written, and returns the error of standard output. A reader that does not read
-/// delays the end only if it has asked for a result, which a terminal has not, and until a signal comes: a signal before
-/// this has ended the session, not the wait.
+/// Waits until detached output is written. Returns the error of standard output. If a reader has asked
+/// for a result and does not read it, the wait lasts until a signal comes. A terminal has asked for no
+/// result, so the wait for a terminal is limited (`PATIENCE`). A signal before the wait has ended the
+/// session, and does not end the wait.
 pub fn finish() -> io::Result<()> {
     let Some(writers) = writers().filter(|_| is_detached()) else { return Ok(()) };
     signals::await_another();
@@ -262,7 +270,7 @@ mod tests {
         assert!(began.elapsed() < PATIENCE);
         writer.drain(|_| Some(PATIENCE));
         assert!(began.elapsed() >= PATIENCE && writer.waiting.all() == 11 + CHUNK + 1);
-        // Everything is written in order once it is read.
+        // The thread writes everything in order after the reader reads again.
         (0..3).for_each(|_| read.send(()).unwrap());
         writer.drain(|_| None);
         let found: Vec<(Stream, usize)> = bytes.try_iter().collect();

@@ -1,4 +1,4 @@
-//! Shows progress at the terminal, and handles Ctrl-C.
+//! Shows progress on the terminal, and handles Ctrl-C.
 
 use std::collections::BTreeSet;
 use std::io::IsTerminal;
@@ -18,8 +18,9 @@ use crate::signals::Signals;
 
 const STEPS: u64 = 1000;
 
-/// The display of progress. On a terminal it is a bar. Elsewhere, and if the terminal cannot move the cursor
-/// (`TERM=dumb`), it consists of lines: for each tenth of the work, for each of the first activities, after a silence.
+/// The display of progress. On a terminal it is a bar. Elsewhere, and if the terminal cannot move the
+/// cursor (`TERM=dumb`), it consists of lines. It prints a line for each tenth of the work, for each of
+/// the first activities, and after a silence.
 pub struct Meter {
     shown: Shown,
 }
@@ -30,24 +31,21 @@ enum Shown {
     Lines(Mutex<Lines>),
 }
 
-/// The state of progress lines in a log.
 #[derive(Default)]
 struct Lines {
-    /// The smallest tenth of the work that gets a line next.
+    /// The lowest tenth of the work that gets the next line.
     next: u64,
     /// The activities named so far, up to a maximum.
     activities: BTreeSet<String>,
-    /// When the last line was written.
     last: Option<Instant>,
 }
 
-/// Longest time without a line: after it, a command seems to hang.
+/// Maximum time without a line. After a longer silence, a command seems to hang.
 const LONGEST_SILENCE: Duration = Duration::from_secs(8);
-/// Largest number of named activities, so that hundreds of repeats do not fill the log.
+/// Maximum number of named activities, so that hundreds of repeats do not fill the log.
 const MOST_ACTIVITIES: usize = 12;
 
 impl Lines {
-    /// Returns whether to write a line for this progress.
     fn take(&mut self, fraction: f64, activity: &str, now: Instant) -> bool {
         let tenths = (fraction.clamp(0.0, 1.0) * 10.0) as u64;
         let is_new = self.activities.len() < MOST_ACTIVITIES && self.activities.insert(activity.to_owned());
@@ -64,7 +62,7 @@ impl Lines {
 }
 
 impl Meter {
-    /// Creates a meter; it shows nothing if `quiet`.
+    /// Creates a meter. It shows nothing if `quiet`.
     pub fn new(quiet: bool) -> Self {
         let bar = ProgressBar::new(STEPS);
         let shown = if quiet {
@@ -86,7 +84,6 @@ impl Meter {
         match &self.shown {
             Shown::Nothing => {}
             Shown::Bar(bar) => {
-                // Concurrent repeats report in any order: use the maximum.
                 let position = (fraction.clamp(0.0, 1.0) * STEPS as f64) as u64;
                 bar.set_position(position.max(bar.position()));
                 bar.set_message(printable(activity));
@@ -108,14 +105,14 @@ impl Meter {
     }
 }
 
-/// Waits with a progress display; returns early on a signal. A thread shows the progress, so that a terminal that takes
-/// no output holds up nothing. If it cannot start, nothing is shown.
+/// Waits with a progress display. Returns early on a signal. A separate thread shows the progress, so
+/// that a blocked terminal does not delay the command. If the thread cannot start, shows nothing.
 pub fn wait(time: Duration, activity: &'static str, signals: &Signals) {
-    /// A signal does not interrupt the sleep, so each sleep is short.
+    /// A signal does not interrupt a sleep, so each sleep must be short.
     const NAP: Duration = Duration::from_millis(20);
-    /// A shorter wait writes no lines to a log.
+    /// Minimum wait that writes lines to a log.
     const WORTH_LINES: Duration = Duration::from_secs(10);
-    /// Time for the removal of the bar.
+    /// Maximum time to wait for the removal of the bar.
     const PATIENCE: Duration = Duration::from_secs(1);
     let quiet = time < WORTH_LINES && ProgressBar::new(STEPS).is_hidden();
     let started = Instant::now();
@@ -137,10 +134,10 @@ pub fn wait(time: Duration, activity: &'static str, signals: &Signals) {
     let _ = removed.recv_timeout(PATIENCE);
 }
 
-/// Does work, and shows its progress if it takes long: `state` returns the finished fraction and the activity. If the
-/// thread for the display cannot start, nothing is shown.
+/// Does work, and shows its progress if the work takes long. `state` returns the finished fraction and
+/// the activity. If the thread for the display cannot start, shows nothing.
 pub fn with_progress<T>(state: impl Fn() -> (f64, String) + Send, work: impl FnOnce() -> T) -> T {
-    /// Shorter work shows nothing.
+    /// Minimum time of work before its progress is shown.
     const LONG: Duration = Duration::from_secs(2);
     const INTERVAL: Duration = Duration::from_millis(100);
     let (working, ended) = mpsc::channel::<()>();
@@ -175,7 +172,6 @@ impl Progress {
         Ok(Self { signals: Signals::catch()?, meter: Meter::new(quiet) })
     }
 
-    /// Removes the bar.
     pub fn finish(&self) {
         self.meter.finish();
     }
@@ -199,9 +195,9 @@ impl Observer for Progress {
     }
 }
 
-/// Width of a table in a file or pipe, unless COLUMNS is set.
+/// Width of a table in a file or pipe if COLUMNS is not set.
 const FILE_WIDTH: usize = 120;
-/// Smallest width of a table: a narrower one would break every word.
+/// Minimum width of a table: a narrower table would break every word.
 const LEAST_WIDTH: usize = 40;
 
 /// Begins a page as wide as standard output.
@@ -215,7 +211,7 @@ pub fn table_options() -> TableOptions {
     let is_terminal = std::io::stdout().is_terminal();
     let terminal = || Some(usize::from(terminal_size::terminal_size()?.0.0));
     let columns = || std::env::var("COLUMNS").ok()?.parse().ok();
-    // A terminal without a size reports 0, and so does COLUMNS in some shells.
+    // A terminal without a size reports 0. Some shells set COLUMNS to 0.
     let stated = if is_terminal { terminal().filter(|width| *width > 0).or_else(columns) } else { columns() };
     let width = stated.filter(|width| *width > 0).unwrap_or(FILE_WIDTH).max(LEAST_WIDTH);
     let plain = is_set("NO_COLOR").is_some() || is_set("TERM").is_none_or(|term| term == "dumb");

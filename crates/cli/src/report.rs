@@ -42,11 +42,12 @@ pub fn report(options: &ReportOptions) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// What the page is about.
+/// The subject of the page.
 enum Content {
     Record(Box<Recorded>),
     Comparison(Box<(Recorded, Recorded, Comparison)>),
-    /// A study's page is a function of a few figures, so it is built when it is read.
+    /// The page of a study. It depends on few figures, so the program builds it while reading the
+    /// study.
     Study(String),
 }
 

@@ -28,7 +28,8 @@ fn failure(error: &ApplyError) -> Failure {
     Failure::with_causes(exit, error)
 }
 
-/// Removes the files of `evenkeel tune --persist` for one interface or all of a network namespace.
+/// Removes the files of `evenkeel tune --persist` for one interface, or for all interfaces of a network
+/// namespace.
 fn remove_files(etc: &Etc, interface: Option<&str>, namespace: Option<u64>) -> Result<Vec<Removal>, Failure> {
     let failed = |error: PersistError| Failure::with_causes(Exit::Failed, &error);
     etc.remove_drafts();
@@ -40,7 +41,7 @@ fn remove_files(etc: &Etc, interface: Option<&str>, namespace: Option<u64>) -> R
     etc.remove(&chosen).map_err(failed)
 }
 
-/// Reports removals. `left` contains the files that are left and reported.
+/// Reports removals. `left` contains files that were kept and already reported.
 fn tell_removals(removals: &[Removal], left: &mut BTreeSet<PathBuf>) -> Result<(), Failure> {
     for removal in removals {
         match removal {
@@ -56,18 +57,19 @@ fn tell_removals(removals: &[Removal], left: &mut BTreeSet<PathBuf>) -> Result<(
 }
 
 pub fn revert(options: &RevertOptions) -> Result<Exit, Failure> {
-    // A signal in the middle would leave some settings changed: finish first, which takes milliseconds.
+    // A signal in the middle would leave some settings changed. So finish the revert first, which takes
+    // milliseconds.
     Signals::catch()?.hold();
     output::detach();
     require(&[Capability::NetAdmin], "revert")?;
-    // Do both, even if one of them fails.
+    // Remove the files and revert the settings, even if one of the two fails.
     let mut files = Vec::new();
     let settings = revert_settings(options.interface.as_deref(), &mut files).map_err(|error| error.tell());
     files.push(remove_files(&Etc::from_environment(), options.interface.as_deref(), Etc::namespace()));
     let (mut removed, mut failed, mut told, mut left) = (false, None, BTreeSet::new(), BTreeSet::new());
     for removals in files {
         removed |= removals.as_ref().is_ok_and(|removals| !removals.is_empty());
-        // The directory of the environment may be in a journal, too.
+        // A journal may also contain the directory of the environment.
         if let Err(error) = removals.and_then(|removals| tell_removals(&removals, &mut left))
             && told.insert(error.message().to_owned())
         {
@@ -100,9 +102,9 @@ pub fn revert(options: &RevertOptions) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// Restores the settings of all journals, or of those for an interface and the devices below it that `evenkeel fair`
-/// manages. Returns whether any journal contained a change.
-/// Adds the results of the removal of files in the journals' directories to `files`.
+/// Restores the settings of all journals, or of the journals for an interface and the devices below it
+/// that `evenkeel fair` manages. Returns whether any journal contained a change. Adds to `files` the
+/// results of removing files in the journals' directories.
 fn revert_settings(
     interface: Option<&str>,
     files: &mut Vec<Result<Vec<Removal>, Failure>>,
@@ -130,13 +132,15 @@ fn revert_settings(
             Some(names) => match is_about(&path, names) {
                 Ok(true) => chosen.push(path),
                 Ok(false) => {}
-                // This journal may belong to any interface: report it, and continue with the others.
+                // This journal may belong to any interface: report it, and continue with the other
+                // journals.
                 Err(error) => exit = error.tell(),
             },
         }
     }
     let mut own = BTreeMap::new();
-    // An interface has two journals, and a living session excludes a revert of both.
+    // An interface has two journals, and a live session excludes a revert of both journals. Report the
+    // session once.
     let mut told = BTreeSet::new();
     let mut tell_once = |error: &ApplyError| {
         let failure = failure(error);
@@ -154,7 +158,8 @@ fn revert_settings(
         }
     }
     for path in chosen {
-        // Hold one name at a time: a host may have more interfaces than this process may open sockets.
+        // Hold one name at a time: a host may have more interfaces than the number of sockets that this
+        // process may open.
         let sole = own.get(&path).map_or(Ok(None), |identity| exclude_sessions(&state, identity));
         let _sole = match sole {
             Ok(sole) => sole,
@@ -175,14 +180,14 @@ fn revert_settings(
             files.extend(removals);
             are_gone
         });
-        // Continue with the others after a failure.
+        // Continue with the other journals after a failure.
         match ended {
             // The journal's run has already restored everything, or changed nothing.
             Ok(RevertOutcome::Nothing) => continue,
             Ok(outcome) => match (tell(&outcome).unwrap_or_else(|error| error.tell()), &outcome) {
                 (Exit::Done, RevertOutcome::OtherNamespace { header, .. }) => {
-                    // The requested interface was not reverted, unless this namespace has an interface of the same
-                    // name. An earlier failure takes precedence.
+                    // The revert did not cover the requested interface, unless this namespace has an
+                    // interface of the same name. A previous failure takes precedence.
                     let is_of_another = named.as_ref().is_some_and(|named| !is_same_device(header, named));
                     if exit == Exit::Done && interface.is_some() && !is_of_another {
                         exit = Exit::Unable;
@@ -207,8 +212,8 @@ fn revert_settings(
     Ok((exit, any))
 }
 
-/// Returns the root qdiscs that dead sessions left without a journal, on an interface and the devices below it, or on
-/// all.
+/// Returns the root qdiscs that dead sessions left without a journal, on an interface and the devices
+/// below it, or on all interfaces.
 pub fn stray(interface: Option<&str>) -> Result<Vec<StrayRoot>, FairError> {
     let mut found = stray_roots(&StateDirectory::from_environment())?;
     let names = interface.map(with_devices_below);
@@ -216,7 +221,7 @@ pub fn stray(interface: Option<&str>) -> Result<Vec<StrayRoot>, FairError> {
     Ok(found)
 }
 
-/// Returns the interface, and the devices below it that a session on it manages.
+/// Returns the interface, and the devices below it that a session on the interface manages.
 pub fn with_devices_below(interface: &str) -> Vec<String> {
     let mut names = evenkeel_fair::managed_devices(interface).unwrap_or_default();
     if !names.iter().any(|name| name == interface) {
@@ -225,7 +230,8 @@ pub fn with_devices_below(interface: &str) -> Vec<String> {
     names
 }
 
-/// Returns whether a journal's interface is this one, regardless of its present name and namespace.
+/// Returns whether `interface` is the interface of a journal, regardless of its current name and
+/// namespace.
 fn is_same_device(header: &Header, interface: &InterfaceIdentity) -> bool {
     let InterfaceIdentity { device, .. } = &header.interface;
     header.interface.same_boot(interface) && device.is_some() && *device == interface.device
@@ -237,8 +243,8 @@ pub fn identity(name: &str) -> Option<InterfaceIdentity> {
     InterfaceIdentity::current(index.parse().ok()?, name).ok()
 }
 
-/// Reports a damaged journal of an earlier call, if it belongs to one of the interfaces; removes one of an earlier boot.
-/// Returns the exit code if settings may still be changed.
+/// Reports a damaged journal from a previous call, if it belongs to one of the interfaces. Removes a
+/// damaged journal of a previous boot. Returns the exit code if settings may still be changed.
 fn tell_remains(remains: Remains, names: Option<&[String]>) -> Option<Exit> {
     let is_about = |damaged: &Damaged| names.is_none_or(|names| is_of(damaged, names));
     match remains {
@@ -263,7 +269,8 @@ fn tell_remains(remains: Remains, names: Option<&[String]>) -> Option<Exit> {
     }
 }
 
-/// Removes a renamed or copied journal of a finished run. Returns the exit code if it cannot be removed.
+/// Removes a renamed or copied journal of a finished run. Returns the exit code if the journal cannot
+/// be removed.
 fn remove_finished(found: &Renamed) -> Result<Option<Exit>, Failure> {
     let (path, run) = (path_text(&found.path), whose(&found.header));
     match std::fs::remove_file(&found.path) {
@@ -280,13 +287,14 @@ fn remove_finished(found: &Renamed) -> Result<Option<Exit>, Failure> {
     }
 }
 
-/// Returns whether a damaged journal belongs to one of these interfaces. If its interface is unknown, it may belong to
-/// any.
+/// Returns whether a damaged journal belongs to one of these interfaces. If its interface is unknown,
+/// the journal may belong to any interface.
 fn is_of(damaged: &Damaged, names: &[String]) -> bool {
     damaged.interface.as_ref().is_none_or(|interface| names.contains(interface))
 }
 
-/// Returns whether a renamed journal belongs to one of some interfaces, or has the name of one of their journals.
+/// Returns whether a renamed journal belongs to one of these interfaces, or has the name of one of
+/// their journals.
 fn concerns(found: &Renamed, names: Option<&[String]>) -> bool {
     let state = StateDirectory::from_environment();
     let is_of = |interface: &InterfaceIdentity| {
@@ -299,9 +307,10 @@ fn concerns(found: &Renamed, names: Option<&[String]>) -> bool {
     })
 }
 
-/// Returns the renamed journals of killed runs on an interface or the devices below it, or of all interfaces.
+/// Returns the renamed journals of killed runs on an interface and the devices below it, or on all
+/// interfaces.
 pub fn renamed(interface: Option<&str>) -> Vec<Renamed> {
-    // Ignore the error: a user who may not read the directory cannot restore anything either.
+    // Ignore the error: a user without read access to the directory cannot restore anything either.
     let mut found = evenkeel_apply::renamed(&StateDirectory::from_environment()).unwrap_or_default();
     if !found.is_empty() {
         let names = interface.map(with_devices_below);
@@ -310,8 +319,8 @@ pub fn renamed(interface: Option<&str>) -> Vec<Renamed> {
     found
 }
 
-/// Returns the killed runs in this network namespace whose changes were not undone, of some interface indices or of
-/// all; none if this user may not read the journals.
+/// Returns the killed runs in this network namespace whose changes are still in force, for some
+/// interface indices or for all. Returns none if this user may not read the journals.
 pub fn dead_runs(only: Option<&[u32]>) -> Vec<Header> {
     let journals = StateDirectory::from_environment().journals().unwrap_or_default();
     let found = journals.iter().filter_map(|journal| Some(evenkeel_apply::unfinished(journal).ok()??.0));
@@ -319,8 +328,8 @@ pub fn dead_runs(only: Option<&[u32]>) -> Vec<Header> {
     found.filter(|header| !header.kept && concerns(header)).collect()
 }
 
-/// Returns which settings killed runs left changed on an interface or the devices below it, and what to do; `None` if
-/// there are none.
+/// Returns which settings killed runs left changed on an interface or the devices below it, and what to
+/// do. Returns `None` if there are no such settings.
 pub fn left(index: u32, name: &str) -> Option<String> {
     if let Some(reason) = unreadable() {
         return Some(reason);
@@ -340,17 +349,19 @@ pub fn left(index: u32, name: &str) -> Option<String> {
     }
 }
 
-/// Returns why the journals cannot be read; `None` if they can, or if there are none.
+/// Returns why the journals cannot be read. Returns `None` if they can be read, or if there are no
+/// journals.
 pub fn unreadable() -> Option<String> {
     let error = StateDirectory::from_environment().journals().err()?;
     Some(format!("cannot find out which settings killed runs left changed: {error}"))
 }
 
-/// Reports settings that a killed run's damaged or renamed journal left changed, before a command that uses a live
-/// host.
+/// Reports settings that a killed run's damaged or renamed journal left changed. A command that uses a
+/// live host calls this function first.
 pub fn remind(command: &Command) {
     match command {
-        // The command itself refuses stray root qdiscs, renamed journals and the damaged ones that it reads.
+        // The command itself refuses stray root qdiscs, renamed journals, and damaged journals that it
+        // reads.
         Command::Fair(options) => {
             let devices = if options.observe { Vec::new() } else { with_devices_below(&options.interface) };
             remind_of_damaged(Some(&options.interface), &run_journals(&devices));
@@ -418,14 +429,15 @@ fn remind_of_unfinished(interface: &str) {
 }
 
 fn remind_of_stray(interface: Option<&str>) {
-    // Ignore the error: if an interface cannot be read, the command itself reports that.
+    // Ignore the error: if an interface cannot be read, the command itself reports it.
     stray(interface).unwrap_or_default().iter().for_each(|stray| say(&stray.to_string()));
 }
 
-/// Returns the damaged journals of earlier runs on an interface or the devices below it, or of all interfaces.
+/// Returns the damaged journals of previous runs on an interface and the devices below it, or on all
+/// interfaces.
 pub fn damaged(interface: Option<&str>) -> Vec<Damaged> {
     let state = StateDirectory::from_environment();
-    // Ignore the error: a user who may not read the directory cannot restore anything either.
+    // Ignore the error: a user without read access to the directory cannot restore anything either.
     let mut found = evenkeel_apply::damaged(&state).unwrap_or_default();
     if !found.is_empty()
         && let Some(names) = interface.map(with_devices_below)
@@ -435,7 +447,7 @@ pub fn damaged(interface: Option<&str>) -> Vec<Damaged> {
     found
 }
 
-/// Returns the names of this namespace's interfaces; none without permission to list them.
+/// Returns the names of this namespace's interfaces. Returns none without permission to list them.
 fn all_interfaces() -> Vec<String> {
     Sysfs::of_namespace().and_then(|sysfs| sysfs.list("class/net")).unwrap_or_default()
 }
@@ -446,7 +458,8 @@ fn exists(interface: &str) -> Result<bool, Failure> {
     Ok(names.iter().any(|name| name == interface))
 }
 
-/// Returns whether a journal belongs to one of some interfaces, by its name at the start of the run or its current name.
+/// Returns whether a journal belongs to one of these interfaces, by the interface's name at the start
+/// of the run or its current name.
 fn is_about(path: &Path, names: &[String]) -> Result<bool, Failure> {
     let contents = match StateDirectory::read(path) {
         Err(JournalError::Damaged(damaged)) => return Ok(is_of(&damaged, names)),
@@ -506,7 +519,6 @@ fn tell(outcome: &RevertOutcome) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// Reports the damage of a journal.
 fn tell_damaged(damaged: &Damaged) -> Exit {
     Failure::with_causes(Exit::Failed, damaged).tell()
 }
@@ -528,7 +540,6 @@ fn tell_remarks(leftover: &Leftover) -> Exit {
     damaged.unwrap_or(settled)
 }
 
-/// Reports a killed run's changes and their roll-back.
 pub fn tell_leftover(leftover: &Leftover) {
     say_leftover(leftover);
 }
@@ -540,7 +551,8 @@ fn say_leftover(leftover: &Leftover) -> Exit {
     tell_remarks(leftover)
 }
 
-/// Says before a plan that a session manages the interface: a run is refused. `plan` says what that means for the plan.
+/// Reports before a plan that a session manages the interface, so that a run would be refused. `plan`
+/// says what this means for the plan.
 pub fn tell_managed(interface: &str, plan: &str) {
     // Ignore an interface that cannot be read: the plan reports it.
     let Some(identity) = identity(interface) else { return };
@@ -550,12 +562,12 @@ pub fn tell_managed(interface: &str, plan: &str) {
     }
 }
 
-/// Reports a killed run whose changes were not undone.
+/// Reports a killed run whose changes are still in force.
 pub fn tell_unfinished(header: &Header) {
     say(&unfinished(header));
 }
 
-/// Describes a run that ended before it undid its changes, with the command that undoes them.
+/// Describes a run that ended without undoing its changes, with the command that undoes them.
 pub fn unfinished(header: &Header) -> String {
     let interface = &header.interface;
     let (ended, name) = (format!("{} ended before it restored its changes", whose(header)), &interface.name);

@@ -23,7 +23,7 @@ use crate::scenario::{Loaded, OwnSetups, load_with};
 
 const QUICK_LONG_WINDOWS: u32 = 2;
 const RECORDS: &str = "evenkeel-records";
-/// Processors of a simulated test bed.
+/// Number of CPUs of a simulated test bed.
 const PROCESSORS: u32 = 2;
 
 pub fn run(options: &RunOptions) -> Result<Exit, Failure> {
@@ -45,7 +45,7 @@ pub fn run(options: &RunOptions) -> Result<Exit, Failure> {
         return Err(Failure::new(Exit::Usage, text));
     }
     let directory = options.out.clone().unwrap_or_else(|| default_directory(&scenario.name, options.place));
-    // Claim the directory before a run that takes minutes, not after it.
+    // Claim the directory before a run, because a run takes minutes.
     let writer = Writer::claim(&directory).map_err(|error| {
         let failure = Failure::from(error);
         if options.out.is_none() {
@@ -73,7 +73,7 @@ pub fn run(options: &RunOptions) -> Result<Exit, Failure> {
         version: env!("CARGO_PKG_VERSION"),
     };
     let progress = Progress::new(options.quiet)?;
-    // Only the world detects some invalid settings: add their place in the file.
+    // Only the world detects some invalid settings. Add the location in the file to such an error.
     let at = |key: Option<&str>, failure: Failure| match key.and_then(|key| place_of(&text, &origin, key)) {
         Some(place) => Failure::new(failure.exit(), format!("{place}: {}", failure.message())),
         None => failure,
@@ -84,7 +84,7 @@ pub fn run(options: &RunOptions) -> Result<Exit, Failure> {
                 TopologyChoice::SoftNic => Topology::SoftNic,
                 TopologyChoice::Mq => Topology::Mq,
             });
-            // Privileges would not help.
+            // More privileges would not help.
             if let Some(why) = beyond_one_kernel(&scenario) {
                 return Err(Failure::new(
                     Exit::Unable,
@@ -109,7 +109,7 @@ pub fn run(options: &RunOptions) -> Result<Exit, Failure> {
     }
     let (record, kept) = match &written {
         Ok(record) => (record, Some(directory.as_path())),
-        // Without a directory, still show the result.
+        // Show the result even if the directory cannot be written.
         Err(_) => (&unrecorded, None),
     };
     let printed = match options.format {
@@ -175,7 +175,8 @@ fn refuse_ignored_by(scenario: &Scenario, options: &RunOptions) -> Result<(), Fa
     Err(Failure::new(Exit::Usage, message))
 }
 
-/// Estimates the memory of a simulation. Returns an error if the machine has less, or the limit is lower.
+/// Estimates the memory of a simulation. Returns an error if the machine has less memory, or if the
+/// limit is lower.
 fn check_memory(
     request: &Request<'_>,
     progress: &Progress,
@@ -196,7 +197,7 @@ fn check_memory(
         kept = kept.saturating_add(memory.kept.saturating_mul(u64::from(request.repeats)));
     }
     let at_a_time = at_a_time(repeats, running, kept);
-    // At the end, the record has a copy.
+    // At the end, the record holds a second copy of the results.
     let needed = running.saturating_mul(at_a_time as u64).max(kept).saturating_add(kept);
     if needed >= WORTH_SAYING {
         progress.remark(&format!(
@@ -218,7 +219,7 @@ pub fn simulator_of_tenants() -> SimWorld {
 }
 
 fn simulator(options: &RunOptions, workload: &WorkloadKind) -> SimWorld {
-    // The kernels of the papers: Titan's, and later ones.
+    // The default kernels are those of the papers: Titan's, and later kernels.
     let usual =
         if matches!(workload, WorkloadKind::Transfers) { Profile::Linux6_18 } else { Profile::Linux4_4 };
     let profile = options.profile.map(|profile| match profile {
@@ -280,5 +281,6 @@ fn default_directory(scenario: &str, place: Place) -> PathBuf {
     Path::new(RECORDS).join(format!("{scenario}-{world}-{started}-{}", std::process::id()))
 }
 
-/// Maximum number of repeats in a quick run: they show a spread, but are too few for an interval.
+/// Maximum number of repeats in a quick run. Two repeats show a spread, but are too few for an
+/// interval.
 const QUICK_REPEATS: u32 = 2;

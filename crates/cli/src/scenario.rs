@@ -19,15 +19,13 @@ use crate::exit::{Exit, Failure, print, print_page};
 use crate::input;
 use crate::progress::page;
 
-/// A scenario and its source text.
 pub struct Loaded {
     pub scenario: Scenario,
     pub text: String,
-    /// The file's name in messages.
+    /// The file's name, for messages.
     pub origin: String,
 }
 
-/// A user's file of qdisc setups.
 pub struct OwnSetups {
     pub text: String,
     catalogue: Catalogue,
@@ -39,7 +37,7 @@ impl OwnSetups {
         Self::parse(&text, &origin)
     }
 
-    /// Parses the text of a file that errors name `origin`.
+    /// Parses the text of a file. Errors name the file `origin`.
     pub fn parse(text: &str, origin: &str) -> Result<Self, Failure> {
         let catalogue = Catalogue::parse(text, origin).map_err(|error| Failure::new(Exit::Usage, error))?;
         Ok(Self { text: text.to_owned(), catalogue })
@@ -51,7 +49,7 @@ pub fn load(name: &str) -> Result<Loaded, Failure> {
     load_with(name, None)
 }
 
-/// Finds a scenario as [`load`] does, with the user's qdisc setups if it is a scenario of qdiscs.
+/// Finds a scenario as [`load`] does. Adds the user's qdisc setups if it is a scenario of qdiscs.
 pub fn load_with(name: &str, own: Option<&OwnSetups>) -> Result<Loaded, Failure> {
     if let Some((_, text)) = bundled().iter().find(|(bundled, _)| *bundled == name) {
         return parse_loaded(text, name, Path::new(""), own);
@@ -73,15 +71,15 @@ fn load_file(path: &Path, own: Option<&OwnSetups>) -> Result<Loaded, Failure> {
     parse_loaded(&text, &origin, input::directory_of(path), own)
 }
 
-/// Returns the bundled scenario with this file name, with or without `.toml`, if no such file exists: the error then
-/// names the scenario.
+/// Returns the bundled scenario with this file name, with or without `.toml`, if no such file exists.
+/// The error can then name the scenario.
 fn bundled_at(path: &Path) -> Option<&'static str> {
     let name = path.to_str().filter(|_| !path.exists())?;
     let name = name.strip_suffix(".toml").unwrap_or(name);
     bundled().iter().map(|(known, _)| *known).find(|known| *known == name)
 }
 
-/// Parses a scenario and reads the files that it names, from a directory.
+/// Parses a scenario. Reads the files that the scenario names from `directory`.
 pub fn parse_loaded(
     text: &str,
     origin: &str,
@@ -187,11 +185,11 @@ fn show(name: &str, toml: bool) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// Returns one line each for the link, the traffic and the measurement.
+/// Returns three lines: the link, the traffic and the measurement.
 fn outline(scenario: &Scenario) -> Vec<(&'static str, String)> {
     let Scenario { link, workload, measure, .. } = scenario;
     let mut link_text = link.rate.to_string();
-    // Variants of transfers have MTU and queues.
+    // Scenarios of transfers set MTU and queues per variant.
     if !matches!(workload.kind, WorkloadKind::Transfers) {
         link_text.push_str(&format!(", {}, MTU {}", counted(link.queues as usize, "queue"), link.mtu));
     }
@@ -242,7 +240,7 @@ fn outline(scenario: &Scenario) -> Vec<(&'static str, String)> {
         measured.push_str(&format!(", fairness over {}", lengths.join(", ")));
     }
     let mut lines = vec![("link", link_text), ("traffic", traffic)];
-    // Variants of transfers have their own, and UDP has none.
+    // Scenarios of transfers set the congestion control per variant, and UDP has none.
     if !matches!(workload.kind, WorkloadKind::Transfers | WorkloadKind::Requests(_)) {
         lines.push(("TCP", workload.congestion_control.clone()));
     }
@@ -251,14 +249,14 @@ fn outline(scenario: &Scenario) -> Vec<(&'static str, String)> {
     if let Some(paper) = &scenario.paper {
         lines.push(("paper", paper.source.clone()));
     }
-    // A sweep's groups are its qdiscs, which are shown with their setups.
+    // The groups of a sweep are its qdiscs, which are shown with their setups.
     for (name, members) in scenario.groups.iter().filter(|_| scenario.workload.tenants().is_none()) {
         lines.push(("group", format!("{name}: {}", members.join(", "))));
     }
     lines
 }
 
-/// Returns one line for each group of clients or bulk senders, and for the probes.
+/// Returns a line for each group of clients or bulk senders, and for the probes.
 fn senders(workload: &Workload) -> Vec<(&'static str, String)> {
     let clients: Vec<String> = match &workload.kind {
         WorkloadKind::Fetch { clients } => clients.iter().map(fetching).collect(),
@@ -370,7 +368,6 @@ fn show_points(page: &mut Page, scenario: &Scenario, tenants: &Tenants) {
     }
 }
 
-/// Shows the common settings of the variants, and the changes of each variant.
 fn show_variants(page: &mut Page, scenario: &Scenario) {
     let all: Vec<(&Variant, Vec<(&'static str, String)>)> =
         scenario.all_variants().map(|variant| (variant, variant.settings())).collect();

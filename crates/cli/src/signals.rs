@@ -1,9 +1,11 @@
 //! The signals that end a command. All commands install their handlers here.
 //!
-//! - The first signal asks a command to restore its settings and end. It also ends the wait for a reader of its output;
-//!   after a session, a further signal does ([`await_another`]).
-//! - A second one ends it at once with code 130: the kernel detaches its programs with its descriptors, and its
-//!   guardian restores its settings. `revert` and `tune --apply` have no guardian, so it does not end them.
+//! - The first signal asks a command to restore its settings and end. It also ends the wait for a
+//!   reader of the command's output. After a session, a further signal ends this wait
+//!   ([`await_another`]).
+//! - A second signal ends the command at once with code 130: the kernel detaches its programs with its
+//!   descriptors, and its guardian restores its settings. `revert` and `tune --apply` have no guardian,
+//!   so a second signal does not end them.
 //! - A signal that was ignored at the start (`nohup`, a shell's background jobs) stays ignored.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,8 +18,8 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::exit::{Exit, Failure};
 
-/// A signal this soon after the first one belongs to the same request: `timeout` sends one to the process and one to
-/// its process group.
+/// A signal within this time after the first signal belongs to the same request: `timeout` sends a
+/// signal to the process and another to its process group.
 const SAME_REQUEST: Duration = Duration::from_millis(500);
 
 /// Whether any signal of [`Signals`] was received.
@@ -26,25 +28,21 @@ static CAME: AtomicBool = AtomicBool::new(false);
 /// Whether the command has restored its settings and only waits for the reader of its result.
 static AWAITS: AtomicBool = AtomicBool::new(false);
 
-/// Whether a signal has ended the wait of [`AWAITS`].
+/// Whether a signal has ended the wait that [`AWAITS`] records.
 static WAIT_ENDED: AtomicBool = AtomicBool::new(false);
 
-/// Whether [`Signals::catch`] has installed its handlers.
 static CAUGHT: AtomicBool = AtomicBool::new(false);
 
-/// The handlers of [`end_at_once`].
 static ENDING: Mutex<Vec<SigId>> = Mutex::new(Vec::new());
 
-/// Called before a signal handler ends the process.
 static AT_END: OnceLock<fn()> = OnceLock::new();
 
-/// Sets a function that restores the terminal before a signal handler ends the process. It must be async-signal-safe.
-/// Only the first call has an effect.
+/// Sets a function that restores the terminal before a signal handler ends the process. The function
+/// must be async-signal-safe. Only the first call has an effect.
 pub fn at_end(restore: fn()) {
     let _ = AT_END.set(restore);
 }
 
-/// Ends the process from a signal handler.
 fn end_process() -> ! {
     if let Some(restore) = AT_END.get() {
         restore();
@@ -52,7 +50,8 @@ fn end_process() -> ! {
     signal_hook::low_level::exit(Exit::Interrupted as i32)
 }
 
-/// Returns a flag that becomes true at each of these signals. They have no other effect, unless they are ignored.
+/// Returns a flag that becomes true at each of these signals. The signals then have no other effect. An
+/// ignored signal stays ignored.
 pub fn flag(signal: i32) -> Result<Arc<AtomicBool>, Failure> {
     let flag = Arc::new(AtomicBool::new(false));
     let set = Arc::clone(&flag);
@@ -65,12 +64,13 @@ pub fn came() -> bool {
     CAME.load(Ordering::Relaxed)
 }
 
-/// Returns whether signals do not end the command by themselves: [`Signals::catch`] has installed its handlers.
+/// Returns whether signals do not end the command directly, because [`Signals::catch`] has installed
+/// its handlers.
 pub fn are_caught() -> bool {
     CAUGHT.load(Ordering::Relaxed)
 }
 
-/// From now on, another signal does not end the process, but the wait for the reader of its result.
+/// Makes the next signal end the wait for the reader of the result, instead of the process.
 pub fn await_another() {
     AWAITS.store(true, Ordering::Relaxed);
 }
@@ -80,7 +80,6 @@ pub fn has_ended_wait() -> bool {
     WAIT_ENDED.load(Ordering::Relaxed)
 }
 
-/// The signals received so far.
 #[derive(Clone, Default)]
 pub struct Signals {
     interrupted: Arc<AtomicBool>,
@@ -89,7 +88,7 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Installs the handlers. They replace those of [`end_at_once`].
+    /// Installs the handlers, which replace the handlers of [`end_at_once`].
     pub fn catch() -> Result<Self, Failure> {
         Self::catch_all(None)
     }
@@ -118,7 +117,7 @@ impl Signals {
                 CAME.store(true, Ordering::Relaxed);
                 let now = began.elapsed().as_millis() as u64 + 1;
                 let asked = first.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
-                // A closing terminal may send several SIGHUPs: they are not a second request.
+                // A closing terminal may send several SIGHUPs, which are not a second request.
                 let is_later = |first| signal != SIGHUP && now - first > SAME_REQUEST.as_millis() as u64;
                 let again = asked.is_err_and(is_later);
                 if AWAITS.load(Ordering::Relaxed) {
@@ -136,7 +135,7 @@ impl Signals {
         Ok(signals)
     }
 
-    /// From now on, no signal ends the process: without a guardian, its settings would stay.
+    /// Prevents signals from ending the process. Without a guardian, its settings would stay changed.
     pub fn hold(&self) {
         self.held.store(true, Ordering::Relaxed);
     }
@@ -146,24 +145,24 @@ impl Signals {
         self.terminated.store(true, Ordering::Relaxed);
     }
 
-    /// Returns whether a signal interrupted the command: Ctrl-C, or a closed terminal.
+    /// Returns whether Ctrl-C or a closed terminal interrupted the command.
     pub fn interrupted(&self) -> bool {
         self.interrupted.load(Ordering::Relaxed)
     }
 
-    /// Returns whether SIGTERM asked the command to end, as a service manager does.
+    /// Returns whether SIGTERM asked the command to end, for example from a service manager.
     pub fn terminated(&self) -> bool {
         self.terminated.load(Ordering::Relaxed)
     }
 
-    /// Returns whether any signal was received.
     pub fn came(&self) -> bool {
         self.interrupted() || self.terminated()
     }
 }
 
-/// Lets the first signal end the command with a message and the documented code, until [`Signals::catch`]. Only for
-/// commands that have changed nothing yet and hold no resources.
+/// Lets the first signal end the command with a message and the documented code, until
+/// [`Signals::catch`]. Use this function only in commands that have changed nothing yet and hold no
+/// resources.
 pub fn end_at_once() -> Result<(), Failure> {
     for signal in [SIGINT, SIGHUP, SIGTERM] {
         let handler = register(signal, || {
@@ -175,8 +174,8 @@ pub fn end_at_once() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Writes the message of [`end_at_once`], unless the write would block, as on a full pipe. Only system calls, without a
-/// buffer or lock (signal-safety(7)).
+/// Writes the message of [`end_at_once`], unless the write would block, as on a full pipe. Uses only
+/// system calls, without a buffer or lock (signal-safety(7)).
 fn tell_interrupted() {
     let mut errors = pollfd { fd: STDERR_FILENO, events: POLLOUT, revents: 0 };
     // SAFETY: poll fills the structure, which lives until it returns.
@@ -186,8 +185,9 @@ fn tell_interrupted() {
     }
 }
 
-/// Makes a write beyond the limit of the file size (`ulimit -f`) fail with EFBIG, as on a full disk, instead of killing
-/// the process. Installs a handler instead of `SIG_IGN`, which child processes would inherit.
+/// Makes a write beyond the limit of the file size (`ulimit -f`) fail with EFBIG, as on a full disk. By
+/// default the kernel kills the process. Installs a handler instead of `SIG_IGN`, which child processes
+/// would inherit.
 pub fn survive_file_size_limit() -> Result<(), Failure> {
     register(SIGXFSZ, || {}).map(drop)
 }
@@ -198,8 +198,8 @@ fn register(signal: i32, action: impl Fn() + Send + Sync + 'static) -> Result<Op
     if is_ignored(&status, signal) {
         return Ok(None);
     }
-    // SAFETY: the actions store to atomics, read the clock, write to a descriptor or end the process; all of it
-    // is async-signal-safe.
+    // SAFETY: the actions store to atomics, read the clock, write to a descriptor or end the process.
+    // All of these are async-signal-safe.
     unsafe { signal_hook::low_level::register(signal, action) }
         .map(Some)
         .map_err(|error| Failure::new(Exit::Failed, format!("cannot catch signals: {error}")))

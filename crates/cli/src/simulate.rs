@@ -17,10 +17,9 @@ use crate::exit::{Exit, Failure};
 use crate::progress::with_progress;
 use crate::signals;
 
-/// Passes on progress and signals.
 #[derive(Default)]
 struct Watch {
-    /// Finished millionths.
+    /// Finished share of the work, millionths.
     finished: AtomicU64,
 }
 
@@ -45,20 +44,17 @@ fn with_watch<T>(work: impl FnOnce(&Watch) -> Result<T, Interrupted>) -> Result<
         .map_err(|Interrupted| Failure::new(Exit::Interrupted, "interrupted; nothing was changed"))
 }
 
-/// Simulates the fix of each finding.
 pub fn findings(facts: &HostFacts, only: Option<&str>, findings: &[Finding]) -> Result<Forecast, Failure> {
     with_watch(|watch| of_findings(facts, only, findings, watch))
 }
 
-/// Simulates the plan of an interface.
 pub fn plan(facts: &HostFacts, interface: &str, steps: &[Step]) -> Result<PlanForecast, Failure> {
     with_watch(|watch| of_plan(facts, interface, steps, watch))
 }
 
-/// Returns a change in per cent with its sign.
 fn per_cent(ratio: f64) -> String {
     let change = (ratio - 1.0) * 100.0;
-    // Without the sign of a change that rounds to 0.
+    // Omit the sign of a change that rounds to 0.
     if change.abs() < 0.05 {
         "0.0".to_owned()
     } else if change.abs() < 10.0 {
@@ -76,7 +72,6 @@ fn drops(per_second: f64) -> String {
     }
 }
 
-/// Returns a rate of throughput and drops.
 fn throughput(bps: f64, drops_per_s: f64) -> String {
     let (unit, scale) = unit(bps);
     format!("{:.1} {unit} (drops/s {})", bps / scale, drops(drops_per_s))
@@ -86,7 +81,6 @@ fn unit(bps: f64) -> (&'static str, f64) {
     if bps < 1e9 { ("Mbit/s", 1e6) } else { ("Gbit/s", 1e9) }
 }
 
-/// Returns an effect in one line.
 pub fn words(effect: &Effect) -> String {
     let ((first, scale), (second, to_second)) = (unit(effect.before_bps), unit(effect.after_bps));
     let shown = if first == second { String::new() } else { format!(" {first}") };
@@ -109,7 +103,7 @@ pub fn words(effect: &Effect) -> String {
     format!("{rates}{change}; drops/s {before} → {after}")
 }
 
-/// Returns a verdict as JSON; null without an effect.
+/// Returns a verdict as JSON; null if there is no effect.
 fn verdict_json(verdict: &Verdict) -> Value {
     let Some(effect) = verdict.effect() else { return Value::Null };
     json!({
@@ -139,7 +133,6 @@ fn simulated_json(Simulated { modelled, effect }: &Simulated) -> Value {
     json
 }
 
-/// Returns the lines about the traffic and the assumptions.
 fn assumed(nic: &Modelled) -> [String; 2] {
     [
         format!("Simulated: {}; {} each.", printable(&nic.traffic), counted(SEEDS as usize, "seed")),
@@ -151,7 +144,6 @@ const fn is(count: usize) -> &'static str {
     if count == 1 { "is" } else { "are" }
 }
 
-/// Returns the lines about findings that were not simulated.
 fn missing(forecast: &Forecast) -> Vec<String> {
     let of = |kind: Verdict| forecast.verdicts.iter().filter(|verdict| **verdict == kind).count();
     let (outside, late) = (of(Verdict::Outside), of(Verdict::NoTime));
@@ -168,14 +160,13 @@ fn missing(forecast: &Forecast) -> Vec<String> {
     lines
 }
 
-/// Shows the effect of a finding's fix.
 pub fn show_finding(page: &mut Page, label: &str, verdict: Option<&Verdict>) {
     if let Some(effect) = verdict.and_then(Verdict::effect) {
         page.labelled(label, &words(effect));
     }
 }
 
-/// Shows what the simulated effects depend on, and which findings have none.
+/// Shows the assumptions of the simulated effects, and the findings without a simulated effect.
 pub fn show_assumptions(page: &mut Page, forecast: &Forecast) {
     page.gap();
     for Simulated { modelled, effect } in &forecast.nics {
@@ -186,7 +177,6 @@ pub fn show_assumptions(page: &mut Page, forecast: &Forecast) {
     missing(forecast).iter().for_each(|line| page.line(line));
 }
 
-/// Adds the effects to the JSON of a check.
 pub fn add_to(json: &mut Value, forecast: &Forecast) {
     let of = |kind: Verdict| forecast.verdicts.iter().filter(|verdict| **verdict == kind).count();
     let simulation = json!({
@@ -207,7 +197,6 @@ pub fn add_to(json: &mut Value, forecast: &Forecast) {
     }
 }
 
-/// Returns the forecast of a plan in lines.
 pub fn plan_lines(forecast: &PlanForecast) -> Vec<String> {
     let nic = match &forecast.nic {
         Ok(nic) => nic,
@@ -234,7 +223,6 @@ pub fn plan_lines(forecast: &PlanForecast) -> Vec<String> {
     lines
 }
 
-/// Returns the forecast of a plan as JSON.
 pub fn plan_json(forecast: &PlanForecast) -> Value {
     let rule = |(rule, alone, without): &(&'static str, Verdict, Verdict)| json!({ "rule": rule, "alone": verdict_json(alone), "without": verdict_json(without) });
     json!({

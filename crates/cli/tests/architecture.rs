@@ -12,8 +12,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The crates from the lowest to the highest layer, each with the workspace crates that it may depend on. A crate may
-/// depend on earlier rows only. A new dependency is a decision: add it here.
+/// The crates from the lowest to the highest layer, each with the workspace crates that it may depend
+/// on. A crate may depend only on crates in previous rows. Add a new dependency here deliberately.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("model", &[]),
     ("files", &["model"]),
@@ -85,13 +85,13 @@ const PURE: &[(&str, &[&str])] = &[
     ("placement", NO_SOCKETS),
     // This crate writes records to files named after the process id, but starts no process.
     ("report", &["std::net", "process::Command"]),
-    // This crate writes its journal, but starts no process and depends on no particular world.
+    // This crate writes its journal. It starts no process and depends on no particular world.
     ("study", &["std::net", "std::process"]),
     // This crate controls a world through the trait, and writes no files.
     ("experiment", &["std::fs", "std::net", "std::process"]),
 ];
 
-/// Marks of unfinished work, split so that this file does not contain them.
+/// Marks of unfinished work. They are split so that this file does not contain them.
 const UNFINISHED: &[&str] =
     &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("unimplemented", "!"), concat!("todo", "!")];
 
@@ -103,8 +103,8 @@ const MAX_MAIN_LINES: usize = 100;
 
 // ---- Dependencies ----------------------------------------------------------------------------------
 
-/// Returns the directory names of the workspace crates that a manifest depends on, from all of its tables and including
-/// renamed ones.
+/// Returns the directory names of the workspace crates that a manifest depends on. Reads all of its
+/// tables and includes renamed dependencies.
 fn workspace_dependencies(manifest: &toml::Table) -> Vec<String> {
     let mut found = Vec::new();
     collect_dependencies(manifest, &mut found);
@@ -137,7 +137,7 @@ fn directory_of(package: &str) -> Option<String> {
     }
 }
 
-/// Returns the dependencies of a crate that the table does not allow.
+/// Returns the dependencies of a crate that [`ALLOWED`] does not list.
 fn dependency_violations(directory: &str, manifest: &str) -> Vec<String> {
     let Some((_, allowed)) = ALLOWED.iter().find(|(name, _)| *name == directory) else {
         return vec![format!("crates/{directory} is not in the table of allowed dependencies")];
@@ -178,7 +178,8 @@ fn code_only(source: &str) -> String {
     code
 }
 
-/// Returns the end of the comment that begins at `at`, if one does. Block comments nest.
+/// Returns the end of the comment that begins at `at`; `None` if no comment begins there. Block
+/// comments nest.
 fn skip_comment(text: &[char], at: usize) -> Option<usize> {
     match (text.get(at)?, text.get(at + 1)?) {
         ('/', '/') => Some((at..text.len()).find(|&end| text[end] == '\n').unwrap_or(text.len())),
@@ -197,7 +198,8 @@ fn skip_comment(text: &[char], at: usize) -> Option<usize> {
     }
 }
 
-/// Returns the end of the raw string (`r"…"`, `br#"…"#`) that begins at `at`, if one does.
+/// Returns the end of the raw string (`r"…"`, `br#"…"#`) that begins at `at`; `None` if no raw string
+/// begins there.
 fn skip_raw_string(text: &[char], at: usize) -> Option<usize> {
     if at > 0 && is_identifier(text[at - 1]) && text[at - 1] != 'b' {
         return None;
@@ -216,7 +218,8 @@ fn skip_raw_string(text: &[char], at: usize) -> Option<usize> {
     Some((quote + 1..text.len()).find(closes).map_or(text.len(), |end| end + 1 + hashes))
 }
 
-/// Returns the end of the string or character that begins at `at`, if one does. A lifetime is neither.
+/// Returns the end of the string or character that begins at `at`; `None` if neither begins there. A
+/// lifetime is neither a string nor a character.
 fn skip_quoted(text: &[char], at: usize) -> Option<usize> {
     let quote = text[at];
     let is_character = quote == '\'' && (text.get(at + 1) == Some(&'\\') || text.get(at + 2) == Some(&'\''));
@@ -251,8 +254,8 @@ fn tokens(code: &str) -> Vec<String> {
     found
 }
 
-/// Returns whether code uses a keyword or a path of two segments: written in full, or as the first segment of an item
-/// in `use std::{…}`.
+/// Returns whether code uses a keyword or a path of two segments. The path may be written in full, or
+/// be the first segment of an item in `use std::{…}`.
 fn mentions(tokens: &[String], what: &str) -> bool {
     let Some((parent, child)) = what.split_once("::") else {
         return tokens.iter().any(|token| token == what);
@@ -296,7 +299,6 @@ fn purity_violations(directory: &str, path: &str, source: &str) -> Vec<String> {
         .collect()
 }
 
-/// Returns a violation if a file is too long.
 fn length_violations(path: &str, text: &str) -> Vec<String> {
     let lines = text.lines().count();
     if path == "crates/cli/src/main.rs" && lines >= MAX_MAIN_LINES {
@@ -308,7 +310,6 @@ fn length_violations(path: &str, text: &str) -> Vec<String> {
     Vec::new()
 }
 
-/// Returns the marks of unfinished work, each with its line.
 fn unfinished_violations(path: &str, text: &str) -> Vec<String> {
     let marks = |(line, number): (&str, usize)| {
         UNFINISHED
@@ -335,7 +336,6 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace's root")
 }
 
-/// Returns the directories below `crates`, sorted.
 fn crate_directories() -> Vec<String> {
     let mut names: Vec<String> = fs::read_dir(root().join("crates"))
         .expect("crates/")
@@ -428,11 +428,12 @@ fn printed_paths_are_escaped() {
     assert_none(&violations);
 }
 
-/// Crates without circular imports between the files and folders directly below `src`.
+/// Crates in which the files and folders directly below `src` must not import each other in a circle.
 const WITHOUT_CIRCLES: [&str; 9] =
     ["apply", "datapath", "experiment", "files", "host", "metrics", "netlink", "sim", "stations"];
 
-/// Returns the module directly below `src` that a file belongs to; `None` for the crate's root and for tests.
+/// Returns the module directly below `src` that contains a file; `None` for the crate's root and for
+/// tests.
 fn module_of<'a>(directory: &str, path: &'a str) -> Option<&'a str> {
     let below = path.strip_prefix(&format!("crates/{directory}/src/"))?;
     let is_test = below.split(['/', '.']).any(|part| part == "tests" || part == "testing");
@@ -440,7 +441,7 @@ fn module_of<'a>(directory: &str, path: &'a str) -> Option<&'a str> {
     (!is_test && module != "lib").then_some(module)
 }
 
-/// Returns the imports between modules: from, to.
+/// Returns the imports between modules, as pairs (from, to).
 fn imports(directory: &str, sources: &[(String, String)]) -> BTreeSet<(String, String)> {
     let modules: BTreeSet<&str> = sources.iter().filter_map(|(path, _)| module_of(directory, path)).collect();
     let mut found = BTreeSet::new();
@@ -454,7 +455,8 @@ fn imports(directory: &str, sources: &[(String, String)]) -> BTreeSet<(String, S
     found
 }
 
-/// Returns the imports that are part of a circle. It repeatedly removes modules that import none, or that none imports.
+/// Returns the imports that are part of a circle. Repeatedly removes modules without imports and
+/// modules that no module imports.
 fn circle(mut imports: BTreeSet<(String, String)>) -> BTreeSet<(String, String)> {
     loop {
         let (from, to): (BTreeSet<String>, BTreeSet<String>) = imports.iter().cloned().unzip();

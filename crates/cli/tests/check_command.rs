@@ -1,4 +1,5 @@
-//! Tests `evenkeel check` as a command: its output, its recordings, its errors, and that it changes nothing.
+//! Tests `evenkeel check` as a command: its output, its recordings, its errors, and that the command
+//! changes nothing.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "support/hosts.rs"]
@@ -89,12 +90,13 @@ fn the_header_counts_each_loss_once_and_no_frame_of_an_unknown_protocol() {
         ("rx_crc_errors_phy", 70),
         ("tx_queue_dropped", 5),
         ("tx0_dropped", 5),
-        // The NIC's receive filters dropped these.
+        // The NIC's receive filters dropped these packets.
         ("rx_steer_missed_packets", 600_000),
     ] {
         nic.driver_statistics.insert(name.to_owned(), packets);
     }
-    // mlx5e_get_stats includes the NIC's counters in these. rx_dropped also counts 800,000 frames of unknown protocols.
+    // `mlx5e_get_stats` includes the NIC's counters in these counters. rx_dropped also counts 800,000
+    // frames of unknown protocols.
     for (name, packets) in [
         ("rx_missed_errors", 9_000),
         ("rx_dropped", 804_000),
@@ -108,7 +110,7 @@ fn the_header_counts_each_loss_once_and_no_frame_of_an_unknown_protocol() {
     assert!(ended.stdout.contains(" out, 13,075 lost\n"), "{}", ended.stdout);
 }
 
-/// A loss in the header is one of a finding, or the header says why there is none.
+/// A loss in the header either has a finding, or the header says why there is no finding.
 #[test]
 fn a_loss_in_the_header_is_found_or_explained() {
     for (drops, words, rule) in [
@@ -176,7 +178,7 @@ fn mistakes_are_named_with_file_line_and_field() {
     assert_eq!(run(&["check", "--anonymise"]).code, 2);
 }
 
-/// A tree of files without valid content has no facts, which does not mean that the host is healthy.
+/// A tree of files without valid content has no facts. Such a tree is not a healthy host.
 #[test]
 fn nonsense_in_files_is_not_judged() {
     let directory = tree(&hosts::HOSTS[0].1());
@@ -206,7 +208,7 @@ fn this_machine_is_checked_saved_and_checked_again() {
     let found: serde_json::Value = serde_json::from_str(&live.stdout).unwrap();
     assert_eq!(found["host"]["kernel"], kernel.trim());
     let directory = tempfile::tempdir().unwrap();
-    // A line break in a name must not break the message.
+    // A line break in a name must not break the error message.
     let saved = directory.path().join("sa\nved");
     let ended = run(&["check", "--save", text(&saved), "--anonymise", "--format", "json"]);
     assert!(ended.code == live.code, "{ended:?}");
@@ -238,16 +240,17 @@ fn this_machine_is_checked_saved_and_checked_again() {
             .collect()
     };
     assert_eq!(shape(of(&again.stdout)), shape(of(&live.stdout)));
-    // A wrong name is refused before anything is recorded.
+    // The command refuses a wrong name before it records anything.
     let other = directory.path().join("other");
     assert_eq!(run(&["check", "no-such", "--save", text(&other)]).code, 2);
     assert_eq!(run(&["check", "--speed", "no-such=1gbit", "--save", text(&other)]).code, 2);
     assert!(!other.exists());
-    // An existing recording is not overwritten.
+    // The command does not overwrite an existing recording.
     assert_eq!(run(&["check", "--save", text(&saved)]).code, 2);
 }
 
-/// Only a recording without `--anonymise` contains names of processes. A unit test of the recording checks addresses.
+/// Only a recording without `--anonymise` contains names of processes. A unit test of the recording
+/// checks the addresses.
 #[test]
 fn names_are_replaced_on_request() {
     let _socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -266,7 +269,7 @@ fn names_are_replaced_on_request() {
     assert!(saved_name(true).starts_with("process-"));
 }
 
-/// A recording without processors and queues, and with a speed that the recorded host did not have.
+/// The recording has no CPUs and no queues, and has a speed that the recorded host did not have.
 #[test]
 fn what_a_recording_lacks_is_unknown_and_what_it_has_is_known() {
     let directory = tempfile::tempdir().unwrap();
@@ -293,7 +296,7 @@ fn what_a_recording_lacks_is_unknown_and_what_it_has_is_known() {
     }
 }
 
-/// A tree that has lost a NIC's directory keeps its other files: no all-clear follows from it.
+/// A tree that has lost a NIC's directory keeps its other files. Such a tree must not count as healthy.
 #[test]
 fn a_lost_interface_is_no_healthy_one() {
     let directory = tree(&hosts::HOSTS[0].1());
@@ -303,7 +306,7 @@ fn a_lost_interface_is_no_healthy_one() {
     assert!(checked.code == 2 && checked.stderr.contains(why), "{checked:?}");
 }
 
-/// A process that has sockets and no directory in `/proc` may use memory of any node.
+/// A process that has sockets but no directory in `/proc` may use memory of any node.
 #[test]
 fn a_lost_process_leaves_its_rules_not_judged() {
     let facts = hosts::HOSTS.iter().map(|(_, host)| host()).find(|facts| {
@@ -338,7 +341,8 @@ fn the_documentation_lists_every_rule_as_it_is() {
     );
 }
 
-/// Checks a host with 128 cores, 8 NICs and 2,000 interrupts; the limit is that of a debug build on a busy machine.
+/// Checks a host with 128 cores, 8 NICs and 2,000 interrupts. The time limit allows for a debug build
+/// on a busy machine.
 #[test]
 fn a_large_host_is_checked_quickly() {
     const NAMES: [&str; 8] = ["eth0", "eth1", "eth2", "eth3", "eth4", "eth5", "eth6", "eth7"];
@@ -377,7 +381,7 @@ fn a_large_host_is_checked_quickly() {
     println!("{elapsed:?}");
 }
 
-/// All code except that of --save opens files read-only, and its ioctls and netlink messages only query.
+/// Only the code of --save may open files for writing. All ioctls and netlink messages must only query.
 #[test]
 fn nothing_is_changed() {
     let directory = tempfile::tempdir().unwrap();
@@ -426,7 +430,7 @@ fn assert_harmless(lines: &[String], inside: Option<&str>) {
         "mknod",
         "setxattr",
         "utimens",
-        // fsmount(2) alone creates a detached mount, through which sysfs is read.
+        // fsmount(2) alone creates a detached mount, through which Evenkeel reads sysfs.
         " mount(",
         "move_mount",
         "pwrite64",
@@ -448,7 +452,7 @@ fn assert_harmless(lines: &[String], inside: Option<&str>) {
         let is_own = inside.is_some_and(|directory| line.contains(directory));
         let is_null = line.contains("/dev/null");
         for change in CHANGES.iter().filter(|_| !is_own && !is_null) {
-            // `readlink(` only reads.
+            // `readlink(` only reads, so it is allowed.
             let found = line.contains(change) && !(change.starts_with("link") && line.contains("readlink"));
             assert!(!found, "{change}: {line}");
         }
@@ -475,7 +479,7 @@ fn an_interface_that_is_not_a_nic_says_so() {
     };
     let veth = said(&["lv0"]);
     assert!(veth.contains(" rules about NICs do not judge lv0: it has no device."), "{veth}");
-    // The windows are compared with the need of a NIC's link.
+    // These rules compare a value with the needs of a NIC's link.
     for rule in ["tso-off", "receive-window", "send-window", "socket-limits"] {
         let explained = said(&["lv0", "--explain", rule]);
         assert!(

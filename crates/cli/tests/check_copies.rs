@@ -1,5 +1,4 @@
-//! Tests `evenkeel check` on recorded hosts with rows that occur twice, figures that contradict each other, and lost
-//! queues.
+//! Tests `evenkeel check` on recorded hosts with duplicate rows, contradictory figures and lost queues.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "support/hosts.rs"]
@@ -12,16 +11,16 @@ use evenkeel_model::host::{BondFacts, Interface, InterfaceKind, SocketFacts, Tcp
 use evenkeel_placement::{Judgement, NotJudged, judge};
 use evenkeel_synthetic::write_tree;
 
-/// Returns the judgement, or the error that names the file.
 fn judged(directory: &Path) -> Result<Judgement, String> {
     let facts = Tree::recorded(directory).and_then(|tree| read_facts(&tree));
     facts.map(|facts| judge(&facts)).map_err(|error| error.to_string())
 }
 
-/// A file, how it is edited, the rule that is not judged then (empty: the file is refused), and a part of the reason.
+/// A file, an edit of the file, the rule that the edit keeps from judging (empty: `check` refuses the
+/// file), and a part of the reason.
 type Case<'a> = (&'a str, &'a dyn Fn(String) -> String, &'a str, &'a str);
 
-/// Rows, keys and queues that occur twice are never added up, and contradictions are never believed.
+/// `check` never adds up duplicate rows, keys and queues, and never uses contradictory figures.
 #[test]
 fn copies_and_contradictions_are_named() {
     let mut facts = hosts::HOSTS[0].1();
@@ -109,7 +108,8 @@ fn copies_and_contradictions_are_named() {
     assert!(failures.is_empty(), "{failures:#?}");
 }
 
-/// A fact that is impossible or not stated keeps the rules that need it from judging, or is refused.
+/// A fact that is impossible or missing keeps the rules that need it from judging, or `check` refuses
+/// the file.
 #[test]
 fn impossible_and_unstated_facts_are_named() {
     let mut facts = hosts::HOSTS[0].1();
@@ -181,7 +181,8 @@ fn impossible_and_unstated_facts_are_named() {
     assert!(failures.is_empty(), "{failures:#?}");
 }
 
-/// Edits each file in turn. Returns the cases whose tree is judged, or refused with another reason.
+/// Edits each file in turn. Returns the cases in which `check` judges the tree, or refuses it with
+/// another reason.
 fn failures(directory: &Path, cases: &[Case]) -> Vec<String> {
     let mut failures = Vec::new();
     for (file, edit, rule, why) in cases {
@@ -209,7 +210,6 @@ fn failures(directory: &Path, cases: &[Case]) -> Vec<String> {
     failures
 }
 
-/// Returns an edit of a JSON text.
 fn with(edit: impl Fn(&mut serde_json::Value)) -> impl Fn(String) -> String {
     move |text| {
         let mut value = serde_json::from_str(&text).unwrap();
@@ -218,7 +218,8 @@ fn with(edit: impl Fn(&mut serde_json::Value)) -> impl Fn(String) -> String {
     }
 }
 
-/// The code that serde derives for a struct accepts a list, too: a list in place of an object would be read by position.
+/// serde's derived code for a struct accepts a list, too: it would read a list in place of an object by
+/// position.
 #[test]
 fn a_list_in_place_of_an_object_is_refused() {
     let directory = tempfile::tempdir().unwrap();
@@ -297,7 +298,8 @@ fn names_that_contradict_or_are_not_there_are_named() {
     assert_eq!(judgement.incomplete().find(|missed| missed.rule == "app-remote-node"), None);
 }
 
-/// A key that is too short, or another hash, keeps only the rule about the queues of connections from judging.
+/// A hash key that is too short, or another hash function, keeps only one rule from judging: the rule
+/// about the queues of connections.
 #[test]
 fn a_hash_that_cannot_be_computed_is_not_judged() {
     let directory = tempfile::tempdir().unwrap();
@@ -350,7 +352,7 @@ fn a_hash_that_cannot_be_computed_is_not_judged() {
     assert!(error.contains("evenkeel/ethtool/ens2f0.json:"), "{error}");
 }
 
-/// A queue or a port of a bond that a recording lost keeps the rules that need it from judging.
+/// If a recording lost a queue or a port of a bond, the rules that need it do not judge.
 #[test]
 fn lost_queues_and_ports_are_named() {
     let mut facts = hosts::HOSTS[0].1();

@@ -1,4 +1,5 @@
-//! Tests `evenkeel check` on hosts that look faulty but are not: it finds nothing, or nothing with too high a severity.
+//! Tests `evenkeel check` on hosts that look faulty but are not. `check` must find nothing, or nothing
+//! with too high a severity.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "support/hosts.rs"]
@@ -19,7 +20,7 @@ fn find<'f>(findings: &'f [Finding], rule: &str) -> Option<&'f Finding> {
     findings.iter().find(|finding| finding.rule == rule)
 }
 
-/// Makes a host idle, with less than one packet per second since boot.
+/// Makes a host idle: less than one packet per second since boot.
 fn idle(facts: &mut HostFacts) {
     for interface in &mut facts.interfaces {
         for name in ["rx_packets", "tx_packets", "rx_bytes", "tx_bytes"] {
@@ -66,7 +67,7 @@ fn an_idle_host_has_nothing_grave() {
     assert!(remote.evidence.contains("it received 1 packets/s since boot"), "{remote:?}");
 }
 
-/// On an EPYC with four nodes per socket, the NIC's interrupts are spread over the socket.
+/// An EPYC has four nodes per socket. The NIC's interrupts are spread over the socket.
 #[test]
 fn nodes_of_one_package_are_not_sockets() {
     let nic = NicOptions { node: Some(1), queues: (16, 63), ..hosts::MLX5 };
@@ -84,7 +85,7 @@ fn nodes_of_one_package_are_not_sockets() {
     assert_eq!(remote.severity, Severity::Low, "{remote:?}");
     assert!(remote.evidence.contains("other nodes of the same package"), "{remote:?}");
     assert_eq!(find(&found, "app-remote-node"), None);
-    // The same host with two packages.
+    // Use the same host with two packages.
     for processor in &mut facts.processors {
         processor.package = processor.node / 2;
     }
@@ -93,7 +94,8 @@ fn nodes_of_one_package_are_not_sockets() {
     assert_eq!(find(&found, "app-remote-node").unwrap().severity, Severity::High);
 }
 
-/// With more queues than cores on the NIC's node, interrupts have to use the package's other nodes, too.
+/// The NIC has more queues than its node has cores, so interrupts must use other nodes of the package,
+/// too.
 #[test]
 fn interrupts_use_other_nodes_of_the_package_where_the_own_has_too_few_cores() {
     let on_other_nodes = |queues: u32| {
@@ -102,7 +104,7 @@ fn interrupts_use_other_nodes_of_the_package_where_the_own_has_too_few_cores() {
         for processor in &mut facts.processors {
             (processor.package, processor.core) = (0, processor.number % 32);
         }
-        // Node 2 has processors 16 to 23, node 3 processors 24 to 31.
+        // Node 2 has CPUs 16 to 23, node 3 has CPUs 24 to 31.
         for (at, interrupt) in (0..).zip(&mut facts.interrupts) {
             serve(interrupt, 16 + at);
         }
@@ -114,7 +116,7 @@ fn interrupts_use_other_nodes_of_the_package_where_the_own_has_too_few_cores() {
     assert!(rule.fires_when.contains("although the NIC's own has a core for each queue"));
 }
 
-/// Two management ports have one interrupt each on the same processor, with a few packets per second.
+/// Two management ports have one interrupt each on the same CPU, with a few packets per second.
 #[test]
 fn idle_ports_on_one_processor_are_not_full() {
     let port = |name: &'static str, bus: &'static str, action: &'static str| NicOptions {
@@ -155,7 +157,7 @@ fn processors_that_share_the_queues_evenly_are_no_bottleneck() {
     assert_eq!(find(&found, "softirq-one-processor"), None, "{found:#?}");
 }
 
-/// Eight flows fall on sixteen queues at random: 88 % of random hashes direct two flows to one queue.
+/// Eight flows are hashed to sixteen queues at random. In 88 % of all cases, two flows share a queue.
 #[test]
 fn flows_that_meet_by_chance_are_not_reported() {
     let mut facts = hosts::HOSTS[0].1();
@@ -177,8 +179,8 @@ fn bbr_does_not_slow_down_after_a_pause() {
     assert_eq!(find(&findings(facts), "slow-start-idle"), None);
 }
 
-/// The processor chooses its frequency: with the preference `performance`, the governor powersave has the same effect
-/// as `performance`.
+/// The CPU chooses its frequency. With the preference `performance`, the governor powersave has the
+/// same effect as the governor `performance`.
 #[test]
 fn the_energy_preference_counts_where_the_processor_chooses() {
     let mut facts = hosts::HOSTS[0].1();
@@ -187,14 +189,15 @@ fn the_energy_preference_counts_where_the_processor_chooses() {
         processor.energy_preference = Some("performance".to_owned());
     }
     assert_eq!(find(&findings(facts.clone()), "governor"), None);
-    // A passive driver ignores the preference and keeps the lowest frequency.
+    // A passive driver ignores the preference and stays at the lowest frequency.
     for processor in &mut facts.processors {
         processor.frequency_driver = Some("amd-pstate".to_owned());
     }
     assert_eq!(find(&findings(facts), "governor").unwrap().severity, Severity::High);
 }
 
-/// A NIC has 64 queues on a node of 16 cores: the plan reduces the channels, and changes nothing of the removed queues.
+/// The NIC has 64 queues and its node has 16 cores. The plan reduces the channels, and changes no
+/// settings of the removed queues.
 #[test]
 fn more_queues_than_cores_are_reduced_before_interrupts_move() {
     let nic = NicOptions { node: Some(1), queues: (64, 64), ..hosts::MLX5 };
@@ -208,7 +211,7 @@ fn more_queues_than_cores_are_reduced_before_interrupts_move() {
     assert!(lines.len() <= 17, "{lines:#?}");
 }
 
-/// Three of 24 queues have heavy flows, and each queue its own processor.
+/// Three of 24 queues have heavy flows. Each queue has its own CPU.
 #[test]
 fn a_few_busy_queues_on_processors_of_their_own_are_no_bottleneck() {
     let nic = NicOptions { node: Some(0), queues: (24, 63), ..hosts::MLX5 };
@@ -223,7 +226,7 @@ fn a_few_busy_queues_on_processors_of_their_own_are_no_bottleneck() {
         processor.time.as_mut().unwrap().softirq = softirq;
     }
     assert_eq!(find(&findings(facts.clone()), "irq-one-processor"), None);
-    // The same load, and three processors that serve eight queues each.
+    // Apply the same load with three CPUs that serve eight queues each.
     for (at, interrupt) in (0..).zip(&mut facts.interrupts) {
         serve(interrupt, busy[at % 3]);
         interrupt.served = vec![(busy[at % 3], 50_000_000)];
@@ -231,7 +234,7 @@ fn a_few_busy_queues_on_processors_of_their_own_are_no_bottleneck() {
     assert!(find(&findings(facts), "irq-one-processor").is_some());
 }
 
-/// The counts since boot are those of one processor, but the interrupts have been spread since.
+/// One CPU served all packets counted since boot. Later the interrupts were spread over other CPUs.
 #[test]
 fn interrupts_that_were_spread_since_are_history() {
     let nic = NicOptions { node: Some(0), queues: (8, 63), ..hosts::MLX5 };
@@ -246,7 +249,7 @@ fn interrupts_that_were_spread_since_are_history() {
         history.evidence.contains("the counts are from the past") && history.severity == Severity::Low,
         "{history:?}"
     );
-    // One of the eight has stayed.
+    // One of the eight interrupts has stayed on its CPU.
     serve(&mut facts.interrupts[0], 15);
     let found = findings(facts.clone());
     let history = find(&found, "irq-one-processor").unwrap();
@@ -261,7 +264,7 @@ fn interrupts_that_were_spread_since_are_history() {
     assert!(find(&now, "irq-one-processor").unwrap().severity > Severity::Low);
 }
 
-/// The slow link follows from the half duplex: one finding names both.
+/// Half duplex causes the low link speed: one finding names both.
 #[test]
 fn half_duplex_names_the_slow_link() {
     let mut facts = hosts::HOSTS[0].1();

@@ -1,8 +1,8 @@
-//! Removes and damages, one at a time, every file of a host that a rule needs. Each rule that needs the file is then not
-//! judged, or in part, and no other rule changes its findings.
+//! Removes and damages, one at a time, every file of a host that a rule needs. Each rule that needs the
+//! file is then not judged, or judged in part. No other rule changes its findings.
 //!
-//! Then removes every file from hosts that have findings, whether a rule needs it or not: each finding stays, or its rule
-//! is not judged.
+//! Then removes every file from hosts that have findings, whether or not a rule needs the file. Each
+//! finding must stay, or its rule must not be judged.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[allow(dead_code, reason = "several test binaries share this file, and each uses a part of it")]
@@ -27,7 +27,8 @@ use evenkeel_placement::{Finding, Judgement, find_rule, judge, rules};
 use evenkeel_synthetic::{HostBuilder, qdisc, write_tree};
 use hosts::{I40E, MLX5};
 
-/// Returns a healthy host of each kind of interface, with two nodes, eight processors and two NICs of four queues.
+/// Returns a healthy host for each kind of interface, with two nodes, eight CPUs and two NICs of four
+/// queues.
 fn healthy() -> HostFacts {
     let mut facts = HostBuilder::new(2, 2, 2)
         .power("intel_pstate", "performance")
@@ -71,11 +72,11 @@ fn judged(directory: &Path) -> Result<Judgement, String> {
     facts.map(|facts| judge(&facts)).map_err(|error| error.to_string())
 }
 
-/// Files that a kernel may lack, by the end of their path: the documentation calls them files that
-/// only some hosts have. So are links to the interfaces below one.
+/// Files that a kernel may lack, by the end of their path. The documentation calls them files that only
+/// some hosts have. Links to the interfaces below an interface are also such files.
 const OPTIONAL: &[&str] = &["/effective_affinity_list", "/vm/zone_reclaim_mode", "/xps_rxqs"];
 
-/// Files with a name or words, for which any text is a value.
+/// Files with a name or with words. Any text is a valid value.
 const NAMES: &[&str] = &[
     "/proc/cmdline",
     "/cpuidle/state0/name",
@@ -86,8 +87,8 @@ const NAMES: &[&str] = &[
     "/tcp_congestion_control",
 ];
 
-/// Files in the directory of an interface that no rule reads: the speed of an interface that is no NIC, the maps of
-/// loopback, and counters.
+/// Returns whether no rule reads a file in the directory of an interface: the speed of an interface
+/// that is no NIC, the maps of loopback, and counters.
 fn is_unused(facts: &HostFacts, path: &str) -> bool {
     let Some((name, file)) = path.strip_prefix("/sys/class/net/").and_then(|rest| rest.split_once('/'))
     else {
@@ -103,13 +104,13 @@ fn is_unused(facts: &HostFacts, path: &str) -> bool {
     }
 }
 
-/// Returns whether a rule's need is this file, or a directory above it.
+/// Returns whether `need` is this file or a directory above it.
 fn names(need: &str, file: &str) -> bool {
     let parts = |path: &str| path.split('/').count();
     parts(need) <= parts(file) && Unknown::new(file, "").concerns(need)
 }
 
-/// The path as rules name it.
+/// Returns the path in the form that rules use.
 fn general(path: &str) -> String {
     match path.strip_prefix("/proc/").and_then(|rest| rest.split_once('/')) {
         Some((process, rest)) if process.bytes().all(|byte| byte.is_ascii_digit()) => {
@@ -123,9 +124,10 @@ fn subjects(judgement: &Judgement) -> BTreeSet<(&'static str, String)> {
     judgement.findings.iter().map(|found| (found.rule, found.subject.clone())).collect()
 }
 
-/// Removes and damages each file of a host in turn. Returns what each damage hides: rules that are judged without a file
-/// that they need, findings that are gone or new although their rule is judged, and findings that quote a rule that is
-/// not judged.
+/// Removes and damages each file of a host in turn. Returns the effects that each damage hides:
+/// - rules that were judged without a file that they need
+/// - findings that disappeared or appeared although their rule was judged
+/// - findings of a rule that was not judged
 fn hidden(facts: &HostFacts, damages: &[Option<&str>]) -> BTreeSet<String> {
     let directory = tempfile::tempdir().unwrap();
     write_tree(facts, directory.path()).unwrap();
@@ -134,7 +136,7 @@ fn hidden(facts: &HostFacts, damages: &[Option<&str>]) -> BTreeSet<String> {
     let mut hidden = BTreeSet::new();
     for file in hosts::files_of_each_kind(directory.path()) {
         let path = format!("/{}", file.strip_prefix(directory.path()).unwrap().display());
-        // The kernel's answers have tests of their own.
+        // Other tests cover the kernel's answers.
         if path.starts_with("/evenkeel") || is_unused(facts, &path) {
             continue;
         }
@@ -198,7 +200,7 @@ fn a_faulty_host_without_a_file_keeps_the_findings_of_other_rules() {
     assert!(hidden.is_empty(), "{hidden:#?}");
 }
 
-/// A host with findings: an operator's recorded host, or one with planted faults.
+/// A host with findings: a host that an operator recorded, or a host with planted faults.
 enum Faulty {
     Recorded(PathBuf),
     Planted(&'static str, Box<HostFacts>),
@@ -222,7 +224,7 @@ impl Faulty {
     }
 }
 
-/// Returns the hosts with several faults first, then the recorded ones, then those with a single fault.
+/// Returns the hosts with several faults, then the recorded hosts, then the hosts with a single fault.
 fn faulty_hosts() -> Vec<Faulty> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hosts");
     let recorded = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
@@ -242,7 +244,7 @@ fn faulty_hosts() -> Vec<Faulty> {
 /// A file to remove, or a part of the JSON text of a NIC's answers.
 type Target = (PathBuf, Option<String>);
 
-/// Returns all files of a tree, and the parts of the answers of ethtool.
+/// Returns all files of a tree, and the parts of ethtool's answers.
 fn targets(directory: &Path) -> Vec<Target> {
     let mut targets = Vec::new();
     for file in hosts::files_of_each_kind(directory) {
@@ -259,7 +261,7 @@ fn answers(file: &Path) -> serde_json::Map<String, serde_json::Value> {
     serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap()
 }
 
-/// Returns a target without the numbers and the names of interfaces: rules treat all files of a kind alike.
+/// Returns a target without numbers and interface names: rules treat all files of a kind alike.
 fn kind((file, part): &Target, directory: &Path) -> String {
     let path = file.strip_prefix(directory).unwrap().display().to_string();
     let path =
@@ -290,8 +292,8 @@ fn judged_without((file, part): &Target, directory: &Path) -> Result<Judgement, 
     judgement
 }
 
-/// Returns whether a test removes a target from the host with the findings of these rules: a file that one of them needs,
-/// a file of the whole host, an answer of the kernel.
+/// Returns whether a test removes this target from a host with findings of these rules. This is the
+/// case for a file that one of the rules needs, a file of the whole host, or an answer of the kernel.
 fn is_related((file, _): &Target, directory: &Path, rules: &[&str]) -> bool {
     let path = format!("/{}", file.strip_prefix(directory).unwrap().display());
     let is_of_host =
@@ -305,7 +307,8 @@ fn is_related((file, _): &Target, directory: &Path, rules: &[&str]) -> bool {
             .any(|need| names(need, &path))
 }
 
-/// Ends of the kinds of files whose absence is a state of a host: a kernel without the feature or module.
+/// Ends of the kinds of files whose absence is a valid state of a host: the kernel lacks the feature or
+/// module.
 const UNDECIDED: [&str; 5] = [
     "/flow_limit_cpu_bitmap ",
     "/bpf_jit_enable ",
@@ -314,7 +317,8 @@ const UNDECIDED: [&str; 5] = [
     "/net/stat/nf_conntrack ",
 ];
 
-/// No finding disappears in silence. Each rule is tested without each kind of file on a host on which it has a finding.
+/// No finding may disappear silently. The test removes each kind of file from a host on which the rule
+/// has a finding.
 #[test]
 fn a_finding_without_a_file_stays_or_its_rule_is_not_judged() {
     let sources = faulty_hosts();
@@ -345,9 +349,9 @@ fn a_finding_without_a_file_stays_or_its_rule_is_not_judged() {
             {
                 continue;
             }
-            // A tree that is refused hides nothing.
+            // If `check` refuses the tree, no finding disappears silently.
             let Ok(after) = judged_without(&target, directory) else { continue };
-            // Without the name of a process, the subject of a finding differs.
+            // Count the findings: without the name of a process, the subject of a finding differs.
             let count = |all: &BTreeSet<(&str, String)>, rule: &str| {
                 all.iter().filter(|(name, _)| *name == rule).count()
             };
@@ -359,7 +363,8 @@ fn a_finding_without_a_file_stays_or_its_rule_is_not_judged() {
                     lost.push(format!("{kind}: {rule} is lost ({})", source.name()));
                 }
             }
-            // Without the driver's channels or counters, a rule uses other evidence, and may have a new finding.
+            // Without the driver's channels or counters, a rule uses other evidence, and may have a new
+            // finding.
             let appear = now.iter().filter(|_| !kind.starts_with("evenkeel/ethtool"));
             // `rss-skew` reports the missing evidence itself, and proposes no change.
             let appear = appear.filter(|(rule, _)| *rule != "rss-skew" && is_judged(rule));

@@ -1,13 +1,16 @@
-//! Tests `evenkeel check` on hosts with planted faults and a file or a number that is missing, truncated or impossible:
-//! each finding remains, its rule is listed as not judged, or the file is refused.
+//! Tests `evenkeel check` on hosts with planted faults, in which a file or a number is missing,
+//! truncated or impossible. Each finding must remain, or `check` must list its rule as not judged or
+//! refuse the file.
 //!
-//! A mutation that leaves another possible host cannot be detected, and is left out by these principles:
+//! A mutation that results in another possible host cannot be detected. These principles exclude such
+//! mutations:
 //!
-//! - A file is removed only if every Linux has it ([`ON_SOME_HOSTS`]).
-//! - The rows of a list whose length nothing else states are not removed ([`LISTS`]).
-//! - A number becomes -1 only where the kernel never writes -1 ([`SIGNED`]).
+//! - A file is removed only if every Linux host has the file ([`ON_SOME_HOSTS`]).
+//! - The rows of a list are not removed if no other file states the length of the list ([`LISTS`]).
+//! - A number becomes -1 only in files in which the kernel never writes -1 ([`SIGNED`]).
 //! - A file with a single value is not cut within the value.
-//! - The names in a table of a driver's names (counters, features, flags) are not removed ([`DRIVER_NAMES`]).
+//! - The names in a table of driver-defined names (counters, features, flags) are not removed
+//!   ([`DRIVER_NAMES`]).
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "support/faults.rs"]
@@ -59,7 +62,8 @@ const ON_SOME_HOSTS: &[&str] = &[
     "sys/kernel/mm/transparent_hugepage",
 ];
 
-/// Lists whose length nothing else states: interrupts, sockets, and counters that depend on the kernel's version.
+/// Lists whose length no other file states: interrupts, sockets, and counters that depend on the
+/// kernel's version.
 const LISTS: &[&str] = &[
     "proc/PID/status",
     "proc/cpuinfo",
@@ -70,17 +74,17 @@ const LISTS: &[&str] = &[
     "proc/vmstat",
 ];
 
-/// Files in which the kernel writes -1 for a value that it does not have.
+/// Files in which the kernel writes -1 for a missing value.
 const SIGNED: &[&str] = &["numa_node", "physical_package_id", "tcp_adv_win_scale", "max_size", "stat"];
 
 /// Lists that may be empty.
 const EMPTY: &[&str] = &["isolated", "nohz_full"];
 
-/// Fields of `sockets.json` that the kernel may not report.
+/// Fields of `sockets.json` that the kernel may omit.
 const OPTIONAL_FIELDS: &[&str] =
     &["process", "interface", "remote", "receive_buffer", "send_buffer", "congestion"];
 
-/// Tables in ethtool's answers with names that the driver chooses.
+/// Tables in ethtool's answers whose names the driver chooses.
 const DRIVER_NAMES: &[&str] = &["statistics", "features", "private_flags", "hash_fields"];
 
 fn judged(directory: &Path) -> Option<(Judgement, HostFacts)> {
@@ -96,7 +100,7 @@ fn findings(judgement: &Judgement, facts: &HostFacts) -> BTreeSet<(&'static str,
     judgement.findings.iter().map(|finding| (finding.rule, subject(&finding.subject))).collect()
 }
 
-/// A host with the faults that do not hide each other.
+/// A host with planted faults that do not hide each other.
 struct World {
     name: &'static str,
     healthy: HostFacts,
@@ -104,7 +108,8 @@ struct World {
     rules: BTreeSet<&'static str>,
 }
 
-/// Returns hosts that together have every fault, each fault on its smallest host.
+/// Returns hosts that together have every fault. Each fault is planted on the smallest host that can
+/// have it.
 fn worlds() -> Vec<World> {
     let rules_of = |facts: &HostFacts| -> BTreeSet<&'static str> {
         let mut facts = facts.clone();
@@ -112,7 +117,7 @@ fn worlds() -> Vec<World> {
         check(&facts).iter().map(|finding| finding.rule).collect()
     };
     let mut worlds: Vec<World> = Vec::new();
-    // Faults that change the NIC itself come first, each on its own host.
+    // Faults that change the NIC itself come first, each on a separate host.
     let is_structural = |fault: &&Fault| STRUCTURAL.contains(&fault.name);
     let mut faults: Vec<&Fault> = FAULTS.iter().chain(stack_faults::FAULTS).collect();
     faults.sort_by_key(|fault| !is_structural(fault));
@@ -126,7 +131,7 @@ fn worlds() -> Vec<World> {
         };
         let shared = worlds.iter_mut().filter(|world| world.name == name && !is_structural(&fault));
         let fits = shared.rev().any(|world| {
-            // Two faults of a rule would cover each other.
+            // Two faults of the same rule would hide each other.
             if world.rules.contains(fault.rule) || world.rules.iter().any(|rule| fault.also.contains(rule)) {
                 return false;
             }
@@ -150,13 +155,13 @@ fn worlds() -> Vec<World> {
     worlds
 }
 
-/// Returns the text without digits. Files, lines and keys that differ in digits only are of one kind, and the test
-/// mutates one of each kind.
+/// Returns the text without digits. Files, lines and keys that differ only in digits are of the same
+/// kind. The test mutates one of each kind.
 fn kind(text: &str) -> String {
     text.chars().filter(|letter| !letter.is_ascii_digit()).collect()
 }
 
-/// Returns the path with `PID` for a process and `IF` for an interface.
+/// Returns the path with `PID` in place of a process id and `IF` in place of an interface name.
 fn general(path: &str) -> String {
     let parts: Vec<&str> = path.split('/').collect();
     match parts.as_slice() {
@@ -172,11 +177,11 @@ fn starts(path: &str, list: &[&str]) -> bool {
     list.iter().any(|start| path.starts_with(start))
 }
 
-/// A changed text with its description; no text if the file is removed.
+/// A description with the changed text; `None` if the file is removed.
 type Mutation = (String, Option<String>);
 
-/// Returns the mutations of a file of lines. Of its numbers, those are changed that the healthy host does not have, and
-/// a few others.
+/// Returns the mutations of a file of lines. Of the file's numbers, changes the numbers that the
+/// healthy host does not have, and a few others.
 fn mutations_of_lines(path: &str, text: &str, healthy: &str) -> Vec<Mutation> {
     const EVIDENCE: usize = 10;
     const OTHERS: usize = 3;
@@ -220,7 +225,7 @@ fn mutations_of_lines(path: &str, text: &str, healthy: &str) -> Vec<Mutation> {
     for count in [some(&evidence, EVIDENCE), some(&others, OTHERS)].concat() {
         let (at, word) = &of_text[count];
         for other in ["-1", "x", ""] {
-            // A list may be empty.
+            // This list may be empty.
             if other.is_empty() && EMPTY.iter().any(|name| path.ends_with(name)) {
                 continue;
             }
@@ -234,7 +239,8 @@ fn mutations_of_lines(path: &str, text: &str, healthy: &str) -> Vec<Mutation> {
     found
 }
 
-/// Returns the source that rules name for a file of a tree, and for a part of a file with the kernel's answers.
+/// Returns the source in the form that rules use, for a file of a tree or for a part of a file with the
+/// kernel's answers.
 fn source(path: &str, part: &str) -> String {
     let answers = path.strip_prefix("evenkeel/").map(|name| name.trim_end_matches(".json"));
     match answers.map(|name| name.strip_prefix("ethtool/").ok_or(name)) {
@@ -252,7 +258,8 @@ fn source(path: &str, part: &str) -> String {
     }
 }
 
-/// Adds the mutations below a value: numbers become -1, text and nothing; fields are removed.
+/// Adds the mutations of a value and its fields. A number becomes -1, text and null. A field is
+/// removed.
 fn mutations_of_json(
     whole: &Value,
     pointer: &str,

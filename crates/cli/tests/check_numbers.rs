@@ -1,8 +1,8 @@
-//! Tests that no number in a recorded host makes `evenkeel check` or `tune` panic. For example, a driver may report a
-//! counter of -1, which is 2⁶⁴ - 1.
+//! Tests that no number in a recorded host makes `evenkeel check` or `tune` panic. For example, a
+//! driver may report a counter of -1, which is 2⁶⁴ - 1.
 //!
-//! `EVENKEEL_NUMBERS` is the count of single numbers to replace on each host (default 50). In addition, all numbers of
-//! each file are replaced together.
+//! `EVENKEEL_NUMBERS` is the count of single numbers to replace on each host (default 50). In addition,
+//! the test replaces all numbers of a file at once.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[allow(dead_code, reason = "several test binaries share this file, and each uses a part of it")]
@@ -34,7 +34,7 @@ fn read(directory: &Path) -> Option<HostFacts> {
     Tree::recorded(directory).and_then(|tree| read_facts(&tree)).ok()
 }
 
-/// Computes everything that depends on the facts of a recorded host.
+/// Computes all results that depend on the facts of a recorded host.
 fn judged(directory: &Path, sound: &HostFacts) {
     let Some(facts) = read(directory) else { return };
     let _ = (judge(&facts), losses(sound, &facts), losses(&facts, sound));
@@ -43,7 +43,7 @@ fn judged(directory: &Path, sound: &HostFacts) {
     }
 }
 
-/// Returns the ranges of decimal numbers in a text, without those in names such as `cpu0`.
+/// Returns the ranges of decimal numbers in a text. Leaves out numbers in names such as `cpu0`.
 fn numbers(text: &str) -> Vec<Range<usize>> {
     let is_part = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b':' | b'-');
     let bytes = text.as_bytes();
@@ -100,7 +100,7 @@ fn no_number_trips_a_rule() {
             }
             std::fs::write(file, text).unwrap();
         };
-        // Each number is tried in each kind of file on at least one host.
+        // Each replacement number occurs in each kind of file on at least one host.
         for (at, entry) in texts.iter().enumerate() {
             attempt(entry, &entry.2, NUMBERS[(host_number + at) % NUMBERS.len()]);
         }
@@ -118,7 +118,8 @@ fn no_number_trips_a_rule() {
     assert!(failures.is_empty(), "{} of {tried}:\n{}", failures.len(), failures.join("\n"));
 }
 
-/// Counters of -1 and other impossible numbers, in files that drivers and modules fill, do not make a rule panic.
+/// Counters of -1 and other impossible numbers, in files that drivers and modules write, do not make a
+/// rule panic.
 #[test]
 fn counters_of_minus_one_are_unreadable() {
     const MOST: &str = "18446744073709551615";
@@ -156,7 +157,7 @@ fn counters_of_minus_one_are_unreadable() {
     let directory = tempfile::tempdir().unwrap();
     write_tree(&host(), directory.path()).unwrap();
     let sound = read(directory.path()).unwrap();
-    // Each file alone, then all of them at once.
+    // Change each file alone, then all files at once.
     for (file, text) in &files {
         let place = directory.path().join(file);
         let before = std::fs::read(&place).ok();

@@ -1,7 +1,7 @@
-//! Tests `evenkeel check` on hosts with planted faults. Each fault is found, alone and among others, and a well-tuned
-//! host has no finding.
+//! Tests `evenkeel check` on hosts with planted faults. `check` must find each fault, alone and among
+//! others. A well-tuned host has no finding.
 //!
-//! Each host is written as a tree of files and read again, as `check --from` does.
+//! The tests write each host as a tree of files and read the tree again, as `check --from` does.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "support/faults.rs"]
@@ -24,8 +24,8 @@ fn every_fault() -> impl Iterator<Item = &'static Fault> {
     FAULTS.iter().chain(stack_faults::FAULTS)
 }
 
-/// Returns the findings on a host without writing and reading files. The result is the same, as
-/// [`every_fault_is_found_alone_and_nothing_else_is`] shows for each fault.
+/// Returns the findings on a host without writing and reading files. The result equals that of
+/// [`findings`], as [`every_fault_is_found_alone_and_nothing_else_is`] shows for each fault.
 fn findings_at_once(facts: &HostFacts) -> Vec<Finding> {
     let mut facts = facts.clone();
     complete(&mut facts);
@@ -78,7 +78,8 @@ fn every_fault_is_found_alone_and_nothing_else_is() {
     assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
 }
 
-/// Counters include the time before a change: after the sysctls of a rule are set, the rule does not raise them again.
+/// Counters include the time before a change. After the sysctls of a rule are set, the rule must not
+/// raise them again.
 #[test]
 fn sysctls_are_not_raised_again() {
     for fault in stack_faults::FAULTS {
@@ -99,7 +100,8 @@ fn sysctls_are_not_raised_again() {
     }
 }
 
-/// Pairs of rules whose faults conflict: they set the same figure, or one rule's finding replaces the other's.
+/// Pairs of rules whose faults conflict: they set the same figure, or the finding of one rule replaces
+/// the finding of the other.
 const SAME_FIGURE: &[(&str, &str)] = &[
     ("rx-ring-short", "rx-ring-drops"),
     ("retransmissions", "metrics-saved"),
@@ -110,7 +112,7 @@ const SAME_FIGURE: &[(&str, &str)] = &[
     ("rdma-lossy", "pause-received"),
     // Larger frames do not pass a network with a smaller MTU.
     ("mtu-standard", "mtu-above-path"),
-    // An application that waits for answers needs an interrupt for each packet.
+    // An application that waits for responses needs an interrupt for each packet.
     ("coalescing-off", "idle-latency"),
     ("coalescing-off", "interrupts-late"),
     ("coalescing-off", "huge-pages"),
@@ -196,7 +198,7 @@ fn remedies_name_what_is_there() {
     assert_eq!(plant("GRO off", 0), ["ethtool -K ens2f0 rx-gro on"]);
     let moved = plant("all interrupts on the other socket", 0);
     assert_eq!(moved.len(), 16, "{moved:?}");
-    // Cores 20 to 35 of node 1 remain, because the data movers run on 36 to 38.
+    // Cores 20 to 35 of node 1 remain, because the data movers run on cores 36 to 38.
     assert!(
         moved.iter().all(|line| line.starts_with("echo ") && line.contains("/smp_affinity_list")),
         "{moved:?}"

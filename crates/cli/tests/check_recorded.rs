@@ -1,8 +1,8 @@
-//! Runs `evenkeel check` on the hosts in `tests/hosts`: machines as operators have them, some healthy, some with
+//! Runs `evenkeel check` on the hosts in `tests/hosts`: machines of operators, some healthy, some with
 //! faults.
 //!
-//! `NAME.host` is unpacked into a tree of files (`support/recorded.rs`). `NAME.expect.toml` contains an operator's
-//! expectations:
+//! The test unpacks `NAME.host` into a tree of files (`support/recorded.rs`). `NAME.expect.toml`
+//! contains an operator's expectations:
 //!
 //! - `healthy`, and `story`: the machine and its load;
 //! - `silent`: rules without a finding on this host;
@@ -33,15 +33,13 @@ use parallel::on_all_processors;
 use serde_json::Value;
 use support::run;
 
-/// A host with an operator's expectations.
 struct Host {
     name: String,
     expected: toml::Table,
-    /// The report of `evenkeel check`.
     report: Value,
 }
 
-/// Returns all hosts; each is checked once.
+/// Returns all hosts. Each host is checked only once.
 fn hosts() -> &'static [Host] {
     static HOSTS: OnceLock<Vec<Host>> = OnceLock::new();
     HOSTS.get_or_init(read_hosts)
@@ -65,7 +63,6 @@ fn read_hosts() -> Vec<Host> {
     })
 }
 
-/// Unpacks a host and returns the report of `evenkeel check`.
 fn report(name: &str, text: &str) -> Value {
     let directory = tempfile::tempdir().unwrap();
     recorded::unpack(text, directory.path()).unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -110,7 +107,7 @@ fn hosts_are_read_and_healthy_ones_have_no_serious_finding() {
     for host in hosts() {
         let report = &host.report;
         let findings = report["findings"].as_array().unwrap();
-        // Check the facts first: a host without processors or NICs would have no finding.
+        // Check the facts first: a host without CPUs or NICs would have no finding.
         assert!(report["host"]["processors"].as_u64().unwrap() > 1, "{}", host.name);
         let of = |severity: &str| findings.iter().filter(|finding| finding["severity"] == severity).count();
         if host.is_healthy() && (of("high") > 0 || of("medium") > 1) {
@@ -120,10 +117,10 @@ fn hosts_are_read_and_healthy_ones_have_no_serious_finding() {
     assert!(failures.is_empty(), "{failures:#?}");
 }
 
-/// Each fault that names a rule is found by that rule. A number with at least four digits is in the evidence.
+/// The named rule finds each fault. The evidence contains the number if it has at least four digits.
 #[test]
 fn planted_faults_are_found() {
-    /// Smallest share of all faults that must be found with the right number, in percent.
+    /// Minimum share of all faults that `check` must find with the right number, percent.
     const LEAST: usize = 99;
     let (mut total, mut found) = (0, 0);
     let mut missing = Vec::new();
@@ -159,7 +156,8 @@ fn planted_faults_are_found() {
     println!("{found} of {total} planted faults are found with their number");
 }
 
-/// Besides its number, a finding has the expected fix and severity, and no other rule names a different cause.
+/// A finding has the expected fix and severity besides its number. No other rule names a different
+/// cause.
 #[test]
 fn findings_say_what_operators_need() {
     let texts = |table: &toml::Value, key: &str| -> Vec<String> {

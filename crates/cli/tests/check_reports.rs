@@ -1,4 +1,5 @@
-//! Rebuilds hosts from public issue reports: `evenkeel check --from` names the cause of each problem.
+//! Rebuilds hosts from public issue reports. `evenkeel check --from` must name the cause of each
+//! problem.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "support/hosts.rs"]
@@ -40,7 +41,8 @@ fn serve(facts: &mut HostFacts, name: &str, by: impl Fn(usize) -> u32) {
     }
 }
 
-/// Creates the host of a guide to 100 Gbit/s: a file server with default settings that failed at 20 Gbit/s.
+/// Creates the host of a guide to 100 Gbit/s: a file server with default settings that failed at 20
+/// Gbit/s.
 fn file_host() -> HostFacts {
     let mut facts = plain_server();
     for (path, value) in [
@@ -66,14 +68,14 @@ fn file_host() -> HostFacts {
     facts
 }
 
-/// Creates a host with interrupts on another node than the NIC's, although the masks look right.
+/// Creates a host whose interrupts are on another node than the NIC, although the masks look right.
 fn other_node() -> HostFacts {
     let mut facts = plain_server();
     serve(&mut facts, "ens2f0", |at| at as u32 % 16);
     facts
 }
 
-/// Creates a host with all interrupts of the NIC on processor 0, although the masks allow all processors.
+/// Creates a host with all interrupts of the NIC on CPU 0, although the masks allow all CPUs.
 fn all_on_zero() -> HostFacts {
     let mut facts = small_server();
     serve(&mut facts, "eth0", |_| 0);
@@ -94,7 +96,7 @@ fn one_flow() -> HostFacts {
     facts
 }
 
-/// Creates a host whose processor 0 receives all packets and exhausts its softirq budget.
+/// Creates a host whose CPU 0 receives all packets and exhausts its softirq budget.
 fn load_on_zero() -> HostFacts {
     let mut facts = all_on_zero();
     for line in &mut facts.softnet {
@@ -149,12 +151,12 @@ fn syslog() -> HostFacts {
     facts
 }
 
-/// Creates a similar host on which the NIC discarded the packets before any socket.
+/// Creates a host like [`syslog`] on which the NIC discarded the packets before any socket.
 fn discards() -> HostFacts {
     let mut facts = small_server();
     let nic = nic_mut(&mut facts).unwrap();
     nic.rings.as_mut().unwrap().rx = 512;
-    // ixgbe shows the counter in both places.
+    // ixgbe shows the counter in both tables.
     for statistics in [&mut nic.statistics, &mut nic.driver_statistics] {
         statistics.insert("rx_missed_errors".to_owned(), 90_000_000);
     }
@@ -172,7 +174,8 @@ fn rings() -> HostFacts {
     facts
 }
 
-/// Creates a host with parallel iperf3 streams whose rates differ by a factor of two: some share a queue.
+/// Creates a host with parallel iperf3 streams whose rates differ by a factor of two, because some
+/// streams share a queue.
 fn uneven_streams() -> HostFacts {
     let mut facts = small_server();
     process(&mut facts, 77, "iperf3", &[]);

@@ -17,10 +17,10 @@ use faults::{elsewhere, nic, place};
 use serde_json::Value;
 use support::{Ended, run};
 
-/// Processors of the three data movers of the healthy host.
+/// CPUs of the three data movers of the healthy host.
 const MOVERS: [u32; 3] = [36, 37, 38];
 
-/// Returns a data transfer node with 100 Gbit/s and the processors of *TCP at 100 Gbit/s*.
+/// Returns a data transfer node with 100 Gbit/s and the CPUs of *TCP at 100 Gbit/s*.
 fn healthy() -> HostFacts {
     let (_, host) = hosts::HOSTS[0];
     let mut facts = host();
@@ -29,7 +29,6 @@ fn healthy() -> HostFacts {
     facts
 }
 
-/// Runs a command with `--from` this host.
 fn on(facts: &HostFacts, arguments: &[&str]) -> Ended {
     let directory = tempfile::tempdir().unwrap();
     write_tree(facts, directory.path()).unwrap();
@@ -43,12 +42,13 @@ fn simulated(facts: &HostFacts) -> Value {
     serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {ended:?}"))
 }
 
-/// Returns what a host receives as it is, bit/s.
+/// Returns the simulated throughput of a host without the fix, bit/s.
 fn now(check: &Value) -> f64 {
     check["simulation"]["interfaces"][0]["now"].as_f64().unwrap()
 }
 
-/// Checks that the fix of a rule gains throughput, and that the host with the fix receives as much more.
+/// Checks that the fix of a rule gains throughput, and that the throughput of a host with the fix is
+/// higher by this gain.
 fn assert_gain(facts: &HostFacts, rule: &str) {
     let mut facts = facts.clone();
     complete(&mut facts);
@@ -86,7 +86,7 @@ fn shorten(facts: &mut HostFacts, ring: u32) {
     nic.driver_statistics.insert("rx_out_of_buffer".to_owned(), 8_000_000);
 }
 
-/// A ring overflows where packets are many: with MTU 1500.
+/// The ring overflows if there are many packets: with MTU 1500.
 #[test]
 fn a_short_ring_costs_throughput() {
     let mut facts = healthy();

@@ -1,5 +1,5 @@
-//! Tests `evenkeel check` on hosts with missing, damaged or truncated files. It names a rule that lacks its facts, and
-//! no finding disappears silently.
+//! Tests `evenkeel check` on hosts with missing, damaged or truncated files. `check` must name each
+//! rule that lacks its facts. No finding may disappear silently.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[allow(dead_code, reason = "several test binaries share this file, and each uses a part of it")]
@@ -21,13 +21,13 @@ use rand_core::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256StarStar;
 use support::run;
 
-/// Returns the judgement, or the error that names the file.
 fn judged(directory: &Path) -> Result<Judgement, String> {
     let facts = Tree::recorded(directory).and_then(|tree| read_facts(&tree));
     facts.map(|facts| judge(&facts)).map_err(|error| error.to_string())
 }
 
-/// Returns the findings by rule and interface. Names of processes are left out, because they may be missing.
+/// Returns the findings by rule and interface. Leaves out names of processes, because they may be
+/// missing.
 fn findings(judgement: &Judgement, facts: &HostFacts) -> BTreeSet<(&'static str, String)> {
     let subject = |finding: &Finding| match facts.interface(&finding.subject) {
         Some(interface) => interface.name.clone(),
@@ -42,8 +42,8 @@ fn random_bytes(random: &mut Xoshiro256StarStar) -> Vec<u8> {
     bytes
 }
 
-/// Damages single files of hosts with many findings: each finding remains, or its rule is listed as not judged. Set
-/// `EVENKEEL_DAMAGED_FILES` for a longer campaign.
+/// Damages single files of hosts with many findings. Each finding must remain, or `check` must list its
+/// rule as not judged. Set `EVENKEEL_DAMAGED_FILES` for a longer campaign.
 #[test]
 fn no_finding_disappears_without_a_word() {
     let most: usize =
@@ -67,8 +67,8 @@ fn no_finding_disappears_without_a_word() {
             let text = std::fs::read(&file).unwrap();
             let lines = text.iter().filter(|byte| **byte == b'\n').count();
             let mut damages = vec![random_bytes(&mut random), Vec::new()];
-            // A cut within the last line is detected if the file has other lines. In a single number, a missing digit
-            // is not.
+            // `check` detects a cut within the last line if the file has other lines. It cannot detect
+            // a missing digit of a single number.
             if lines > 1 {
                 damages.push(text[..text.len() - 2].to_vec());
             }
@@ -94,8 +94,8 @@ fn no_finding_disappears_without_a_word() {
     assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
 }
 
-/// Replaces each file that a rule needs by a dangling link and by a link to itself, and removes files that every Linux
-/// has. Each time the rule is listed as not judged.
+/// Replaces each file that a rule needs by a dangling link and by a link to itself. Removes files that
+/// every Linux host has. Each time, `check` must list the rule as not judged.
 #[test]
 fn a_rule_with_a_damaged_need_is_not_judged() {
     // Files that some hosts lack: kernels without the module, the feature or several memory nodes, and virtual
@@ -135,7 +135,8 @@ fn a_rule_with_a_damaged_need_is_not_judged() {
     for need in needs {
         let name =
             need.trim_start_matches('/').replace("net/*", "net/ens2f0").replace("cpu/cpu*", "cpu/cpu0");
-        // Kernel answers have their own tests, processes are found by their directories, and a NIC's interrupts in a table.
+        // Other tests cover the kernel's answers. `check` finds processes by their directories, and a
+        // NIC's interrupts in a table.
         let is_derived = name.starts_with("proc/PID") || name == "sys/class/net/ens2f0/interrupts";
         if name.starts_with("netlink") || name.contains("/ethtool/") || is_derived {
             continue;
@@ -184,7 +185,8 @@ fn a_fast_nic_without_a_recorded_link_is_not_cleared() {
     }
 }
 
-/// A NIC with a dangling `device` link still counts as a NIC, and one with an unreadable directory is named.
+/// A NIC with a dangling `device` link still counts as a NIC. `check` names a NIC with an unreadable
+/// directory.
 #[test]
 fn a_nic_with_a_damaged_directory_stays_a_nic() {
     let directory = tempfile::tempdir().unwrap();
@@ -217,7 +219,7 @@ fn a_nic_with_a_damaged_directory_stays_a_nic() {
     for target in ["ens2f0", "../nowhere", ""] {
         let _ = std::fs::remove_dir_all(class.join("ens2f0"));
         let _ = std::fs::remove_file(class.join("ens2f0"));
-        // Some archives store a link as a file.
+        // Some archives store a link as a regular file.
         if target.is_empty() {
             std::fs::write(class.join("ens2f0"), "../../devices/recorded/ens2f0").unwrap();
         } else {
@@ -237,7 +239,7 @@ fn a_nic_with_a_damaged_directory_stays_a_nic() {
     assert!(error.contains("sys/class/net: ") && !error.contains("names no interface"), "{error}");
 }
 
-/// A plan for a recorded host counts no change that `--apply` would refuse.
+/// A plan for a recorded host does not include a change that `--apply` would refuse.
 #[test]
 fn a_plan_has_no_setting_that_cannot_be_made() {
     let directory = tempfile::tempdir().unwrap();
@@ -261,7 +263,7 @@ fn a_cut_table_of_memory_is_named() {
     assert!(named.why.contains("/proc/vmstat:2: the file is cut off"), "{named:?}");
 }
 
-/// Without a row that the kernel always writes, the rules are not judged.
+/// Without a row that the kernel always writes, the rules do not judge.
 #[test]
 fn missing_rows_and_contradictions_are_named() {
     let edited = |file: &str, edit: &dyn Fn(String) -> String| {
@@ -365,8 +367,8 @@ fn missing_rows_and_contradictions_are_named() {
     assert!(why.iter().any(|why| why.contains("ens2f0/queues holds no receive queues")), "{why:?}");
 }
 
-/// A mask that names a processor beyond the possible ones is no fact, and rules that need it are not judged. The default
-/// affinity has all bits of the kernel's masks.
+/// A mask with a CPU beyond the possible CPUs is no fact, so rules that need the mask do not judge. The
+/// default affinity is an exception: the kernel sets all bits of its masks.
 #[test]
 fn masks_of_impossible_processors_are_named() {
     let facts = hosts::HOSTS[0].1();
@@ -400,7 +402,7 @@ fn masks_of_impossible_processors_are_named() {
     }
 }
 
-/// A HIGH finding that depends on a damaged file is replaced by a line that names the file.
+/// If a HIGH finding depends on a damaged file, a line that names the file replaces the finding.
 #[test]
 fn a_high_finding_is_replaced_by_the_reason() {
     let mut facts = hosts::HOSTS[0].1();
@@ -441,7 +443,7 @@ fn a_tree_without_facts_is_refused() {
         assert_eq!((ended.code, ended.stdout.as_str()), (2, ""), "{ended:?}");
         assert!(ended.stderr.contains("as a recorded host"), "{ended:?}");
     }
-    // With only a loopback interface, the missing files are named.
+    // With only a loopback interface, `check` names the missing files.
     std::fs::create_dir_all(directory.path().join("sys/class/net/lo")).unwrap();
     std::fs::write(directory.path().join("sys/class/net/lo/mtu"), "65536\n").unwrap();
     let ended = run(&["check", "--from", from]);
@@ -450,7 +452,8 @@ fn a_tree_without_facts_is_refused() {
     assert!(ended.stderr.contains("the recording has no evenkeel/qdiscs.json"), "{ended:?}");
 }
 
-/// `--speed` overrides the reported speed, and `check` remarks on it. One below the carried traffic is refused.
+/// `--speed` overrides the reported speed, and `check` remarks on this. `check` refuses a speed below
+/// the carried traffic.
 #[test]
 fn a_stated_speed_fits_the_counters() {
     let directory = tempfile::tempdir().unwrap();
@@ -476,7 +479,7 @@ fn a_stated_speed_fits_the_counters() {
     }
 }
 
-/// Printed commands find the journal of this command.
+/// Commands that `check` prints find the journal of this command.
 #[test]
 fn printed_commands_name_the_directories() {
     let directory = tempfile::tempdir().unwrap();
@@ -494,7 +497,7 @@ fn printed_commands_name_the_directories() {
     }
 }
 
-/// An empty plan counts the rules that could not judge, as check does.
+/// An empty plan shows the number of rules that could not judge, as `check` does.
 #[test]
 fn a_plan_without_facts_is_no_all_clear() {
     let directory = tempfile::tempdir().unwrap();
@@ -566,7 +569,7 @@ fn rules_that_need_a_speed_say_so() {
     );
 }
 
-/// A figure with a missing file or an impossible value is unknown: no default replaces it.
+/// A figure with a missing file or an impossible value is unknown. No default replaces the figure.
 #[test]
 fn missing_figures_are_unknown() {
     let mut facts = hosts::HOSTS[0].1();
@@ -586,7 +589,7 @@ fn missing_figures_are_unknown() {
     for text in [None, Some("1e308\n"), Some("-5\n")] {
         damage(&backlog, text);
         let judgement = judged(directory.path()).unwrap();
-        // The loss is known without the sysctl; only the fix is not.
+        // The loss is known without the sysctl; only the fix is unknown.
         let found = judgement.findings.iter().find(|finding| finding.rule == rule).unwrap();
         assert!(found.remedy.changes.is_empty(), "{text:?}: {found:?}");
         assert!(found.remedy.advice.as_ref().unwrap().contains("netdev_max_backlog"), "{text:?}: {found:?}");
@@ -616,8 +619,8 @@ fn missing_figures_are_unknown() {
     }
 }
 
-/// If a container hides sysctls, counted losses remain findings that name the sysctl. Their rules are judged, and there
-/// are no findings that the visible sysctls would not cause.
+/// If a container hides sysctls, counted losses remain findings that name the sysctl. Their rules
+/// judge. There are no findings that the visible sysctls would not cause.
 #[test]
 fn a_hidden_sysctl_hides_no_counted_loss() {
     const LOSSES: [&str; 6] = [
@@ -656,7 +659,8 @@ fn a_hidden_sysctl_hides_no_counted_loss() {
     assert!(LOSSES.iter().all(|rule| seen.contains(rule)), "{seen:?}");
 }
 
-/// A part of ethtool's answers that the file omits was not recorded; `null` means that the driver does not have it.
+/// If the file omits a part of ethtool's answers, the part was not recorded. `null` means that the
+/// driver does not support it.
 #[test]
 fn parts_that_were_not_recorded_are_not_judged() {
     let directory = tempfile::tempdir().unwrap();
@@ -682,7 +686,8 @@ fn parts_that_were_not_recorded_are_not_judged() {
         judged(directory.path()).unwrap()
     };
     assert_eq!(judged_with("{\"rx_out_of_buffer\": 0}").not_judged, whole.not_judged);
-    // Its driver counts losses always: an empty table shows as little as one with other counters.
+    // This driver always counts losses. So an empty table, or a table with other counters only, does
+    // not show that there are no losses.
     for statistics in ["{}", "null", "{\"rx0_packets\": 1}"] {
         let judgement = judged_with(statistics);
         let missed = judgement.incomplete().find(|missed| missed.rule == "rx-ring-drops").expect(statistics);
@@ -721,7 +726,7 @@ fn a_byte_order_mark_is_passed_over() {
     assert_eq!(judged(directory.path()).unwrap(), before);
 }
 
-/// The path of an invalid kernel answer appears once, with the next step.
+/// The path of an invalid kernel answer appears once. The error names the next step.
 #[test]
 fn an_answer_that_cannot_be_read_is_named_once() {
     let directory = tempfile::tempdir().unwrap();

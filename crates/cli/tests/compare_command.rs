@@ -1,4 +1,4 @@
-//! Tests `evenkeel compare` on valid records, damaged records, and files that are none.
+//! Tests `evenkeel compare` on valid records, damaged records, and files that are not records.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -174,7 +174,7 @@ fn agreement_is_judged_by_a_tolerance() {
         ended.stdout.starts_with("Not shown to be the same within 30 %: 1 figure beyond it; 1 figure"),
         "{ended:?}"
     );
-    // The throughput is the same.
+    // The throughput is equal in both records.
     assert_eq!(judge(&far, &["--metric", "throughput_bps"]).code, 0);
     let json = judge(&far, &["--metric", "nfm.1s", "--format", "json"]);
     assert_eq!(json.code, 1);
@@ -211,7 +211,7 @@ fn figures_that_a_record_calls_incomplete_are_no_agreement() {
     assert_eq!(compare(&whole, &whole, &["--within", "5%"]).code, 0);
 }
 
-/// Figures whose squares overflow are refused: they would make the degrees of freedom NaN.
+/// The command refuses figures whose squares overflow: they would make the degrees of freedom NaN.
 #[test]
 fn absurd_figures_are_refused_by_file_and_metric() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Tests that every link of the documentation leads to an existing page and heading, and that every page is in the
-//! book.
+//! Tests that every link in the documentation leads to an existing page and heading, and that the book
+//! contains every page.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeSet;
@@ -36,7 +36,7 @@ fn prose(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Returns the anchors of a page's headings, as GitHub and mdBook generate them.
+/// Returns the anchors of a page's headings. They equal the anchors that GitHub and mdBook generate.
 fn anchors(text: &str) -> BTreeSet<String> {
     let letter = |character: char| match character {
         ' ' => Some('-'),
@@ -55,7 +55,6 @@ fn targets(text: &str) -> Vec<String> {
     ends.filter_map(|rest| rest.split_once(')')).map(|(target, _)| target.to_owned()).collect()
 }
 
-/// Returns the links of a page with a missing target.
 fn dead_links(page: &Path, text: &str) -> Vec<String> {
     let is_dead = |target: &String| {
         if target.contains("://") {

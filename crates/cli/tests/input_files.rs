@@ -1,4 +1,4 @@
-//! Tests files that a user names, through the binary: pipes and `-`, signals during a wait, and refused files.
+//! Tests input files through the binary: pipes and `-`, signals during a wait, and refused files.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -18,7 +18,6 @@ use tempfile::TempDir;
 const SCENARIO: &str = include_str!("../../../scenarios/titan-6-flows.toml");
 const FLOWS: &str = "protocol,src,src_port,dst,dst_port\nudp,10.0.0.1,1,10.0.0.2,2\n";
 
-/// Runs the binary with a text on standard input.
 fn fed(arguments: &[&str], text: &str) -> Ended {
     let mut command = evenkeel(arguments);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -147,7 +146,6 @@ fn a_wait_for_a_pipe_without_a_writer_is_reported_once() {
     assert!(ended.code == 0 && !ended.stderr.contains("waiting for"), "{ended:?}");
 }
 
-/// Waits until the process has this file open.
 fn wait_for_open(child: &Child, path: &str) {
     let descriptors = format!("/proc/{}/fd", child.id());
     let began = Instant::now();
@@ -233,7 +231,7 @@ fn what_is_no_file_and_what_is_too_large_is_refused_at_once() {
             assert!(ended.code == 2 && ended.stderr.contains(why), "{ended:?}");
         }
     }
-    // The command does not wait for a pipe within a named directory either.
+    // Within a named directory, the command does not wait for a pipe either.
     for (name, other) in [("study.json", "repeats.jsonl"), ("repeats.jsonl", "study.json")] {
         drop(std::fs::remove_file(study.join(name)));
         drop(std::fs::remove_file(study.join(other)));
@@ -247,7 +245,7 @@ fn what_is_no_file_and_what_is_too_large_is_refused_at_once() {
     let list = ["nic", "list", "--nic-dir", models.to_str().unwrap()];
     let ended = run(&list);
     assert!(ended.code == 2 && ended.stderr.contains("it is a pipe; name a regular file"), "{ended:?}");
-    // The error contains no advice for the command line if the command line does not name the file.
+    // If the command line does not name the file, the error contains no advice about the command line.
     std::fs::remove_file(models.join("own.toml")).unwrap();
     std::os::unix::fs::symlink("/dev/zero", models.join("own.toml")).unwrap();
     let script = file(place.path(), "p.toml", "policy = \"script\"\nscript-file = \"/dev/zero\"\n");

@@ -18,8 +18,8 @@ fn at(width: usize, arguments: &[&str]) -> Ended {
     end(command)
 }
 
-/// Returns whether a line is for copying: in a script any line except comments without a command, elsewhere a line with
-/// the indent of commands.
+/// Returns whether a user may copy a line into a shell. In a script, this holds for any line except
+/// comments without a command. Elsewhere, it holds for a line with the indent of commands.
 fn is_shell(line: &str, script: bool) -> bool {
     match script {
         true => line.strip_prefix('#').is_none_or(|comment| {
@@ -32,7 +32,6 @@ fn is_shell(line: &str, script: bool) -> bool {
     }
 }
 
-/// Unpacks a recorded host into a tree of files.
 fn host_in(directory: &Path) -> String {
     recorded::unpack(&std::fs::read_to_string(HOST).unwrap(), directory).unwrap();
     directory.to_str().unwrap().to_owned()
@@ -69,7 +68,8 @@ fn no_line_is_longer_than_the_terminal() {
             assert!(ended.code < 2, "{arguments:?}: {ended:?}");
             let script = arguments[0] == "tune";
             for line in ended.stdout.lines() {
-                // A planned filter may be longer, because it is for copying, as a command is.
+                // A planned filter may be longer than the terminal is wide, because users copy it, as
+                // they copy a command.
                 let fits = line.chars().count() <= width || line.contains(" -> queue ");
                 assert!(fits || is_shell(line, script), "{arguments:?} at {width}: {line}\n{}", ended.stdout);
             }

@@ -34,14 +34,16 @@ repeats = 2
 20ms = "20ms"
 "#;
 
-/// Creates a directory that every user can enter. The one of TMPDIR may be below a closed one.
+/// Creates a directory that every user can enter. TMPDIR may be below a directory that other users
+/// cannot enter.
 fn open_directory() -> tempfile::TempDir {
     let directory = tempfile::tempdir_in("/tmp").unwrap();
     std::fs::set_permissions(directory.path(), PermissionsExt::from_mode(0o777)).unwrap();
     directory
 }
 
-/// Runs the binary as a user who may have only one thread. Root is exempt from the limit, so root becomes another user.
+/// Runs the binary as a user with a limit of one thread. The limit does not apply to root, so a process
+/// of root changes its user.
 fn run_with_one_thread(directory: &Path, arguments: &[&str]) -> Ended {
     use nix::sys::resource::{Resource, setrlimit};
     let binary = directory.join("evenkeel");
@@ -132,7 +134,7 @@ fn a_run_that_measured_nothing_says_so() {
     assert!(!ended.stdout.contains("fair") && !ended.stdout.contains("NFM"), "{}", ended.stdout);
 }
 
-/// Flows that end before the measurement begins, and probes, do not count as a simulation without traffic.
+/// Requests and probes count as measured, even if no flow delivers data during the measurement.
 #[test]
 fn requests_and_probes_are_measured_though_no_flow_delivers() {
     let directory = tempfile::tempdir().unwrap();
@@ -179,7 +181,7 @@ fn a_simulation_of_many_hosts_announces_its_memory() {
     assert!(ended.code == 2 && ended.stderr.contains(expected), "{ended:?}");
 }
 
-/// Short windows in a long repeat need much memory for the bins of each flow.
+/// Short windows in a long repeat need a large amount of memory for the bins of each flow.
 #[test]
 fn windows_that_fill_the_memory_are_refused_at_their_place() {
     let directory = tempfile::tempdir().unwrap();
@@ -245,7 +247,7 @@ fn work_that_does_not_fit_into_the_memory_is_refused_before_it_begins() {
     assert!(ended.code == 2 && ended.stderr.contains("from 1 to 900000"), "{ended:?}");
 }
 
-/// Returns a command with a resource limit, soft and hard.
+/// Runs a command with a resource limit, soft and hard.
 fn limited(arguments: &[&str], resource: nix::sys::resource::Resource, limit: u64) -> Ended {
     let mut command = evenkeel(arguments);
     // SAFETY: the closure makes one system call.
@@ -255,7 +257,7 @@ fn limited(arguments: &[&str], resource: nix::sys::resource::Resource, limit: u6
     end(command)
 }
 
-/// Readers of TOML, JSON and scripts recurse; a full stack would abort the process.
+/// Parsers of TOML, JSON and scripts recurse. A full stack would abort the process.
 #[test]
 fn a_small_stack_is_enlarged_or_refused() {
     let directory = tempfile::tempdir().unwrap();

@@ -6,8 +6,8 @@ mod support;
 use support::running::{Place, Running};
 use support::{end, evenkeel};
 
-/// Twelve flows at a rate that two busy cores can carry. On a slower line, round-trip times are long, and real flows on
-/// one queue do not reach equal shares within these seconds.
+/// Twelve flows at a rate that two busy cores can carry. On a slower line, round-trip times are long.
+/// Real flows on one queue then do not reach equal shares within these seconds.
 const SCENARIO: &str = r#"schema = 1
 name = "small"
 title = "Twelve flows on eight queues"
@@ -34,9 +34,10 @@ repeats = 10
 2s = "2s"
 "#;
 
-/// DQA does not depend on chance: four queues have two flows and four have one. So the fairness metric is 0.75, apart
-/// from the difference between TCP flows on one queue. A segment of 68 KiB is 2 % of a flow's fair share in a window.
-/// The extremes of the longest windows of twelve flows differ by a few segments; 15 % are seven segments.
+/// DQA does not depend on chance: four queues have two flows and four queues have one flow. So the
+/// fairness metric is 0.75, apart from the difference between TCP flows on one queue. A segment of 68
+/// KiB is 2 % of a flow's fair share in a window. The extremes of the longest windows of twelve flows
+/// differ by a few segments; 15 % equal seven segments.
 #[test]
 fn both_worlds_agree_where_no_luck_is_involved() {
     let place = Place::new(SCENARIO);
@@ -58,6 +59,6 @@ fn both_worlds_agree_where_no_luck_is_involved() {
     };
     let found = judge("15%");
     assert_eq!(found.code, 0, "{}\n{}", found.stdout, found.stderr);
-    // Within 0 %, the comparison must fail. Otherwise this test proves nothing.
+    // With a tolerance of 0 %, the comparison must fail. Otherwise this test proves nothing.
     assert_eq!(judge("0%").code, 1);
 }

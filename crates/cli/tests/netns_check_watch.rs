@@ -1,5 +1,5 @@
-//! Tests `evenkeel check --watch` with real losses, each in separate network namespaces: the losses are reported at
-//! their place.
+//! Tests `evenkeel check --watch` with real losses, each in separate network namespaces. `check` must
+//! report the losses at their location.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 
 use support::evenkeel;
 
-/// Two anonymous network namespaces, joined by a veth pair: `left` with 10.77.0.1 and `right` with 10.77.0.2. They are
-/// removed with the processes that hold them.
+/// Two anonymous network namespaces, joined by a veth pair: `left` with 10.77.0.1 and `right` with
+/// 10.77.0.2. The kernel removes the namespaces when the processes that hold them end.
 struct Pair {
     left: Holder,
     right: Holder,
@@ -36,7 +36,7 @@ impl Holder {
     fn new() -> Self {
         let mut command = Command::new("sleep");
         command.arg("600").stdout(Stdio::null());
-        // SAFETY: unshare and prctl are system calls, which may be made between fork and exec.
+        // SAFETY: unshare and prctl are system calls, which are allowed between fork and exec.
         unsafe {
             command.pre_exec(|| {
                 if libc::unshare(libc::CLONE_NEWNET) < 0
@@ -54,10 +54,9 @@ impl Holder {
         self.0.id()
     }
 
-    /// Makes a command run in the namespace.
     fn enter(&self, mut command: Command) -> Command {
         let path = std::ffi::CString::new(format!("/proc/{}/ns/net", self.id())).unwrap();
-        // SAFETY: open and setns are system calls, which may be made between fork and exec.
+        // SAFETY: open and setns are system calls, which are allowed between fork and exec.
         unsafe {
             command.pre_exec(move || {
                 let namespace = libc::open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
@@ -83,7 +82,6 @@ impl Holder {
         self.within(move || std::fs::write(&path, value).unwrap_or_else(|error| panic!("{path}: {error}")));
     }
 
-    /// Runs a closure on a thread in the namespace.
     fn spawn<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
         let path = format!("/proc/{}/ns/net", self.id());
         std::thread::spawn(move || {
@@ -101,7 +99,7 @@ impl Holder {
 impl Pair {
     fn new() -> Self {
         let (left, right) = (Holder::new(), Holder::new());
-        // The child has entered its namespace when it runs its program.
+        // The child has entered its namespace before it runs its program.
         let own = std::fs::read_link("/proc/self/ns/net").unwrap();
         let deadline = Instant::now() + Duration::from_secs(10);
         for holder in [&left, &right] {
@@ -128,7 +126,7 @@ fn watch(holder: &Holder, time: &str) -> serde_json::Value {
     serde_json::from_str(&ended.stdout).unwrap()
 }
 
-/// Returns the packets lost at a place, and the rules that explain them.
+/// Returns the number of packets lost at a location, and the rules that explain the losses.
 fn lost_at(result: &serde_json::Value, place: &str) -> (u64, Vec<String>) {
     let losses = result["losses"].as_array().unwrap();
     let at: Vec<&serde_json::Value> = losses.iter().filter(|loss| loss["place"] == place).collect();
@@ -176,13 +174,14 @@ impl Drop for Background {
     }
 }
 
-/// Sends datagrams of `bytes` from left to right, in bursts of 50 every few milliseconds.
+/// Sends datagrams of `bytes` from left to right, in bursts of 50 with pauses of a few milliseconds.
 fn datagrams(pair: &Pair, bytes: usize, ports: u16) -> Background {
     let socket = pair.left.within(|| UdpSocket::bind("10.77.0.1:0").unwrap());
     let payload = vec![7_u8; bytes];
     Background::in_namespace(&pair.left, move || {
         for at in 0..50_u16 {
-            // A datagram that the sender's queue refuses is a loss there, which the test expects.
+            // If the sender's queue refuses a datagram, the loss is at the sender. The test expects
+            // such losses.
             let _ = socket.send_to(&payload, ("10.77.0.2", 9000 + at % ports));
         }
         std::thread::sleep(Duration::from_millis(2));
@@ -212,7 +211,7 @@ fn a_short_queue_drops_in_the_qdisc() {
     drop(sink);
 }
 
-/// TCP retransmits what the qdisc drops, so each lost packet is counted once.
+/// TCP retransmits packets that the qdisc drops, so each lost packet is counted once.
 #[test]
 fn retransmissions_after_drops_in_the_qdisc_are_not_counted_again() {
     let pair = Pair::new();
@@ -254,7 +253,7 @@ fn an_unread_socket_drops_in_its_receive_queue() {
             && subject.contains(&format!("(process {})", std::process::id()))
     });
     assert!(named, "the socket and its process: {result:#}");
-    // The counters of UDP and those of sockets are read at different moments.
+    // The program reads the counters of UDP and of sockets at different moments.
     assert_eq!(rules.len(), 1, "no other socket dropped any: {result:#}");
     assert_eq!(lost_at(&result, "qdisc").0, 0, "{result:#}");
     let flow = result["reasons"]
@@ -275,7 +274,7 @@ fn a_listener_that_does_not_accept_overflows() {
     let listener = pair.right.within(|| {
         let listener = TcpListener::bind("10.77.0.2:9000").unwrap();
         use std::os::fd::AsRawFd;
-        // SAFETY: takes a descriptor and a number; a second call changes the backlog.
+        // SAFETY: the call takes a descriptor and a number. A second call changes the backlog.
         assert_eq!(unsafe { libc::listen(listener.as_raw_fd(), 1) }, 0);
         listener
     });
@@ -293,13 +292,14 @@ fn a_listener_that_does_not_accept_overflows() {
     drop(listener);
 }
 
-/// `netdev_max_backlog` applies to the whole host, so no test changes it. Instead, RPS steers all packets to one
-/// processor. There, a long list of filters takes longer for each packet than another processor needs to send it.
+/// `netdev_max_backlog` applies to the whole host, so no test changes it. Instead, RPS steers all
+/// packets to one CPU. A long list of filters makes this CPU slower per packet than the CPU that sends.
 #[test]
 fn a_backlog_that_overflows_is_named_by_processor() {
     let pair = Pair::new();
     pair.right.within(|| {
-        // /sys shows the namespace in which it was mounted, so the test opens a view of this one.
+        // /sys shows the namespace in which it was mounted, so the test opens a sysfs of this
+        // namespace.
         let sysfs = evenkeel_host::Sysfs::of_namespace().unwrap();
         std::fs::write(sysfs.path("class/net/evk1/queues/rx-0/rps_cpus"), "1").unwrap();
     });
@@ -314,8 +314,8 @@ fn a_backlog_that_overflows_is_named_by_processor() {
     batch.write_all((0..2000).map(filter).collect::<String>().as_bytes()).unwrap();
     pair.right.ip(&format!("tc -batch {}", batch.path().display()));
     let sink = pair.right.within(|| UdpSocket::bind("10.77.0.2:9000").unwrap());
-    // Packets in the backlog count against the sender's buffer, which holds fewer than 300 of them. So the test needs
-    // many senders.
+    // Packets in the backlog count against the sender's buffer, which holds fewer than 300 packets. So
+    // the test needs many senders.
     let stop = Arc::new(AtomicBool::new(false));
     let mut threads = Vec::new();
     for _ in 0..12 {
@@ -331,7 +331,7 @@ fn a_backlog_that_overflows_is_named_by_processor() {
             }
         }));
     }
-    // The losses of a burst depend on scheduling, so the first watch that sees some suffices.
+    // The losses of a burst depend on scheduling, so the first watch that shows losses suffices.
     let deadline = Instant::now() + Duration::from_secs(25);
     let mut seen = None;
     while seen.is_none() && Instant::now() < deadline {
@@ -352,8 +352,8 @@ fn a_backlog_that_overflows_is_named_by_processor() {
     drop(sink);
 }
 
-/// The reader stops, and makes its buffer smaller than the window that it has announced. Arriving segments then do not
-/// fit, so TCP must prune.
+/// The reader stops, and makes its buffer smaller than the window that it has announced. Arriving
+/// segments then do not fit, so TCP must prune.
 #[test]
 fn a_buffer_smaller_than_its_window_makes_tcp_prune() {
     use std::os::fd::AsRawFd;
@@ -368,7 +368,7 @@ fn a_buffer_smaller_than_its_window_makes_tcp_prune() {
         };
         let smallest: libc::c_int = 1;
         let length = size_of::<libc::c_int>() as libc::socklen_t;
-        // SAFETY: the value is as long as `length` says.
+        // SAFETY: the value has the length that `length` states.
         let set = unsafe {
             libc::setsockopt(
                 reader.as_raw_fd(),
@@ -381,7 +381,7 @@ fn a_buffer_smaller_than_its_window_makes_tcp_prune() {
         assert_eq!(set, 0);
         readers.push(reader);
     });
-    // A reader prunes only at the beginning, so the test uses one after another.
+    // TCP prunes a reader's queue only at the beginning, so the test uses several readers in turn.
     let mut senders = Vec::new();
     let _senders = Background::in_namespace(&pair.left, move || {
         let mut sender = TcpStream::connect("10.77.0.2:9000").unwrap();
@@ -406,7 +406,8 @@ struct SlowMemory {
     descriptor: Option<std::os::fd::OwnedFd>,
 }
 
-// SAFETY: the mapping is the struct's own, and is only read and written by the kernel on behalf of one call.
+// SAFETY: the mapping belongs to the struct. Only the kernel reads and writes it, on behalf of one
+// call.
 unsafe impl Send for SlowMemory {}
 
 const SLOW_BYTES: usize = 1 << 16;
@@ -417,7 +418,7 @@ impl SlowMemory {
         /// `UFFDIO_API` and `UFFDIO_REGISTER` (include/uapi/linux/userfaultfd.h).
         const API: libc::c_ulong = 0xc018_aa3f;
         const REGISTER: libc::c_ulong = 0xc020_aa00;
-        // SAFETY: an anonymous mapping of its own.
+        // SAFETY: the call creates a new anonymous mapping.
         let start = unsafe {
             let protection = libc::PROT_READ | libc::PROT_WRITE;
             libc::mmap(
@@ -430,15 +431,15 @@ impl SlowMemory {
             )
         };
         assert_ne!(start, libc::MAP_FAILED);
-        // SAFETY: takes flags.
+        // SAFETY: the call takes only flags.
         let number = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC) };
         assert!(number >= 0, "userfaultfd: {}", std::io::Error::last_os_error());
-        // SAFETY: the kernel just gave this descriptor to us alone.
+        // SAFETY: the kernel returned this descriptor, and nothing else owns it.
         let descriptor = unsafe { OwnedFd::from_raw_fd(number as i32) };
-        // The fields: api, features, ioctls; start, length, mode (missing pages), ioctls.
+        // The fields are: api, features, ioctls; start, length, mode (missing pages), ioctls.
         let mut api = [0xaa_u64, 0, 0];
         let mut register = [start as u64, SLOW_BYTES as u64, 1, 0];
-        // SAFETY: the structures are as long as the numbers of the commands say.
+        // SAFETY: the structures have the lengths that the command numbers state.
         unsafe {
             assert_eq!(libc::ioctl(descriptor.as_raw_fd(), API as libc::Ioctl, api.as_mut_ptr()), 0);
             assert_eq!(
@@ -453,19 +454,20 @@ impl SlowMemory {
 impl Drop for SlowMemory {
     fn drop(&mut self) {
         drop(self.descriptor.take());
-        // SAFETY: the mapping is the struct's own, and no other reference is left.
+        // SAFETY: the mapping belongs to the struct, and no other reference is left.
         unsafe { libc::munmap(self.start.cast(), SLOW_BYTES) };
     }
 }
 
-/// A reader that blocks while it copies holds its socket locked. Segments that arrive meanwhile go to the backlog,
-/// which overflows.
+/// A reader that blocks while it copies holds its socket locked. Segments that arrive during this time
+/// go to the backlog, which overflows.
 #[test]
 fn a_reader_that_holds_its_socket_overflows_the_backlog() {
     use std::os::fd::AsRawFd;
     let pair = Pair::new();
-    // The receiver sends no acknowledgements while the socket is locked, so the sender's first window must be large.
-    // The backlog merges segments with the same timestamp, so the sender sends one per millisecond.
+    // The receiver sends no acknowledgements while the socket is locked, so the sender's first window
+    // must be large. The backlog merges segments with equal timestamps, so the sender sends one segment
+    // per millisecond.
     pair.left.ip("ip route replace 10.77.0.0/24 dev evk0 src 10.77.0.1 initcwnd 4000");
     pair.left.set("net/ipv4/tcp_congestion_control", "reno");
     pair.left.set("net/ipv4/tcp_autocorking", "0");
@@ -481,10 +483,10 @@ fn a_reader_that_holds_its_socket_overflows_the_backlog() {
     let place = memory.start as usize;
     let watched = std::thread::scope(|scope| {
         let watched = scope.spawn(|| watch(&pair.right, "4s"));
-        // By now the watch has taken its first reading.
+        // The watch has taken its first reading by this time.
         std::thread::sleep(Duration::from_millis(1500));
         scope.spawn(|| {
-            // SAFETY: the mapping is as long, and outlives the scope.
+            // SAFETY: the mapping has this length, and outlives the scope.
             unsafe { libc::recv(reader.as_raw_fd(), place as *mut libc::c_void, SLOW_BYTES, 0) };
         });
         for _ in 0..1500 {

@@ -1,4 +1,5 @@
-//! Tests the collector of `top` and `metrics` with real traffic: its counts agree with each other and with the kernel's.
+//! Tests the collector of `top` and `metrics` with real traffic: its counts must agree with each other
+//! and with the kernel's counts.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -12,7 +13,6 @@ use nix::sys::signal::Signal;
 use support::foreign_program::{Hook, hide_packets};
 use support::managed::{Managed, NAME};
 
-/// Runs a closure in the namespace of the interface.
 fn within<T: Send>(managed: &Managed, work: impl FnOnce() -> T + Send) -> T {
     managed.host.run(|| Ok::<_, TestbedError>(work())).unwrap()
 }
@@ -32,8 +32,8 @@ fn sampled(collector: &mut Collector, count: usize) -> Sample {
     last
 }
 
-/// Turns segmentation off: veth counts a GSO packet with one header, and the qdisc and the meter count one for each of
-/// its segments, as a NIC sends them.
+/// Turns segmentation off. veth counts a GSO packet with one header. The qdisc and the meter count a
+/// header for each of its segments, as a NIC sends them.
 fn without_segmentation(managed: &Managed) {
     managed.shell(&["ethtool", "-K", NAME, "tso", "off", "gso", "off"]);
 }
@@ -60,8 +60,8 @@ fn flows_queues_and_the_interface_count_the_same_bytes() {
         samples.push(within(&managed, || collector.sample().unwrap()));
     }
     load.finish();
-    // iperf3 sends in bursts, and a sample reads its sources one after the other. So the bytes are compared over samples
-    // that begin and end without traffic.
+    // iperf3 sends in bursts, and a sample reads its sources one after the other. So the test compares
+    // the bytes over samples that begin and end without traffic.
     samples.push(within(&managed, || collector.sample().unwrap()));
     let mut sums = [0; 3];
     for interface in samples.iter().map(|sample| &sample.interfaces[0]) {
@@ -80,7 +80,7 @@ fn flows_queues_and_the_interface_count_the_same_bytes() {
     assert_eq!((interface.name.as_str(), interface.driver.as_deref()), (NAME, Some("veth")));
     assert_eq!((interface.root_qdisc.as_deref(), interface.queues.len()), (Some("mq"), 4));
 
-    // Six flows on four queues: by the pigeonhole principle, some share one.
+    // With six flows on four queues, at least two flows share a queue.
     let busy = interface.flows.iter().filter(|flow| flow.busy == Some(true)).count();
     let by_queue: u32 = interface.queues.iter().map(|queue| queue.busy_flows.unwrap()).sum();
     assert_eq!((busy, by_queue), (6, 6), "{interface:#?}");
@@ -108,11 +108,11 @@ fn a_managed_interface_shows_the_session_and_the_queues_that_it_chose() {
     let managed = Managed::new();
     without_segmentation(&managed);
     let mut session = managed.session(&[]);
-    // The collector finds journals by the environment.
-    // SAFETY: no other thread of this process reads the environment now: tests run one after the other.
+    // The collector finds journals through the environment. SAFETY: no other thread of this process
+    // reads the environment: tests run one after the other.
     unsafe { std::env::set_var("EVENKEEL_STATE_DIR", managed.state.path()) };
-    // Each queue has a rate of its own, so that its flow is known by its bytes, and data is always outstanding: a flow
-    // without outstanding data may get another queue.
+    // Give each queue a different rate, so that the bytes identify the flow of the queue. Data is then
+    // always outstanding: a flow without outstanding data may move to another queue.
     for queue in 1..=4 {
         let (parent, handle, rate) = (format!("7:{queue}"), format!("1{queue}:"), format!("{queue}0mbit"));
         managed.shell(&[
@@ -134,7 +134,7 @@ fn a_managed_interface_shows_the_session_and_the_queues_that_it_chose() {
     let interface = &sample.interfaces[0];
     let management = interface.management.as_ref().unwrap_or_else(|| panic!("{interface:#?}"));
     assert_eq!((management.command.as_str(), management.process), ("fair", process));
-    // Four flows have four queues of their own.
+    // Each of the four flows has its own queue.
     assert_eq!(interface.colliding_flows, Some(0), "{interface:#?}");
     let busy: Vec<u32> = interface.queues.iter().filter_map(|queue| queue.busy_flows).collect();
     assert_eq!(busy, [1, 1, 1, 1], "{interface:#?}");
@@ -142,7 +142,8 @@ fn a_managed_interface_shows_the_session_and_the_queues_that_it_chose() {
         let flows = interface.flows.iter().filter(|flow| flow.queue == Some(queue.index));
         let metered: u64 = flows.map(|flow| flow.bytes.delta).sum();
         let counted = queue.bytes.unwrap().delta;
-        // The meter counts before the qdisc, and the qdisc when a packet leaves it. The rates differ by 25 % at least.
+        // The meter counts a packet before the qdisc. The qdisc counts a packet when the packet leaves
+        // it. The rates differ by at least 25 %.
         let differs = metered.abs_diff(counted) * 8 > counted;
         assert!(!differs, "queue {}: {metered} and {counted}: {interface:#?}", queue.index);
     }
@@ -224,7 +225,7 @@ fn flows_are_not_observed_while_another_program_hides_packets_from_the_meter() {
     assert!(before.interfaces[0].busy_flows.is_some(), "{before:#?}");
     let _foreign = hide_packets(&managed.host, managed.index, Hook::Egress);
     assert_unknown(&within(&managed, || sampled(&mut collector, 2)));
-    // A new meter is attached in front of the program.
+    // A new meter is attached in front of the foreign program.
     let again = within(&managed, || sampled(&mut Collector::open(&named(&[NAME])).unwrap(), 3));
     assert!(again.interfaces[0].busy_flows > Some(0), "{again:#?}");
 }

@@ -1,6 +1,7 @@
-//! `evenkeel congestion` on this machine's kernel: sender, router and receiver in namespaces of their own. The router's
-//! shaper is the bottleneck, behind the place where the sender's segments are orphaned (`ip_rcv_core`), so the
-//! sender's own limits (TSQ) do not bound the queue.
+//! Tests `evenkeel congestion` on this machine's kernel, with sender, router and receiver in separate
+//! namespaces. The router's shaper is the bottleneck. It comes after the point at which the kernel
+//! orphans the sender's segments (`ip_rcv_core`), so the sender's own limits (TSQ) do not bound the
+//! queue.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -27,17 +28,17 @@ use support::managed::{inside, tool, wait_for};
 use support::running::Running;
 use support::{Ended, end, evenkeel, without_capabilities};
 
-/// Message of a session that has loaded its congestion control.
 const LOADED: &str = "loaded now";
 const SINK: &str = "198.18.2.2";
 const DEFAULT: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
-/// Rate of the bottleneck, bytes of payload per second: 100 Mbit/s, and 1448 bytes of payload in a frame of 1514.
+/// Payload rate of the bottleneck, bytes per second: 100 Mbit/s, with 1448 bytes of payload in a frame
+/// of 1514 bytes.
 const PAYLOAD_RATE: f64 = 100e6 / 8.0 * 1448.0 / 1514.0;
-/// Length of the bottleneck's queue, us.
+/// Length of the bottleneck's queue, µs.
 const QUEUE_US: u32 = 160_000;
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Returns a name that no other test uses: congestion controls are of the whole machine.
+/// Returns a name that no other test uses: congestion controls are shared by the whole machine.
 fn unique() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     format!("evk{}_{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
@@ -51,8 +52,8 @@ struct Path {
 }
 
 impl Path {
-    /// Creates the path. It uses one processor: with several, the veth devices deliver packets out of order, which are
-    /// spurious losses.
+    /// Creates the path. It uses one CPU: with several CPUs, the veth devices deliver packets out of
+    /// order, which causes spurious losses.
     fn new() -> Self {
         let mut processors = CpuSet::new();
         processors.set(0).unwrap();
@@ -75,19 +76,18 @@ impl Path {
             (&path.receiver, "evk3", "198.18.2.2/24"),
         ] {
             tool(space, &["ip", "address", "add", address, "dev", name]);
-            // Single packets: a GSO segment of 64 KB would take 5 ms at the bottleneck.
+            // Send single packets: a GSO segment of 64 KB would take 5 ms at the bottleneck.
             tool(space, &["ip", "link", "set", name, "gso_max_segs", "1", "up"]);
         }
         tool(&path.sender, &["ip", "route", "add", "default", "via", "198.18.1.2"]);
         tool(&path.receiver, &["ip", "route", "add", "default", "via", "198.18.2.1"]);
         path.router.set_sysctl("net/ipv4/ip_forward", "1").unwrap();
-        // A queue of 160 ms.
+        // The limit makes a queue of 160 ms.
         let shaper = ["rate", "100mbit", "burst", "3028", "limit", "2000000"];
         tool(&path.router, &[&["tc", "qdisc", "add", "dev", "evk2", "root", "tbf"][..], &shaper].concat());
         path
     }
 
-    /// Returns a command of the binary in the sender's namespace.
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = evenkeel(arguments);
         command.env("EVENKEEL_STATE_DIR", self.state.path());
@@ -98,7 +98,6 @@ impl Path {
         end(self.command(arguments))
     }
 
-    /// Starts a session, and waits until it has loaded the congestion control.
     fn session(&self, name: &str, arguments: &[&str]) -> Running {
         let load = ["congestion", "load", "lola", "--name", name];
         let mut running = Running::start(self.command(&[&load[..], arguments].concat()));
@@ -106,7 +105,7 @@ impl Path {
         running
     }
 
-    /// Returns the congestion control of this name as `list` shows it.
+    /// Returns the entries of `list` for the congestion control with this name.
     fn listed(&self, name: &str) -> Vec<Value> {
         let ended = self.evenkeel(&["congestion", "list", "--format", "json"]);
         assert_eq!(ended.code, 0, "{ended:?}");
@@ -128,7 +127,6 @@ impl Path {
     }
 }
 
-/// A flow that sends as fast as it can until it is dropped.
 struct Flow {
     stream: TcpStream,
     received: Arc<AtomicU64>,
@@ -171,7 +169,6 @@ impl Flow {
         self.received.load(Ordering::Relaxed)
     }
 
-    /// Checks that the flow makes progress.
     fn assert_alive(&self) {
         let before = self.received();
         wait_for("progress of a flow", PATIENCE, || self.received() > before + 100_000);
@@ -182,7 +179,7 @@ impl Flow {
         // SAFETY: all zeroes is a valid value of this plain C structure.
         let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
         let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
-        // SAFETY: the buffer is as long as declared.
+        // SAFETY: the buffer has the declared length.
         let result = unsafe {
             let place = (&raw mut info).cast();
             libc::getsockopt(self.stream.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, place, &mut length)
@@ -191,11 +188,10 @@ impl Flow {
         info.tcpi_rtt
     }
 
-    /// Returns the socket's congestion control.
     fn congestion(&self) -> String {
         let mut name = [0_u8; 16];
         let mut length = 16;
-        // SAFETY: the buffer is as long as declared.
+        // SAFETY: the buffer has the declared length.
         let result = unsafe {
             let place = name.as_mut_ptr().cast();
             libc::getsockopt(
@@ -282,13 +278,13 @@ impl std::fmt::Display for Measured {
     }
 }
 
-/// Measured on a virtual machine with two busy cores: RTT median 0.9 ms, 95 % 4.3 ms, highest 5.4 ms, utilisation
-/// 0.96; CUBIC fills the queue of 160 ms. A machine that delays the sender adds to the delays, so they are compared with
-/// this queue.
+/// Measured on a virtual machine with two busy cores: RTT median 0.9 ms, 95 % 4.3 ms, highest 5.4 ms,
+/// utilisation 0.96. CUBIC fills the queue of 160 ms. A machine that delays the sender adds to the
+/// delays, so the test compares the delays with this queue.
 #[test]
 fn a_flow_keeps_the_queueing_delay_at_the_target_and_the_link_full() {
     let (path, name) = (Path::new(), unique());
-    // The same path with CUBIC: its queue of 160 ms fills.
+    // Use the same path with CUBIC: its queue of 160 ms fills.
     let cubic = [Flow::start(&path, Some("cubic"))];
     let measured = Measured::during(&cubic, Duration::from_secs(5));
     assert!(measured.percentile(1.0) > 50_000, "{measured}");
@@ -297,7 +293,8 @@ fn a_flow_keeps_the_queueing_delay_at_the_target_and_the_link_full() {
     let mut running = path.session(&name, &["--format", "json"]);
     let flows = [Flow::start(&path, Some(&name))];
     assert_eq!(flows[0].congestion(), name);
-    // A tailored decrease follows when the target is reached: after 3 s, or later if other programs delay the sender.
+    // A tailored decrease follows when the flow reaches the target: after 3 s, or later if other
+    // programs delay the sender.
     let listed = || path.listed(&name).remove(0)["flows"][0].clone();
     wait_for("a tailored decrease", 3 * PATIENCE, || {
         std::thread::sleep(Duration::from_secs(1));
@@ -336,14 +333,14 @@ fn four_flows_share_the_link_equally() {
     eprintln!("four flows: {measured}");
     assert!(measured.utilisation() >= 0.9, "{measured}");
     assert!(measured.percentile(0.95) <= QUEUE_US / 4, "{measured}");
-    // With a flow that starves, the index of four is at most 0.75.
+    // If a flow starves, the index of four flows is at most 0.75.
     assert!(measured.fairness() > 0.75, "{measured}");
     drop(flows);
     drop(running);
     path.wait_until_gone(&name);
 }
 
-/// Number of cycles: more with `EVENKEEL_CONGESTION_CYCLES`, up to 200.
+/// Returns the number of cycles. `EVENKEEL_CONGESTION_CYCLES` sets a higher number, up to 200.
 fn cycles() -> u32 {
     let wanted = std::env::var("EVENKEEL_CONGESTION_CYCLES").ok().and_then(|text| text.parse().ok());
     wanted.unwrap_or(10).clamp(1, 200)
@@ -356,7 +353,7 @@ fn loading_and_unloading_under_traffic_stalls_no_flow_and_leaves_nothing() {
     for cycle in 0..cycles() {
         let mut running = path.session(&name, &[]);
         held.push(running.holdings_but_namespaces());
-        // Two flows outlive their session, until two sessions later.
+        // Two flows outlive their session, and end two sessions later.
         flows.push(Flow::start(&path, Some(&name)));
         flows.push(Flow::start(&path, Some(&name)));
         flows.iter().for_each(Flow::assert_alive);
@@ -416,7 +413,7 @@ fn the_default_is_restored_at_the_end_and_another_programs_is_left() {
     path.wait_until_gone(&name);
 }
 
-/// The kernel gives it to new connections although it is unregistered.
+/// The kernel gives an unregistered congestion control to new connections if it is still the default.
 #[test]
 fn an_end_names_a_default_that_another_program_set() {
     let (path, name) = (Path::new(), unique());
@@ -454,7 +451,7 @@ fn settings_are_read_back_and_wrong_ones_refused() {
         "{table:?}"
     );
 
-    // Another process may change them while it is loaded.
+    // Another process may change the settings of a loaded congestion control.
     let instances = LolaInstance::all().unwrap();
     let instance = instances.iter().find(|instance| instance.name() == name).unwrap();
     instance.set(&Settings { target_us: 3000, ..instance.settings() }).unwrap();
@@ -483,7 +480,7 @@ fn settings_are_read_back_and_wrong_ones_refused() {
     path.wait_until_gone(&name);
 }
 
-/// Runs a closure in a thread with a BPF file system of its own at /sys/fs/bpf.
+/// Runs a closure in a thread with a separate BPF file system at /sys/fs/bpf.
 fn with_bpf_files(run: impl FnOnce() + Send) {
     use nix::mount::{MsFlags, mount};
     let none: Option<&str> = None;

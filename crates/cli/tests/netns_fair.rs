@@ -1,5 +1,5 @@
-//! Tests `evenkeel fair` on an interface of the running kernel: what it observes, when it refuses to start, which
-//! changes by other programs end it, and that it restores everything.
+//! Tests `evenkeel fair` on an interface of the running kernel: its observations, its refusals to
+//! start, the changes by other programs that end it, and that it restores everything.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -77,7 +77,8 @@ fn segments_shrink_while_queues_are_shared_and_come_back() {
     assert!(ended.code == 0 && ended.stdout.contains("restored"), "{ended:?}");
     assert_same(&managed.seen(), &before, "after SIGTERM");
 
-    // Kill a session; then end one by changing the size by hand, which keeps the new size.
+    // Kill a session. Then end another session by changing the size by hand; the session keeps the new
+    // size.
     running = managed.session(&["--segments", "16KiB"]);
     wait_for("smaller segments", Duration::from_secs(5), || {
         managed.shell(&["ip", "-d", "link", "show", "dev", NAME]).contains(" gso_max_size 16384 ")
@@ -113,7 +114,8 @@ fn a_soft_nic_serves_queues_by_weight_and_goes_without_a_trace() {
     assert_same(&managed.seen(), &before, "after a soft NIC");
     load.finish();
 
-    // A device with one queue suffices, and the kernel's default qdisc is restored, also after a kill.
+    // A device with one queue suffices. The session restores the kernel's default qdisc, even after a
+    // kill.
     set_transmit_channels(&managed, 1);
     managed.shell(&["tc", "qdisc", "del", "dev", NAME, "root"]);
     let before = managed.seen();
@@ -123,20 +125,21 @@ fn a_soft_nic_serves_queues_by_weight_and_goes_without_a_trace() {
     assert!(ours.contains("htb ") && ours.contains(": root"), "{ours}");
     running.kill();
     wait_for("what was before", Duration::from_secs(2), || managed.seen() == before);
-    // If an administrator replaces the root by another HTB with the common handle 1:, it is kept.
+    // If an administrator replaces the root by another HTB with the common handle 1:, the session keeps
+    // this HTB.
     let running = managed.session(&arguments);
     managed.shell(&["tc", "qdisc", "replace", "dev", NAME, "root", "handle", "1:", "htb", "default", "10"]);
     assert_exits_after_change(running, &["another program set the root qdisc of evk0 to htb 1:"]);
     assert!(managed.shell(&["tc", "qdisc", "show", "dev", NAME]).contains("htb 1: root"));
     managed.shell(&["tc", "qdisc", "del", "dev", NAME, "root"]);
-    // A root qdisc with classes could not be restored, so it is not replaced.
+    // The session could not restore a root qdisc with classes, so it does not replace such a qdisc.
     managed.shell(&["tc", "qdisc", "replace", "dev", NAME, "root", "handle", "5:", "htb", "default", "1"]);
     let refused = end_of(&managed, &[&["fair", NAME], &arguments[..]].concat());
     assert!(refused.code == 3 && refused.stderr.contains("could not be restored exactly"), "{refused:?}");
     assert!(refused.stderr.contains("remove it with `tc qdisc delete dev"), "{refused:?}");
 }
 
-/// A tree without one of its leaves cannot be made again.
+/// Evenkeel cannot recreate a tree without one of its leaves.
 #[test]
 fn a_deleted_leaf_is_refused_before_a_change() {
     let managed = Managed::new();
@@ -164,7 +167,7 @@ fn the_printed_undo_of_a_root_restores_its_options() {
         format!("{root} mq\nqdisc add dev evk0 parent 7:2 handle 8: pfifo limit 3"),
         format!("{root} mq\nqdisc add dev evk0 parent 7:1 handle 9: tbf rate 1gbit burst 90kb limit 1mb"),
     ] {
-        // The kernel changes no kind under the same handle.
+        // The kernel does not change the kind of a qdisc under the same handle.
         managed.shell(&["tc", "qdisc", "replace", "dev", NAME, "root", "handle", "98:", "pfifo"]);
         for line in set_up.lines() {
             managed.shell(&[&["tc"], &line.split(' ').collect::<Vec<_>>()[..]].concat());
@@ -245,7 +248,8 @@ fn observation_shows_flows_and_queues_and_changes_nothing() {
     assert_eq!(flows.len(), 6, "{seen}");
     let share: f64 = flows.iter().map(|flow| flow["share"].as_f64().unwrap()).sum();
     assert!(share > 0.95 && share <= 1.0 + 1e-9, "{seen}");
-    // The XPS maps give two queues to two processors: six flows collide on them, and no other queue has any.
+    // The XPS maps give two queues to two CPUs. Six flows collide on these queues, and the other queues
+    // have no flow.
     assert_eq!(device["colliding_flows"], 6, "{seen}");
     for flow in &flows {
         assert!(flow["queue"].as_u64().unwrap() < 2, "{seen}");
@@ -253,7 +257,7 @@ fn observation_shows_flows_and_queues_and_changes_nothing() {
     let counted: u64 = (2..4).map(|queue: usize| device["queues"][queue]["bytes"].as_u64().unwrap()).sum();
     assert_eq!(counted, 0, "the device's counters agree: {seen}");
     assert!(device["nfm_1s"]["windows"].as_u64().unwrap() >= 1, "{seen}");
-    // Less than a whole second shows no busy flow, and so is no all-clear.
+    // An observation shorter than a second shows no busy flow. It must not report that all is well.
     let short = end_of(&managed, &["fair", NAME, "--observe", "--for", "500ms"]);
     assert!(short.code == 0 && short.stdout.contains("too short to tell which flows are busy"), "{short:?}");
     let short = json(&end_of(&managed, &["fair", NAME, "--observe", "--for", "500ms", "--format", "json"]));
@@ -262,7 +266,7 @@ fn observation_shows_flows_and_queues_and_changes_nothing() {
     assert_eq!(managed.journals(), Vec::<String>::new());
     load.finish();
 
-    // Below HTB, a common queue is no collision.
+    // Below HTB, flows on a common queue do not collide.
     managed.shell(&["tc", "qdisc", "replace", "dev", NAME, "root", "handle", "1:", "htb"]);
     let load = managed.load(6, "30M", 5);
     let ended = end_of(&managed, &["fair", NAME, "--observe", "--for", "3s"]);
@@ -318,7 +322,7 @@ fn maps_of_another_program_are_refused_unless_they_are_to_be_taken_over() {
     }
     assert_eq!(managed.maps(), DRIVERS_MAPS);
     assert_eq!(managed.journals(), Vec::<String>::new());
-    // Two pools of two queues override the choice, too.
+    // Two pools of two queues also override the choice.
     for (queue, map) in (0..).zip(["1", "1", "2", "2"]) {
         managed.set_map(queue, map);
     }
@@ -369,7 +373,7 @@ fn a_map_that_is_set_by_hand_stays_and_the_others_come_back() {
     assert_exits_after_change(running, &["tx-1/xps_cpus to '3'", "the old value was '2'", "is left"]);
     assert_eq!(managed.maps(), ["1", "3", "0", "0"]);
     assert_eq!(managed.journals(), Vec::<String>::new());
-    // Setting a map that was empty overrides the choice, too.
+    // Setting a map that was empty also overrides the choice.
     let managed = Managed::new();
     let running = managed.session(&[]);
     managed.set_map(2, "1");
@@ -411,10 +415,10 @@ fn set_transmit_channels(managed: &Managed, count: u32) {
     const GET: u32 = 0x3c;
     const SET: u32 = 0x3d;
     let set = || {
-        // SAFETY: takes three numbers.
+        // SAFETY: the call takes three numbers.
         let socket = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
         assert!(socket >= 0);
-        // SAFETY: the kernel just gave this descriptor to us alone.
+        // SAFETY: the kernel returned this descriptor, and nothing else owns it.
         let socket = unsafe { OwnedFd::from_raw_fd(socket) };
         let mut channels = [0_u32; 9];
         for command in [GET, SET] {
@@ -425,7 +429,8 @@ fn set_transmit_channels(managed: &Managed, count: u32) {
             let mut request =
                 Request { name: [0; libc::IFNAMSIZ], data: channels.as_mut_ptr(), rest: [0; 16] };
             request.name[..NAME.len()].copy_from_slice(NAME.as_bytes());
-            // SAFETY: the request is as long as `struct ifreq`, its data as `struct ethtool_channels`.
+            // SAFETY: the request has the length of `struct ifreq`, its data the length of `struct
+            // ethtool_channels`.
             let result = unsafe {
                 libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as libc::Ioctl, &raw mut request)
             };
@@ -458,7 +463,7 @@ fn another_number_of_queues_ends_it() {
     managed.shell(&[
         "tc", "qdisc", "replace", "dev", NAME, "parent", "7:4", "handle", "40:", "pfifo", "limit", "44",
     ]);
-    // mq and its leaves replace the soft NIC again.
+    // After the session, mq and its leaves replace the soft NIC.
     let running = managed.session(&["--queue-weights", "htb", "--rate", "200mbit"]);
     set_transmit_channels(&managed, 2);
     assert_exits_after_change(running, &["from 4 to 2", "ethtool -L"]);
@@ -470,7 +475,7 @@ fn another_number_of_queues_ends_it() {
     assert_exits_after_change(running, &["from 2 to 4", "ethtool -L"]);
     // The leaf of a queue that was disabled serves the queue again.
     assert!(tree().contains("qdisc pfifo 40: parent 7:4 limit 44p"), "{}", tree());
-    // With one queue there is no choice; the error says that the device can have more.
+    // With one queue there is no choice. The error says that the device can have more queues.
     set_transmit_channels(&managed, 1);
     let refused = end_of(&managed, &["fair", NAME, "--for", "1s"]);
     assert_eq!(refused.code, 3, "{refused:?}");
@@ -495,7 +500,7 @@ fn programs_that_come_and_go_and_a_new_qdisc_end_it() {
                 let mut other = QueueSelect::load(&options).unwrap();
                 other.attach(index).unwrap();
                 attached.send(()).unwrap();
-                // Ignore the error: the test has failed then.
+                // Ignore the error: it means that the test has failed.
                 let _ = wait_detach.recv();
                 Ok(())
             })
@@ -550,7 +555,7 @@ fn a_change_of_the_soft_nic_ends_it() {
         for words in foreign {
             tc(words.replace("ROOT", root));
         }
-        // Shortly before the end, no check of the running session finds it.
+        // Make the change shortly before the end, so that no check of the running session finds it.
         if foreign[0].contains("filter") {
             running.signal(Signal::SIGTERM);
         }
@@ -565,7 +570,8 @@ fn a_change_of_the_soft_nic_ends_it() {
     }
 }
 
-/// Another program installs an HTB with the same handle while the session is stopped: the session adds no class to it.
+/// Another program installs an HTB with the same handle while the session is stopped. The session must
+/// not add a class to it.
 #[test]
 fn no_class_is_added_to_another_programs_htb() {
     let managed = Managed::new();
@@ -597,7 +603,7 @@ fn of_a_stacked_interface_the_real_devices_are_managed() {
     ip(&format!("link add link {NAME} name upper0 type macvlan"));
     ip("link add bridge0 type bridge");
     ip("link set upper0 master bridge0");
-    // Two more ports: one with several queues, one with a single queue.
+    // Add two more ports: one with several queues, one with a single queue.
     for (port, queues) in [("two0", 2), ("one0", 1)] {
         ip(&format!("link add {port} numtxqueues {queues} type veth peer name {port}p"));
         for command in [format!("link set {port} up"), format!("link set {port} master bridge0")] {
@@ -643,14 +649,15 @@ fn pools_keep_flows_to_the_queues_that_the_maps_had() {
     assert_eq!(ended.code, 0, "{ended:?}");
     let sent: Vec<u64> =
         sent_by_queue(&managed).iter().zip(&before).map(|(now, before)| now - before).collect();
-    // Both processors belong to one node, whose queues are 0 and 1.
+    // Both CPUs belong to one node, whose queues are 0 and 1.
     assert!(sent[0] > 1_000_000 && sent[1] > 1_000_000, "{sent:?}");
     assert!(sent[2] + sent[3] < 100_000, "{sent:?}");
     assert_eq!(managed.maps(), DRIVERS_MAPS);
     load.finish();
 }
 
-/// The maps allow two of the four queues. Hashing alone would keep the flow on them in one of two runs.
+/// The maps allow two of the four queues. With hashing alone, the flow would use these queues in one of
+/// two runs.
 #[test]
 fn a_flow_alone_on_its_queue_stays_there_when_a_session_starts() {
     for _ in 0..4 {
@@ -686,7 +693,8 @@ fn what_is_missing_is_named_before_anything_is_changed() {
     assert!(ended.code == 3 && ended.stderr.contains("ip link set evk0 up"), "{ended:?}");
 }
 
-/// A veth supports neither weights nor rate limits of queues. The error says that, or that the kernel lacks net-shaper.
+/// A veth supports neither weights nor rate limits of queues. The error says this, or that the kernel
+/// lacks net-shaper.
 #[test]
 fn a_device_without_queue_weights_is_refused_or_left_as_it_is() {
     let managed = Managed::new();
@@ -720,14 +728,16 @@ fn a_name_that_is_not_there_is_bad_usage() {
 #[test]
 fn a_driver_that_picks_by_itself_is_named() {
     let managed = Managed::new();
-    // The test needs many flows: of four, two could be on the last queue by chance, which would prove nothing.
+    // The test needs many flows: with four flows, two could be on the last queue by chance, which would
+    // prove nothing.
     let mut load = managed.load(48, "4M", 60);
     let state = StateDirectory::at(managed.state.path());
     let (preflight, reason) = (
         managed.host.run(|| Ok(Preflight::of(NAME, Request::default()).unwrap())).unwrap(),
         std::sync::Mutex::new(None),
     );
-    // After the preflight, set a map so that both processors send on the last queue, as a driver might.
+    // After the preflight, set a map so that both CPUs send on the last queue. A driver might set such
+    // a map.
     managed.set_map(3, "3");
     managed
         .host

@@ -1,5 +1,5 @@
-//! Tests `evenkeel fair --balance` on an interface of the running kernel: flows alternate, and the program that moves
-//! them may be detached at any moment.
+//! Tests `evenkeel fair --balance` on an interface of the running kernel. Flows alternate, and the
+//! program that moves them may be detached at any moment.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -24,7 +24,7 @@ fn flows_take_turns_on_the_queues_that_they_share() {
     let count = |name: &str| balance[name].as_u64().unwrap();
     assert!(count("done") >= 20 && count("done") * 10 >= count("wanted") * 9, "{seen}");
     assert_eq!(count("overruled"), 0, "{seen}");
-    // Moving flows do not keep the session from proving that the device follows its choices.
+    // Moves of flows do not prevent the session from proving that the device follows its choices.
     let proof = seen["devices"][0]["status"]["proof"].as_str().unwrap();
     assert!(proof.starts_with("its counters follow the choices"), "{seen}");
     assert!(balance["mean_hold_ms"].as_f64().unwrap() < 100.0, "{seen}");
@@ -52,7 +52,7 @@ fn a_run_that_is_killed_while_it_moves_flows_leaves_them_free() {
         assert_same(&managed.seen(), &before, &format!("round {round}"));
     }
     assert!(load.is_running(), "the load was there all the time");
-    // Every flow finishes: none stalls with a closed window.
+    // Every flow finishes: no flow stalls with a closed window.
     load.finish();
 }
 

@@ -1,5 +1,5 @@
-//! Tests `evenkeel fair --batching` on the running kernel. Without BPF qdiscs it is refused with a remedy; otherwise it
-//! runs and restores everything.
+//! Tests `evenkeel fair --batching` on the running kernel. Without BPF qdiscs, the command refuses to
+//! run and names a remedy. Otherwise it runs and restores everything.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;

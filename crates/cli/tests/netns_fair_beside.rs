@@ -55,7 +55,8 @@ fn an_observer_that_comes_and_goes_disturbs_no_session() {
 
 #[test]
 fn a_second_session_is_refused_whatever_its_state_directory_is() {
-    // For a session with htb, XPS is no reason to refuse; for the second one it is none before the session ends.
+    // For a session with htb, XPS maps are no reason to refuse. For the second session, they are no
+    // reason before the first session ends.
     let managed = Managed::with_maps();
     let mut session = managed.session(&["--queue-weights", "htb", "--rate", "200mbit"]);
     let words =
@@ -75,7 +76,7 @@ fn a_second_session_is_refused_whatever_its_state_directory_is() {
 /// Calls `bpf(2)` with a command whose first field is a number (include/uapi/linux/bpf.h).
 fn bpf(command: libc::c_int, number: u32) -> i32 {
     let attributes = [number, 0, 0, 0];
-    // SAFETY: the attributes are as long as stated, and outlive the call.
+    // SAFETY: the attributes have the stated length, and outlive the call.
     let result =
         unsafe { libc::syscall(libc::SYS_bpf, command, attributes.as_ptr(), size_of_val(&attributes)) };
     assert!(result >= 0, "{command}: {}", std::io::Error::last_os_error());
@@ -96,7 +97,7 @@ fn detach(link: u32) {
 fn the_loss_of_any_program_ends_it() {
     let managed = Managed::new();
     let mover = ["--balance", "on"];
-    // The programs in the order in which a session attaches them.
+    // The programs are in the order in which a session attaches them.
     let programs: [(&[&str], usize, &str); 4] = [
         (&[], 0, "another process detached a program from tcx egress"),
         (&[], 1, "another program detached evenkeel's meter from tcx egress"),
@@ -122,7 +123,7 @@ fn a_program_at_the_hook_for_moves_ends_it() {
     let session = managed.session(&["--balance", "on"]);
     let foreign = hide_packets(&managed.host, managed.index, Hook::Ingress);
     assert_stood_back(&session.end(), "another process attached a program at tcx ingress: foreign (id ");
-    // A program that was there before is not a change, but its loss is one.
+    // A program that was attached before the session is not a change, but its loss is a change.
     let session = managed.session(&["--balance", "on"]);
     let words = "evk0 has another program at tcx ingress: foreign (id ";
     assert!(session.said().contains(words), "{}", session.said());
@@ -225,7 +226,8 @@ fn a_device_that_leaves_its_bridge_and_a_bridge_that_goes_end_it() {
     }
 }
 
-/// The rules judge the values from before the session, because it ends when another program changes them.
+/// The rules judge the values from before the session, because the session ends when another program
+/// changes them.
 #[test]
 fn check_and_tune_propose_no_change_of_what_a_session_manages() {
     const LIMIT: &str = "tcp_limit_output_bytes";

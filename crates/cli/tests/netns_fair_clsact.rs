@@ -15,7 +15,7 @@ use support::managed::{AT_WORK, DRIVERS_MAPS, Managed, NAME, assert_same, is_emp
 use support::running::Running;
 use support::{Ended, end};
 
-/// Time limit of the guardian, ten times as long on an emulated machine.
+/// Time limit of the guardian. It is ten times as long on an emulated machine.
 fn limit() -> Duration {
     Duration::from_secs(if Path::new("/run/evenkeel/guest").exists() { 20 } else { 2 })
 }
@@ -26,7 +26,7 @@ fn filters(managed: &Managed) -> String {
     ["egress", "ingress"].map(|hook| managed.shell(&["tc", "filter", "show", "dev", NAME, hook])).join("")
 }
 
-/// Returns everything that a session could change, with the filters of clsact.
+/// Returns all settings that a session could change, with the filters of clsact.
 fn seen(managed: &Managed) -> String {
     managed.seen() + &filters(managed)
 }
@@ -35,7 +35,8 @@ fn json(ended: &Ended) -> serde_json::Value {
     serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {ended:?}"))
 }
 
-/// Adds clsact with a filter of another program, whose handle is that of Evenkeel's, and which passes all packets on.
+/// Adds clsact with a filter of another program. The filter has the handle of Evenkeel's filter, and
+/// passes all packets on.
 fn add_foreign_filter(managed: &mut Managed, preference: u16) {
     managed.shell(&["tc", "qdisc", "add", "dev", NAME, "clsact"]);
     let meter = Meter::load_for_filter(&MeterOptions { flows: 16, bins: 1, bin_ns: 1_000_000 }).unwrap();
@@ -118,7 +119,7 @@ fn an_observer_sees_queues_and_removes_its_filter() {
     let mut observer = Running::start(managed.command(&["fair", NAME, "--observe", CLSACT]));
     observer.wait_for_activity("observing");
     assert!(filters(&managed).contains("evenkeel count_sent"), "{}", filters(&managed));
-    // Both would journal the filters of one interface.
+    // Both sessions would journal the filters of the same interface.
     let second = end(managed.command(&["fair", NAME, CLSACT, "--for", "1s"]));
     assert_eq!(second.code, 3, "{second:?}");
     observer.kill();
@@ -203,7 +204,7 @@ fn clsact_and_the_filters_of_other_programs_stay() {
     }
 }
 
-/// A filter of another program that is added below Evenkeel's clsact keeps it.
+/// If another program adds a filter below Evenkeel's clsact qdisc, the qdisc stays.
 #[test]
 fn clsact_stays_with_a_filter_that_another_program_added_meanwhile() {
     let managed = Managed::new();

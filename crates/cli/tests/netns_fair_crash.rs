@@ -1,5 +1,5 @@
-//! Kills the manager of an interface: the guardian restores its settings within two seconds. If both are killed,
-//! `evenkeel revert` or the next run restores them.
+//! Kills the manager of an interface: the guardian restores the settings within two seconds. If manager
+//! and guardian are both killed, `evenkeel revert` or the next run restores the settings.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -26,7 +26,6 @@ use support::{end, without};
 const CAP_DAC_OVERRIDE: libc::c_ulong = 1;
 const CAP_DAC_READ_SEARCH: libc::c_ulong = 2;
 
-/// Time limit of the guardian.
 const LIMIT: Duration = Duration::from_secs(2);
 
 #[test]
@@ -54,7 +53,6 @@ fn a_guardian_that_dies_is_replaced() {
     managed.wait_for_maps(&DRIVERS_MAPS, LIMIT);
 }
 
-/// Returns the bytes of a journal.
 fn journal_bytes(path: &Path, header: &Header, entries: &[Entry]) -> Vec<u8> {
     let file = path.file_name().unwrap().to_str().unwrap();
     let (mut writer, mut bytes) = JournalWriter::begin(header, file);
@@ -86,7 +84,7 @@ fn if_both_die_revert_or_the_next_run_restores() {
     ] {
         assert!(plan.code == 0 && plan.stdout.contains(words), "{words}: {plan:?}");
     }
-    // A run restores the driver's maps, and these leave no choice.
+    // A run would restore the driver's maps, which leave no choice of queues.
     let plan = end(managed.command(&["fair", NAME, "--plan"]));
     assert!(plan.code == 3 && plan.stderr.contains(" evenkeel revert evk0` first"), "{plan:?}");
     assert!(plan.stderr.contains("another program set the XPS maps of evk0"), "{plan:?}");
@@ -94,7 +92,8 @@ fn if_both_die_revert_or_the_next_run_restores() {
     assert!(ended.code == 0 && ended.stderr.contains("had died: 2 settings restored"), "{ended:?}");
     assert_same(&managed.seen(), &before, "afterwards");
 
-    // The next run first restores the driver's maps. These leave no choice, so it refuses to start.
+    // The next run first restores the driver's maps, which leave no choice of queues. So the run
+    // refuses to start.
     kill_both(managed.session(&["--xps", "off"]));
     let ended = end(managed.command(&["fair", NAME, "--for", "300ms"]));
     assert!(
@@ -104,7 +103,7 @@ fn if_both_die_revert_or_the_next_run_restores() {
     assert_same(&managed.seen(), &before, "afterwards");
 }
 
-/// The next run removes a soft NIC of a killed run before it checks the root qdisc.
+/// The next run removes the soft NIC of a killed run before it checks the root qdisc.
 #[test]
 fn the_next_run_puts_back_a_soft_nic_before_it_judges() {
     let managed = Managed::new();
@@ -121,7 +120,7 @@ fn the_next_run_puts_back_a_soft_nic_before_it_judges() {
         );
         assert_eq!(managed.shell(&["tc", "qdisc", "show", "dev", NAME]), ours, "{look:?} changes nothing");
     }
-    // A plan with another root needs the administrator's one.
+    // A plan with another root needs the administrator's root.
     let ended = end(managed.command(&[&soft_nic[..], &["--plan"]].concat()));
     assert!(ended.code == 3 && ended.stderr.contains(" evenkeel revert evk0` first"), "{ended:?}");
     let ended = end(managed.command(&[&soft_nic[..], &["--for", "300ms"]].concat()));
@@ -162,7 +161,8 @@ fn a_queue_length_of_0_is_restored_after_the_root() {
     }
 }
 
-/// The kernel installs its default qdisc when the interface is set up: until then there is none.
+/// The kernel installs its default qdisc when the interface is set up. Before this, the interface has
+/// no qdisc.
 #[test]
 fn a_default_root_is_restored_while_the_interface_is_down() {
     let managed = Managed::new();
@@ -190,7 +190,7 @@ fn a_default_root_is_restored_while_the_interface_is_down() {
     }
 }
 
-/// Other programs' settings below a dead session's root cannot be kept, so they are named.
+/// Evenkeel cannot keep other programs' settings below a dead session's root, so it names them.
 #[test]
 fn revert_names_what_goes_with_a_dead_soft_nic() {
     let managed = Managed::new();
@@ -228,7 +228,8 @@ fn a_soft_nic_without_a_journal_is_named_and_not_taken_for_the_administrators() 
     let checked = end(managed.command(&["check", NAME, "--format", "json"]));
     assert!(checked.stdout.contains("\"stray\": []"), "its session lives: {checked:?}");
     kill_both(running);
-    // Another directory has no such journal, and a user who cannot read the directory does not know it.
+    // Another state directory has no such journal. A user without read access to the directory cannot
+    // know.
     let other = tempfile::tempdir().unwrap();
     let mut elsewhere = managed.command(&["revert", NAME]);
     elsewhere.env("EVENKEEL_STATE_DIR", other.path());
@@ -268,7 +269,7 @@ fn a_soft_nic_without_a_journal_is_named_and_not_taken_for_the_administrators() 
     managed.shell(&fix.split(' ').collect::<Vec<_>>());
     let ended = end(managed.command(&["revert", NAME]));
     assert!(ended.code == 0 && ended.stdout.contains("nothing to restore"), "{ended:?}");
-    // The administrator's own qdisc, although a session might choose the same handle.
+    // The administrator's own qdisc, with a handle that a session might also choose.
     managed.shell(&["tc", "qdisc", "add", "dev", NAME, "root", "handle", "4001:", "htb", "default", "10"]);
     let ended = end(managed.command(&["revert", NAME]));
     assert!(ended.code == 0 && ended.stdout.contains("nothing to restore"), "{ended:?}");
@@ -317,7 +318,7 @@ fn a_journal_of_another_namespace_or_of_an_earlier_boot_is_not_acted_on() {
     let ended = end(command);
     assert!(ended.code == 0 && ended.stderr.contains("another network namespace"), "{ended:?}");
     assert!(ended.stderr.contains(&format!("or remove {}", journal.display())), "{ended:?}");
-    // The user named this interface, so it is an error that nothing was restored.
+    // The user named this interface, so restoring nothing is an error.
     let mut command = elsewhere.command(&["revert", NAME]);
     command.env("EVENKEEL_STATE_DIR", managed.state.path());
     let ended = end(command);
@@ -334,7 +335,8 @@ fn a_journal_of_another_namespace_or_of_an_earlier_boot_is_not_acted_on() {
     assert!(is_empty(managed.state.path()));
 }
 
-/// Every valid line is restored. The rest is reported and kept, and is read only once.
+/// `revert` restores every valid line. It reports and keeps the damaged lines, and reads the journal
+/// only once.
 #[test]
 fn a_damaged_journal_is_put_back_as_far_as_it_can_be_read_and_kept() {
     let managed = Managed::with_maps();
@@ -392,7 +394,7 @@ fn a_journal_that_was_emptied_or_cut_is_said_and_kept() {
     }
 }
 
-/// It may be the journal of any interface.
+/// The damaged file may be the journal of any interface.
 #[test]
 fn a_damaged_journal_without_its_name_is_reported_by_all_commands() {
     let managed = Managed::with_maps();
@@ -413,7 +415,7 @@ fn a_damaged_journal_without_its_name_is_reported_by_all_commands() {
 fn a_damaged_journal_does_not_keep_an_interface_from_its_settings() {
     let managed = Managed::with_maps();
     kill_both(managed.session(&["--xps", "off"]));
-    // This journal precedes the other one in order.
+    // The damaged journal precedes the intact journal in the sorted order.
     let damaged = managed.state.path().join("0-1.journal");
     std::fs::write(&damaged, "{}\n").unwrap();
     let ended = end(managed.command(&["revert"]));
@@ -423,12 +425,11 @@ fn a_damaged_journal_does_not_keep_an_interface_from_its_settings() {
     assert_eq!(managed.maps(), DRIVERS_MAPS);
 }
 
-/// Returns whether a journal contains a change.
 fn has_changes(managed: &Managed) -> bool {
     managed.journals().iter().any(|name| {
-        // The journal may be removed meanwhile.
+        // Another process may have removed the journal.
         let text = std::fs::read_to_string(managed.state.path().join(name)).unwrap_or_default();
-        // The first two lines are its count and its header.
+        // The first two lines are the count and the header.
         text.lines().count() > 2
     })
 }
@@ -444,7 +445,7 @@ fn fifty_kills_at_random_moments_leave_the_host_as_it_was() {
     let mut changed = 0;
     for round in 0..ROUNDS {
         let mut running = Running::start(managed.command(&["fair", NAME, "--xps", "off"]));
-        // A random moment between the first change and the running session.
+        // Wait until a random moment between the first change and the running session.
         let pause = Duration::from_millis(random.next_u64() % 300);
         let both = random.next_u64() % 2 == 0;
         if random.next_u64() % 4 == 0 {
@@ -461,7 +462,8 @@ fn fifty_kills_at_random_moments_leave_the_host_as_it_was() {
             running.kill();
         }
         managed.wait_for_maps(&DRIVERS_MAPS, LIMIT);
-        // A run that was killed before its guardian started has changed nothing; its journal shows that.
+        // A run that was killed before its guardian started has changed nothing. Its journal shows
+        // this.
         wait_for(&format!("no journal is left that has anything ({what})"), LIMIT, || !has_changes(&managed));
         if !is_empty(managed.state.path()) {
             let ended = end(managed.command(&["revert"]));

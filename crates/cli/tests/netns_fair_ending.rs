@@ -1,5 +1,6 @@
-//! Tests the end of `evenkeel fair`: signals ignored at the start, a guardian that does not answer, a second signal, a
-//! reader that does not read. The last one also for `steer`, `tune` and `revert`.
+//! Tests the end of `evenkeel fair`: signals ignored at the start, a guardian that does not answer, a
+//! second signal, a reader that does not read. Also tests `steer`, `tune` and `revert` with a reader
+//! that does not read.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -18,7 +19,7 @@ use support::leftovers::children;
 use support::managed::{AT_WORK, DRIVERS_MAPS, Managed, NAME, assert_same, is_empty, kill_both, wait_for};
 use support::running::Running;
 
-/// Time limit for a bounded operation on a busy machine.
+/// Time limit for an operation on a busy machine.
 const SOON: Duration = Duration::from_secs(10);
 
 fn signal_to(process: u32, signal: Signal) {
@@ -29,7 +30,8 @@ fn signal_to(process: u32, signal: Signal) {
 fn signals_that_were_ignored_at_the_start_do_not_end_it() {
     let managed = Managed::with_maps();
     let mut command = managed.command(&["fair", NAME, "--xps", "off"]);
-    // SAFETY: between fork and exec the closure sets two signals to be ignored, which runs no handler.
+    // SAFETY: between fork and exec the closure only sets two signals to be ignored, which installs no
+    // handler.
     unsafe {
         command.pre_exec(|| {
             for ignored in [Signal::SIGHUP, Signal::SIGINT] {
@@ -79,7 +81,7 @@ fn a_signal_during_the_set_up_stops_it() {
                 let ended = running.end();
                 let case = format!("{arguments:?}, {signal} after {delay_ms} ms: {ended:?}");
                 assert_eq!(managed.maps(), DRIVERS_MAPS, "{case}");
-                // The session may have begun between the look and the signal.
+                // The session may have begun between the check and the signal.
                 if has_begun || ended.stderr.contains(AT_WORK) || ended.stderr.contains("steered now") {
                     continue;
                 }
@@ -111,7 +113,7 @@ fn a_signal_between_the_guardian_and_the_session_undoes_the_set_up() {
         let ended = running.end();
         let case = format!("{signal}, {after_change}: {ended:?}");
         assert_same(&managed.seen(), &before, &case);
-        // The session may have begun between the look and the signal.
+        // The session may have begun between the check and the signal.
         if after_change && ended.stderr.contains(AT_WORK) {
             continue;
         }
@@ -137,17 +139,17 @@ fn a_second_signal_ends_it_at_once_and_its_programs_are_gone_before() {
     running.signal(Signal::SIGTERM);
     managed.wait_for_maps(&DRIVERS_MAPS, SOON);
     wait_for("its programs are detached", SOON, || held.still_there().links.is_empty());
-    // A later signal does not count as the same request.
+    // Wait, so that the next signal does not count as the same request.
     std::thread::sleep(Duration::from_millis(600));
     running.signal(Signal::SIGTERM);
     let worker = running.id();
-    // All its threads: the guardian notices its death after that.
+    // Wait for all threads of the worker: the guardian notices the worker's death only then.
     wait_for("the worker has ended", SOON, || {
         let status = std::fs::read_to_string(format!("/proc/{worker}/status")).unwrap();
         let threads = std::fs::read_dir(format!("/proc/{worker}/task")).unwrap().count();
         status.contains("State:\tZ") && threads == 1
     });
-    // The guardian holds the other end of the standard error, which the test reads until it is closed.
+    // The guardian holds the other end of standard error, which the test reads until end of file.
     signal_to(guardian, Signal::SIGCONT);
     let ended = running.end();
     assert_eq!(ended.code, 130, "{ended:?}");
@@ -161,7 +163,7 @@ fn start_unread(mut command: Command, writer: &PipeWriter) -> Child {
     command.spawn().unwrap()
 }
 
-/// Returns the exit code; the command must end soon.
+/// Returns the exit code of a command that must end soon.
 fn code_of(mut child: Child) -> Option<i32> {
     let began = Instant::now();
     loop {
@@ -203,7 +205,7 @@ fn a_reader_that_does_not_read_delays_no_restoration() {
                 signal_to(child.id(), Signal::SIGTERM);
                 wait_for("the end", SOON, || is_empty(managed.state.path()));
                 assert_eq!((managed.maps(), receive_map(&managed)), before, "{arguments:?}");
-                // Later signals do not count as the same request.
+                // Wait, so that later signals do not count as the same request.
                 std::thread::sleep(Duration::from_millis(1000));
             }
             signal_to(child.id(), Signal::SIGTERM);
@@ -214,7 +216,8 @@ fn a_reader_that_does_not_read_delays_no_restoration() {
     }
 }
 
-/// The signal that ends a session does not end the wait for the reader of its result; a further one does.
+/// The signal that ends a session does not end the wait for the reader of its result. A further signal
+/// ends this wait.
 #[test]
 fn a_result_is_delivered_after_the_signal_that_ends_the_session() {
     let managed = Managed::with_maps();
@@ -282,7 +285,7 @@ fn a_revert_and_a_tune_change_settings_before_a_reader_reads() {
     wait_for("the change", SOON, sack);
     std::thread::sleep(Duration::from_millis(300));
     signal_to(child.id(), Signal::SIGTERM);
-    // The lost result said how to undo the change.
+    // The lost result contained the command that undoes the change, so the loss is a failure.
     assert_eq!(code_of(child), Some(4));
     let mut stderr = String::new();
     errors.read_to_string(&mut stderr).unwrap();

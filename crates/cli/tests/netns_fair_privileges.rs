@@ -1,5 +1,5 @@
-//! Tests that `evenkeel fair` runs with the capabilities in docs/reference/fair.md, names each missing one, and keeps
-//! no other capability once it runs.
+//! Tests that `evenkeel fair` runs with the capabilities in docs/reference/fair.md, and names each
+//! missing capability. Once it runs, it keeps no other capability.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -15,7 +15,7 @@ use support::{end, without};
 
 const STATED: [Capability; 3] = [Capability::NetAdmin, Capability::Perfmon, Capability::Bpf];
 
-/// Returns the command in the managed namespace, with a `/sys` of that namespace.
+/// Returns the command in the managed namespace, with the namespace's own `/sys`.
 fn command(managed: &Managed, arguments: &[&str]) -> Command {
     with_own_sysfs(managed.command(arguments))
 }
@@ -84,7 +84,7 @@ fn each_capability_that_is_missing_is_named() {
         let ended = end(fair);
         assert!(ended.code == 3 && ended.stderr.contains(&format!("lacks {missing},")), "{ended:?}");
     }
-    // Without a `/sys` of the namespace, the command needs another capability to mount one.
+    // Without the namespace's own `/sys`, the command needs another capability to mount it.
     let mut fair = managed.command(&["fair", NAME, "--for", "1s"]);
     keep(&mut fair, &STATED);
     let ended = end(fair);

@@ -1,5 +1,5 @@
-//! Tests segment sizes under management: at any size, the end of a run restores the original size, and runs in one
-//! namespace do not disturb each other.
+//! Tests segment sizes of managed interfaces. At any size, the end of a run restores the original size.
+//! Runs in one namespace do not disturb each other.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -15,7 +15,7 @@ use nix::sys::signal::Signal;
 use support::managed::{AT_WORK, Managed, NAME, assert_same, wait_for};
 use support::running::Running;
 
-/// Number of ends of the loaded run; `EVENKEEL_ROUNDS` sets another one.
+/// Number of ends of the loaded run. `EVENKEEL_ROUNDS` overrides it.
 const ROUNDS: u32 = 2;
 
 fn segment_size(managed: &Managed) -> u32 {
@@ -35,7 +35,7 @@ fn shape(managed: &Managed) {
     }
 }
 
-/// A load that keeps every processor busy until it is dropped.
+/// A load that keeps every CPU busy until it is dropped.
 struct Busy(Arc<AtomicBool>);
 
 impl Busy {
@@ -59,7 +59,7 @@ impl Drop for Busy {
     }
 }
 
-/// With thirteen flows on four queues and busy processors, the session increases the segment size in steps.
+/// With thirteen flows on four queues and busy CPUs, the session increases the segment size in steps.
 #[test]
 fn a_run_that_ends_at_any_segment_size_leaves_the_first_one() {
     let rounds = std::env::var("EVENKEEL_ROUNDS").ok().and_then(|rounds| rounds.parse().ok());
@@ -73,7 +73,7 @@ fn a_run_that_ends_at_any_segment_size_leaves_the_first_one() {
         let mut running = managed.session(&["--segments", "16KiB"]);
         wait_for("smaller segments", Duration::from_secs(20), || segment_size(&managed) < 65_536);
         wait_for("larger ones again", Duration::from_secs(20), || segment_size(&managed) > 16_384);
-        // The first end is soon after the first size, later ones are at other sizes.
+        // End the first run soon after its first size, and later runs at other sizes.
         std::thread::sleep(Duration::from_millis(u64::from(round % 4) * 1500));
         seen.push(segment_size(&managed));
         running.signal(Signal::SIGTERM);
@@ -86,7 +86,7 @@ fn a_run_that_ends_at_any_segment_size_leaves_the_first_one() {
     }
 }
 
-/// Both runs set segment sizes; only the first one sets the limit of the namespace.
+/// Both runs set segment sizes. Only the first run sets the limit of the namespace.
 #[test]
 fn the_end_of_a_run_does_not_disturb_another_one_in_the_namespace() {
     let mut managed = Managed::new();
@@ -119,7 +119,7 @@ fn the_end_of_a_run_does_not_disturb_another_one_in_the_namespace() {
     first.signal(Signal::SIGTERM);
     let ended = first.end();
     assert_eq!((ended.code, limit()), (0, first_limit), "{ended:?}");
-    // Longer than two check intervals.
+    // Wait longer than two check intervals.
     std::thread::sleep(Duration::from_millis(1200));
     second.signal(Signal::SIGTERM);
     let ended = second.end();

@@ -23,7 +23,7 @@ fn a_session_writes_its_start_its_status_and_its_end() {
     let mut session = managed.session(&["--xps", "off", "--format", "jsonl"]);
     let process = session.id();
     std::thread::sleep(Duration::from_millis(2600));
-    // A foreign change ends it, with the reason in the last line.
+    // Another program's change ends the session. The last line contains the reason.
     managed.shell(&["tc", "qdisc", "replace", "dev", NAME, "root", "handle", "8:", "mq"]);
     let ended = session.end();
     assert_eq!(ended.code, 4, "{ended:?}");
@@ -59,7 +59,7 @@ fn a_session_ends_with_its_reader() {
     let mut first = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
     assert!(first.contains("\"started\""), "{first}");
-    // The reader is dropped with the statement above.
+    // The statement above drops the reader.
     let status = child.wait().unwrap();
     assert_eq!(status.code(), Some(0), "{status:?}");
     assert_eq!(managed.maps(), DRIVERS_MAPS);

@@ -1,5 +1,6 @@
-//! Tests a managed interface and its guardian after disturbances: one of them is stopped, the interface moves to
-//! another network namespace, another interface gets its index, or the journal's directory is removed.
+//! Tests a managed interface and its guardian after disturbances. The session or the guardian is
+//! stopped, the interface moves to another network namespace, another interface gets its index, or the
+//! journal's directory is removed.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -32,7 +33,6 @@ fn guardian(running: &mut Running) -> u32 {
     children(running.id())[0].id
 }
 
-/// Returns the XPS maps of an interface in a namespace.
 fn maps(namespace: &Namespace, name: &str) -> Vec<String> {
     let files: Vec<String> =
         (0..4).map(|queue| format!("class/net/{name}/queues/tx-{queue}/xps_cpus")).collect();
@@ -91,7 +91,8 @@ fn a_guardian_that_was_stopped_is_replaced() {
     });
     running.kill();
     managed.wait_for_maps(&DRIVERS_MAPS, LIMIT);
-    // The first guardian has nothing to do. The run may already have killed it, right after it started the other one.
+    // The first guardian has nothing to restore. The run may already have killed it, right after it
+    // started the new guardian.
     let _ = kill(Pid::from_raw(stopped.try_into().unwrap()), Signal::SIGCONT);
     let process = format!("/proc/{stopped}");
     wait_for("the first guardian has ended", LIMIT, || !std::path::Path::new(&process).exists());
@@ -119,7 +120,7 @@ fn settings_are_put_back_in_the_namespace_to_which_the_interface_was_moved() {
             kill_both(running);
             netlink.move_link(managed.index, elsewhere.as_fd()).unwrap();
             assert_eq!(maps(&elsewhere, NAME), ["0"; 4], "the settings go along");
-            // The settings of the moved interface are not those of an administrator, so a new run is refused.
+            // The settings of the moved interface are not the administrator's, so a new run is refused.
             let mut netlink = elsewhere.netlink().unwrap();
             let index = netlink.link_index(NAME).unwrap();
             netlink.set_up(index).unwrap();
@@ -133,7 +134,8 @@ fn settings_are_put_back_in_the_namespace_to_which_the_interface_was_moved() {
             let ended = running.end();
             assert_eq!(ended.code, 4, "{ended:?}");
             assert!(ended.stderr.contains("the interface left this network namespace"), "{ended:?}");
-            // A session that has dropped its privileges cannot restore the interface, and advises to run `revert`.
+            // A session that has dropped its privileges cannot restore the interface. It advises to run
+            // `revert`.
             match is_empty(managed.state.path()) {
                 true => ended,
                 false => {
@@ -187,7 +189,7 @@ fn is_running(process: u32) -> bool {
     evenkeel_host::Host::live().process(process).is_some()
 }
 
-/// Hides a mount of a process that has a mount namespace of its own.
+/// Hides a mount of a process that has a separate mount namespace.
 fn hide(process: u32, mount: &str) {
     let namespace = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/mnt")).unwrap();
     let process = process.to_string();
@@ -212,7 +214,7 @@ fn a_hidden_proc_or_sys_is_not_taken_for_a_deleted_interface() {
             running.signal(Signal::SIGTERM);
             let ended = running.end();
             assert!(!ended.stderr.contains("deleted") && !ended.stderr.contains("nothing"), "{ended:?}");
-            // Either the session has restored everything, or `revert` can do it.
+            // Either the session has restored everything, or `revert` can restore it.
             if !managed.journals().is_empty() {
                 assert_eq!(ended.code, 4, "{ended:?}");
                 let reverted = end(managed.command(&["revert"]));
@@ -221,7 +223,7 @@ fn a_hidden_proc_or_sys_is_not_taken_for_a_deleted_interface() {
             assert_same(&managed.seen(), &before, mount);
         }
 
-        // A sysctl cannot be restored without /proc, and its journal stays.
+        // Evenkeel cannot restore a sysctl without /proc, so the journal stays.
         let before = managed.seen();
         let mut running = Running::start(with_own_sysfs(managed.command(&[
             "fair",
@@ -248,7 +250,8 @@ fn an_interface_that_got_the_number_of_a_deleted_one_is_not_touched() {
     let mut managed = Managed::with_maps();
     kill_both(managed.session(&["--xps", "off"]));
     managed.netlink.delete_link(managed.index).unwrap();
-    // As `ip link add index` does; the peer is created with it.
+    // Create the interface with this index, as `ip link add index` does. The command also creates the
+    // peer.
     let index = managed.index.to_string();
     managed.shell(&[
         "ip",
@@ -274,7 +277,7 @@ fn an_interface_that_got_the_number_of_a_deleted_one_is_not_touched() {
     assert!(is_empty(managed.state.path()));
 }
 
-/// Replaces the interface by another one with its name and index.
+/// Replaces the interface by another interface with its name and index.
 fn recreate(managed: &mut Managed) {
     managed.netlink.delete_link(managed.index).unwrap();
     let index = managed.index.to_string();
@@ -308,7 +311,7 @@ fn a_session_whose_interface_was_deleted_and_replaced_names_that() {
     }
 }
 
-/// The session looks for the interface once, not for each of its settings.
+/// The session searches for the interface once, not once per setting.
 #[test]
 fn a_deleted_interface_with_many_queues_does_not_delay_the_end() {
     const QUEUES: usize = 32;
@@ -338,7 +341,7 @@ fn a_deleted_interface_with_many_queues_does_not_delay_the_end() {
         managed.shell(&["ip", "link", "del", NAME]);
         let deleted = Instant::now();
         let ended = running.end();
-        // One sleep for each setting would take more than 10 s.
+        // One sleep per setting would take more than 10 s.
         assert!(deleted.elapsed() < Duration::from_secs(5), "{arguments:?}: {:?}", deleted.elapsed());
         let words = format!("evk0 was deleted: the kernel removed {QUEUES} settings with it");
         assert!(ended.code == 4 && ended.stderr.contains(&words), "{ended:?}");
@@ -371,7 +374,7 @@ fn a_qdisc_that_a_move_dropped_is_not_another_programs() {
     assert!(!ended.stderr.contains("as another program set it"), "{ended:?}");
 }
 
-/// No process holds the namespace, so its settings were removed with it, and the kernel reports that.
+/// No process holds the namespace, so the kernel removed its settings with it. The kernel reports this.
 #[test]
 fn a_journal_of_a_namespace_that_is_gone_goes_and_one_of_another_stays() {
     let managed = Managed::with_maps();
@@ -400,7 +403,8 @@ fn a_journal_of_a_namespace_that_is_gone_goes_and_one_of_another_stays() {
             );
             break;
         }
-        // The kernel removes a namespace asynchronously. Before Linux 6.18, the removal cannot be detected.
+        // The kernel removes a namespace asynchronously. Before Linux 6.18, Evenkeel cannot detect the
+        // removal.
         assert!(ended.stderr.contains("is left alone"), "{ended:?}");
         if handle.is_none() && Instant::now() > deadline {
             break;
@@ -410,8 +414,8 @@ fn a_journal_of_a_namespace_that_is_gone_goes_and_one_of_another_stays() {
     }
 }
 
-/// Settings of the whole namespace have one owner. The second run does not change them, and neither run disturbs the
-/// other.
+/// Settings of the whole namespace have one owner. The second run does not change them, and the runs do
+/// not disturb each other.
 #[test]
 fn two_runs_in_a_namespace_do_not_disturb_each_other() {
     let mut managed = Managed::new();
@@ -433,7 +437,7 @@ fn two_runs_in_a_namespace_do_not_disturb_each_other() {
             if first_ends_first { (&mut first, &mut second) } else { (&mut second, &mut first) };
         one.signal(Signal::SIGTERM);
         wait_for("one has ended", LIMIT, || managed.journals().len() == 1);
-        // Longer than a check interval.
+        // Wait longer than a check interval.
         std::thread::sleep(Duration::from_millis(500));
         other.signal(Signal::SIGTERM);
         for ended in [first.end(), second.end()] {
@@ -480,7 +484,8 @@ fn a_crafted_journal_writes_nowhere_else() {
     }
 }
 
-/// The journal has the number of a PID namespace, where number 1 is not the init process of the host.
+/// The journal has a process id of another PID namespace, in which process 1 is not the init process of
+/// the host.
 #[test]
 fn a_session_of_another_pid_namespace_is_named_by_its_number_here() {
     let managed = Managed::with_maps();

@@ -1,5 +1,5 @@
-//! Tests that an interrupted or killed run leaves nothing behind: no namespace, link, BPF program or map, process or
-//! file. The next run works.
+//! Tests that an interrupted or killed run leaves no namespace, link, BPF program, map, process or file
+//! behind, and that the next run works.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -44,7 +44,8 @@ fn ctrl_c_and_sigterm_put_everything_back() {
 #[test]
 fn kill_9_leaves_nothing_and_the_next_run_works() {
     let links = interfaces();
-    // While the test bed is set up, while only bulk flows run, and while the probe runs, too.
+    // Interrupt the run while it sets up the test bed, while only bulk flows run, and while the probe
+    // runs, too.
     for activity in ["setting up", BUSY, "dqa 1/1: measuring latency"] {
         let place = Place::new(&format!("{SCENARIO}{PROBE}"));
         let mut running = start(&place);
@@ -113,7 +114,7 @@ fn tenants_leave_nothing_either() {
         running.wait_for_activity("1/1: measuring");
         let held = running.holdings();
         assert_eq!(held.still_there(), held);
-        // Two clients and two servers are processes; the others are threads.
+        // Two clients and two servers are processes. The other clients and servers are threads.
         assert_eq!((held.children.len(), held.namespaces.len()), (4, 2), "{held:?}");
         assert!(!held.programs.is_empty() && !held.maps.is_empty() && !held.links.is_empty(), "{held:?}");
         if signal == Signal::SIGKILL {

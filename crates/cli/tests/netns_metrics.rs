@@ -14,7 +14,7 @@ use support::end;
 use support::managed::{Managed, NAME, wait_for};
 use support::running::Running;
 
-/// Returns the value of a series; none if it is absent.
+/// Returns the value of a series; `None` if the series is absent.
 fn value(text: &str, series: &str) -> Option<f64> {
     text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok())
 }
@@ -23,7 +23,7 @@ fn of_interface(metric: &str) -> String {
     format!("{metric}{{interface=\"{NAME}\"}}")
 }
 
-/// Returns the answer to a request at this address in the namespace of the interface.
+/// Returns the response to a request at this address in the namespace of the interface.
 fn scrape(managed: &Managed, address: &str) -> String {
     let ask = || {
         let mut stream = TcpStream::connect(address).unwrap();
@@ -40,7 +40,7 @@ fn scrape(managed: &Managed, address: &str) -> String {
 fn one_exposition_has_the_flows_and_losses_of_a_second() {
     let managed = Managed::new();
     let load = managed.load(6, "20M", 8);
-    // The flows have begun when the first window does.
+    // The flows have begun before the first window begins.
     std::thread::sleep(Duration::from_secs(1));
     let ended = end(managed.command(&["metrics", NAME]));
     drop(load);
@@ -75,7 +75,7 @@ fn a_server_counts_on_and_ends_by_a_signal() {
     let before = scrape(&managed, address);
     assert!(before.starts_with("HTTP/1.1 200 OK\r\n"), "{before}");
     assert_eq!(value(&before, lost), Some(0.0), "{before}");
-    // One packet fits into the qdisc, which sends little.
+    // Limit the qdisc to one packet and a low rate.
     managed.shell(&[
         "tc", "qdisc", "replace", "dev", NAME, "root", "handle", "9:", "tbf", "rate", "1mbit", "burst", "4k",
         "limit", "5k",

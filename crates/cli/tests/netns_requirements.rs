@@ -53,7 +53,7 @@ fn a_missing_mount_is_named_before_the_work() {
     }
 }
 
-/// A process list that may lack irqbalance is no proof that it does not run.
+/// A process list that may be incomplete does not prove that irqbalance is not running.
 #[test]
 fn hidden_processes_are_no_absent_ones() {
     let binary = env!("CARGO_BIN_EXE_evenkeel");
@@ -70,7 +70,7 @@ fn hidden_processes_are_no_absent_ones() {
     }
 }
 
-/// Returns the path of a tool on the PATH of the tests.
+/// Returns the path of a tool, from the PATH of the tests.
 fn find(tool: &str) -> PathBuf {
     std::env::split_paths(&std::env::var_os("PATH").unwrap())
         .map(|directory| directory.join(tool))
@@ -132,7 +132,7 @@ fn variants_that_cannot_run_at_all_leave_nothing_to_run() {
         &ended,
         &["any of the requested variants", "do not support weights", "those of the soft NIC do"],
     );
-    // Both variants fail for the same reason, which is printed once.
+    // Both variants fail for the same reason. The command prints the reason once.
     assert_eq!(ended.stderr.matches("do not support weights").count(), 1, "{ended:?}");
     // The soft NIC supports weights, so it does not need balancing.
     let ended = end(place.command(&["--variant", "dqa+balance"]));

@@ -1,5 +1,5 @@
-//! Tests where journals are stored, and what `evenkeel revert` finds: another namespace, a bridge, an unusable
-//! directory.
+//! Tests where journals are stored, and which journals `evenkeel revert` finds: in another namespace,
+//! of a bridge, in an unusable directory.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -76,7 +76,7 @@ fn a_state_directory_that_is_not_private_is_refused_and_not_changed() {
         assert_eq!(with_state(&managed, &new, arguments).code, 0);
         assert!(!new.exists(), "{arguments:?}");
     }
-    // If the directory is a file, all commands fail in the same way.
+    // If the directory is a file, all commands fail with the same error.
     let file = managed.state.path().join("file");
     std::fs::write(&file, "x").unwrap();
     for arguments in [&FAIR[..], &TUNE, &["revert"], &["fair", NAME, "--xps", "off", "--plan"]] {
@@ -85,7 +85,7 @@ fn a_state_directory_that_is_not_private_is_refused_and_not_changed() {
             assert_eq!(ended.code, 3, "{arguments:?} {}: {ended:?}", state.display());
         }
     }
-    // The umask has no effect.
+    // Evenkeel ignores the umask.
     let mut command = Command::new("sh");
     command.args(["-c", "umask 777; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_evenkeel")]).args(FAIR);
     command.env("EVENKEEL_STATE_DIR", new.join("below")).stdin(Stdio::null());
@@ -136,7 +136,7 @@ fn the_devices_below_a_bridge_are_reverted_by_its_name() {
     let ended = end(managed.command(&["revert", "evkbr"]));
     assert!(ended.code == 0 && ended.stdout.contains("settings restored"), "{ended:?}");
     assert_eq!(managed.maps(), DRIVERS_MAPS);
-    // So are the settings that `tune` changed for a port.
+    // `revert` of the bridge also restores the settings that `tune` changed for a port.
     managed.host.set_sysctl("net/ipv4/tcp_sack", "0").unwrap();
     assert_eq!(end(managed.command(&["tune", NAME, "--apply", "sack-off", "--no-watch"])).code, 0);
     let ended = end(managed.command(&["revert", "evkbr"]));
@@ -151,7 +151,7 @@ fn revert_finds_an_interface_that_was_renamed_and_moved_here() {
     there.host.netlink().unwrap().move_link(there.index, here.host.as_fd()).unwrap();
     let ended = with_state(&here, there.state.path(), &["revert", "evkother"]);
     assert!(ended.code == 3 && ended.stderr.contains("another network namespace"), "{ended:?}");
-    // In this namespace, the name belongs to another interface.
+    // In this namespace, another interface has the name.
     let ended = with_state(&here, there.state.path(), &["revert", NAME]);
     assert!(ended.code == 0 && ended.stderr.contains("another network namespace"), "{ended:?}");
     let ended = end(there.command(&["revert"]));
@@ -201,7 +201,7 @@ fn one_process_changes_settings_of_an_interface_whatever_its_state_directory_is(
     refuse(&[&rps, &xdp, &TUNE, &["revert"], &["revert", NAME]], steers);
     drop(running);
     assert_same(&managed.seen(), &before, "afterwards");
-    // A revert would change the settings of a running session, too.
+    // A revert would change the settings of a running session, so it is refused, too.
     assert_eq!(with_state(&managed, &other, &TUNE).code, 0);
     let running = managed.session(&["--xps", "off"]);
     let ended = with_state(&managed, &other, &["revert"]);
@@ -248,7 +248,7 @@ fn settings_go_back_although_the_directory_of_files_cannot_be_listed() {
         command.env("EVENKEEL_ETC_DIR", etc.path());
         end(command)
     };
-    // The command fails after its changes, and reports which of them remain.
+    // The command fails after its changes, and reports the changes that remain.
     let applied = run(&[&TUNE[..], &["--persist", "sysctl"]].concat());
     assert_eq!(applied.code, 4, "{applied:?}");
     let words = ["the changes made before stay", "net.ipv4.tcp_sack", " evenkeel revert evk0`"];
@@ -266,7 +266,7 @@ fn settings_go_back_although_the_directory_of_files_cannot_be_listed() {
     assert_eq!(run(&["revert", NAME]).code, 4, "the directory still cannot be listed");
     assert_same(&managed.seen(), &before, "reverted again");
 
-    // So does a result that is written after Ctrl-C.
+    // A result that cannot be written after Ctrl-C also leads to exit code 4.
     let mut command = managed.command(&["fair", NAME, "--xps", "off"]);
     command.stdout(std::fs::File::create("/dev/full").unwrap()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
@@ -286,7 +286,7 @@ fn steering_by_xdp_puts_back_what_a_dead_session_left() {
     assert!(ended.code == 0 && ended.stderr.contains("had died"), "{ended:?}");
     assert_eq!(managed.maps(), DRIVERS_MAPS);
     assert!(managed.journals().is_empty());
-    // The changes of a running session are not rolled back.
+    // The revert does not roll back the changes of a running session.
     let running = managed.session(&["--xps", "off"]);
     let ended = end(managed.command(&["steer", NAME, "--policy", "balance", "--for", "300ms"]));
     assert!(ended.code == 0 && !ended.stderr.contains("had died"), "{ended:?}");
@@ -319,7 +319,7 @@ fn steering_by_xdp_of_a_deleted_interface_has_nothing_to_restore() {
     assert!(ended.code == 4 && ended.stderr.contains("; nothing is left to restore"), "{ended:?}");
 }
 
-/// With a misspelt directory, all is well as far as `revert` can see.
+/// With a misspelt directory, `revert` finds nothing to restore.
 #[test]
 fn a_named_state_directory_that_is_missing_is_named() {
     let managed = Managed::new();
@@ -362,7 +362,7 @@ fn what_cannot_be_done_or_has_no_effect_is_said_in_words() {
         let ended = end(command);
         assert!(ended.code == 2 && ended.stderr.contains(words), "{ended:?}");
     }
-    // A setting of the whole machine does not exist in this namespace.
+    // This namespace does not have a setting of the whole machine.
     let tuned = end(managed.command(&["tune", NAME]));
     assert!(tuned.code == 0 && !tuned.stdout.contains("no longer exists"), "{tuned:?}");
     let plan = end(managed.command(&["fair", NAME, "--segments", "16KiB", "--plan"]));
@@ -374,7 +374,8 @@ fn what_cannot_be_done_or_has_no_effect_is_said_in_words() {
     assert!(ended.code == 2 && ended.stderr.contains("there is only lo"), "{ended:?}");
 }
 
-/// The kernel allows any byte but a space, a slash and a colon (`dev_valid_name`, net/core/dev.c).
+/// In an interface name, the kernel allows any byte except white space, a slash and a colon
+/// (`dev_valid_name`, net/core/dev.c).
 #[test]
 fn an_interface_whose_name_is_not_utf8_hinders_no_other() {
     let managed = Managed::new();
@@ -418,7 +419,7 @@ fn a_journal_that_was_renamed_during_a_run_that_ended_well_is_removed() {
         let mut copy = managed.state.path().join(name);
         std::fs::rename(&journal, &copy).unwrap();
         wait_for("the journal", Duration::from_secs(20), || journal.exists());
-        // During the session, the copy is left.
+        // During the session, `revert` does not remove the copy.
         let ended = end(managed.command(&["revert"]));
         assert!(ended.code == 3 && copy.exists() && !ended.stderr.contains("damaged"), "{ended:?}");
         let mut running = running;
@@ -442,7 +443,7 @@ fn a_journal_that_was_renamed_during_a_run_that_ended_well_is_removed() {
     }
 }
 
-/// A file that no line and no name assigns to an interface.
+/// Neither a line nor the name of the file shows an interface.
 #[test]
 fn a_journal_of_an_unknown_interface_is_described_in_words() {
     let managed = Managed::new();

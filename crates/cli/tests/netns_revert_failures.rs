@@ -1,5 +1,6 @@
-//! Tests `evenkeel revert` and guardians that cannot restore everything: damaged journals, full or read-only
-//! directories, no free descriptors, no permission. Messages and exit codes report the remaining changes.
+//! Tests `evenkeel revert` and guardians that cannot restore everything: damaged journals, full or
+//! read-only directories, no free descriptors, no permission. Messages and exit codes must report the
+//! remaining changes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -29,7 +30,7 @@ fn run(managed: &Managed, arguments: &[&str]) -> Ended {
     end(managed.command(arguments))
 }
 
-/// Runs a shell script in a new mount namespace; `$E` is the binary, `$S` the state directory.
+/// Runs a shell script in a new mount namespace. `$E` is the binary, `$S` the state directory.
 fn script(managed: &Managed, text: &str) -> Ended {
     let mut command = Command::new("unshare");
     command.args(["--mount", "sh", "-ec", text]).env("E", env!("CARGO_BIN_EXE_evenkeel"));
@@ -43,7 +44,7 @@ fn assert_has(said: &str, words: &[&str]) {
     }
 }
 
-/// Damages the second line of an entry, so that it cannot be read.
+/// Damages the last entry of a journal, so that its line cannot be read.
 fn flip(text: &str) -> String {
     let at = text.rfind("\"knob\"").unwrap();
     format!("{}x{}", &text[..at], &text[at + 1..])
@@ -253,7 +254,7 @@ fn a_damaged_journal_of_an_earlier_boot_or_of_a_deleted_interface_is_no_failure(
     assert!(ended.code == 0 && ended.stderr.is_empty() && !kept.exists(), "{ended:?}");
 }
 
-/// Runs a copy of the binary that a user may read, in `place`.
+/// Runs a copy of the binary in `place`, which a user without privileges may read.
 fn as_user(managed: &Managed, place: &Path, state: &Path, arguments: &[&str]) -> Ended {
     std::fs::set_permissions(place, std::fs::Permissions::from_mode(0o755)).unwrap();
     let binary = place.join("evenkeel");
@@ -302,7 +303,7 @@ fn a_guardian_that_cannot_restore_names_the_interface() {
     let managed = Managed::with_maps();
     let mut running = managed.session(&["--xps", "off"]);
     let id = guardian(&mut running).to_string();
-    // A ping would wake the guardian for another poll, which needs descriptors, too.
+    // Stop the worker: its ping would make the guardian poll again, and this poll needs descriptors.
     running.signal(Signal::SIGSTOP);
     std::thread::sleep(Duration::from_millis(200));
     managed.shell(&["prlimit", "--nofile=0:0", "--pid", &id]);
@@ -366,7 +367,7 @@ fn a_lock_without_entries_adds_no_line() {
     let managed = Managed::new();
     managed.host.set_sysctl("net/ipv4/tcp_sack", "0").unwrap();
     assert_eq!(run(&managed, &TUNE).code, 0);
-    // The journal as a killed `tune` or `revert` leaves it.
+    // Create the journal as a killed `tune` or `revert` leaves it.
     let kept = managed.state.path().join(&managed.journals()[0]);
     let contents = StateDirectory::read(&kept).unwrap().unwrap();
     let interface: InterfaceIdentity = contents.header.unwrap().interface;
@@ -422,7 +423,7 @@ fn a_journal_that_is_changed_during_a_session_is_written_again() {
             children(running.id()).iter().map(|child| child.id).collect::<Vec<_>>() != [first]
         });
         wait_for("one guardian", LIMIT, || children(running.id()).len() == 1);
-        // The worker only: the new guardian restores its settings.
+        // Kill only the worker: the new guardian restores its settings.
         running.kill();
         managed.wait_for_maps(&DRIVERS_MAPS, LIMIT);
         wait_for("no journal", LIMIT, || managed.journals().is_empty());
@@ -435,7 +436,7 @@ fn a_journal_whose_place_is_taken_during_a_session_is_reported() {
     let managed = Managed::with_maps();
     let mut running = managed.session(&["--xps", "off"]);
     let journal = managed.state.path().join(&managed.journals()[0]);
-    // Stop the session first: it would write the removed journal again.
+    // Stop the session first: otherwise it would write the removed journal again.
     running.signal(Signal::SIGSTOP);
     std::fs::remove_file(&journal).unwrap();
     std::fs::create_dir(&journal).unwrap();
@@ -448,7 +449,7 @@ fn a_journal_whose_place_is_taken_during_a_session_is_reported() {
     assert_eq!(managed.maps(), DRIVERS_MAPS);
 }
 
-/// The session has no time for another look at its journal before the end.
+/// The session has no time to check its journal again before the end.
 #[test]
 fn a_journal_whose_place_is_taken_just_before_the_end_is_reported() {
     let sessions: [&[&str]; 2] =
@@ -522,12 +523,12 @@ fn a_journal_that_was_renamed_is_reported_until_it_has_its_name_again() {
     let ended = run(&managed, &["revert"]);
     assert!(ended.code == 0 && !ended.stderr.contains("renamed"), "{ended:?}");
     assert_eq!(managed.maps(), DRIVERS_MAPS);
-    // The copy names settings that are as before.
+    // The copy contains settings that have their original values.
     let ended = run(&managed, &["revert"]);
     assert_eq!((ended.code, ended.stdout.as_str()), (0, "nothing to restore\n"), "{ended:?}");
 }
 
-/// A run would take the values of `tune` for the administrator's.
+/// A run would treat the values of `tune` as the administrator's.
 #[test]
 fn a_renamed_journal_of_tune_is_refused_by_every_run_and_removed_when_it_is_finished() {
     let managed = Managed::new();
@@ -580,7 +581,7 @@ fn a_damaged_journal_is_described_once() {
     }
 }
 
-/// The process of a kept journal has ended.
+/// The process that a kept journal names has ended.
 #[test]
 fn the_process_of_a_journal_is_not_named_as_the_holder_of_its_lock() {
     let managed = Managed::new();
@@ -607,7 +608,7 @@ fn an_interface_that_cannot_be_looked_up_is_no_wrong_name() {
     assert_has(&refused.stderr, &["/sys shows the interfaces of another network namespace"]);
 }
 
-/// There the kernel refuses BPF programs and the files of queues, even to root.
+/// In a user namespace, the kernel refuses BPF programs and the files of queues, even to root.
 #[test]
 fn a_user_namespace_is_named_with_the_next_step() {
     let state = tempfile::tempdir().unwrap();
@@ -640,7 +641,7 @@ fn a_hidden_proc_sys_is_named() {
     assert_has(&refused.stderr, &["/proc/sys is not visible"]);
 }
 
-/// As in a container without `--privileged`.
+/// A container without `--privileged` has a read-only /proc/sys.
 #[test]
 fn a_read_only_proc_sys_is_found_before_the_first_change() {
     let managed = Managed::with_maps();
@@ -699,7 +700,8 @@ fn files_of_a_deleted_namespace_are_removed() {
         revert.env("EVENKEEL_STATE_DIR", state.path());
         end(revert)
     };
-    // A process that another test forks has the namespace's descriptor until it executes its program.
+    // A process that another test forks has the namespace's descriptor until the process executes its
+    // program.
     let mut reverted = revert();
     for _ in 0..50 {
         if !reverted.stderr.contains("is left alone") {
@@ -744,7 +746,7 @@ fn files_for_another_namespace_than_the_hosts_are_refused() {
     let managed = Managed::new();
     managed.host.set_sysctl("net/ipv4/tcp_sack", "0").unwrap();
     let before = managed.seen();
-    // Mounts an empty directory over the host's.
+    // Mount an empty directory over the host's /etc.
     let text = "mount -t tmpfs x /etc; $E tune evk0 --apply --no-watch --persist sysctl || echo $?; ls /etc";
     let ended = script(&managed, text);
     assert_eq!((ended.code, ended.stdout.as_str()), (0, "3\n"), "{ended:?}");
@@ -753,7 +755,8 @@ fn files_for_another_namespace_than_the_hosts_are_refused() {
     assert!(managed.journals().is_empty());
 }
 
-/// A journal whose name belongs to another namespace cannot be read, and concerns no interface here.
+/// A journal whose file name belongs to another namespace cannot be read, and does not affect
+/// interfaces of this namespace.
 #[test]
 fn an_odd_file_of_another_namespace_hinders_no_other_journal() {
     let managed = Managed::with_maps();
@@ -769,7 +772,7 @@ fn an_odd_file_of_another_namespace_hinders_no_other_journal() {
         assert_eq!(managed.maps(), DRIVERS_MAPS);
         assert_eq!(script(&managed, "rm -r $S/7-9.journal.damaged").code, 0);
     }
-    // The root is restorable from a journal with one unreadable line.
+    // `revert` can restore the root from a journal with one unreadable line.
     kill_both(managed.session(&["--xps", "off", "--queue-weights", "htb", "--rate", "200mbit"]));
     let journal = managed.state.path().join(&managed.journals()[0]);
     let text = std::fs::read_to_string(&journal).unwrap();

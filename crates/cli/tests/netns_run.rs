@@ -15,7 +15,6 @@ use support::running::{PROBE, Place, Running, SCENARIO};
 
 const RATE_BPS: f64 = 200e6;
 
-/// Returns a variant of a run's JSON.
 fn variant<'a>(run: &'a Value, name: &str) -> &'a Value {
     let variants = run["variants"].as_array().unwrap();
     variants.iter().find(|variant| variant["name"] == name).unwrap_or_else(|| panic!("no {name}: {run:#}"))
@@ -31,12 +30,10 @@ fn mean(variant: &Value, path: &[&str], repeats: u64) -> f64 {
     figure("mean")
 }
 
-/// Returns the number of bulk flows on each queue.
 fn flows_by_queue(variant: &Value) -> Vec<u64> {
     variant["queues"].as_array().unwrap().iter().map(|queue| queue["flows"].as_u64().unwrap()).collect()
 }
 
-/// Checks the values that every variant of a run of the small scenario has.
 fn check_variant(variant: &Value) {
     assert_eq!(variant["repeats"], 1);
     let throughput = mean(variant, &["throughput_bps"], 1);
@@ -44,7 +41,7 @@ fn check_variant(variant: &Value) {
     assert!(mean(variant, &["cpu_pct"], 1) > 0.0);
     for window in ["10ms", "1s"] {
         let (average, worst) = (mean(variant, &["nfm", window], 1), mean(variant, &["nfm_max", window], 1));
-        // The average of equal windows may be rounded.
+        // Rounding may make the average of equal windows larger than the worst window.
         assert!(average <= worst + 1e-12, "{window}: {average} on average, {worst} at worst");
     }
     for index in ["jain_bytes", "jain_packets"] {
@@ -56,7 +53,8 @@ fn check_variant(variant: &Value) {
     let flows = flows_by_queue(variant);
     assert_eq!((flows.len(), flows.iter().sum::<u64>()), (8, 6), "{flows:?}");
     for queue in variant["queues"].as_array().unwrap() {
-        // A queue with a flow carries a sixth of the rate for a second, or at least a large part of it.
+        // A queue with a flow carries a sixth of the rate for a second, or at least a large part of
+        // this share.
         let (flows, bytes) = (queue["flows"].as_u64().unwrap(), queue["bytes"].as_u64().unwrap());
         assert!(flows == 0 || bytes > 500_000, "{queue}");
     }
@@ -66,8 +64,8 @@ fn check_variant(variant: &Value) {
     for zero in ["false_releases", "charged_weight_left_at_end", "meter_overflow", "contended_segments"] {
         assert_eq!(variant["counters"][zero]["max"], 0.0, "{zero}: {variant:#}");
     }
-    // iperf3's server does not count data that is still in socket buffers at the end, a large part of so short a run.
-    // If something were counted twice, the error would be 1.
+    // iperf3's server does not count data that is still in socket buffers at the end. In such a short
+    // run, this is a large part of the data. Counting data twice would give an error of 1.
     let error = variant["counters"]["meter_vs_iperf3_max_error"]["max"].as_f64().unwrap();
     assert!(error <= 0.5, "the meter and iperf3 differ by {error}");
 }
@@ -103,7 +101,7 @@ fn a_run_gives_json_a_record_and_an_exit_code() {
     }
     let dqa = variant(&json, "dqa");
     assert!(flows_by_queue(dqa).iter().all(|flows| *flows <= 1), "{:?}", dqa["queues"]);
-    // One or two segments of 64 KiB make the difference, in four megabytes.
+    // The difference is one or two segments of 64 KiB, in four megabytes.
     assert!(mean(dqa, &["nfm", "1s"], 1) <= 0.1, "{:?}", dqa["metrics"]["nfm"]);
     let updates = &variant(&json, "dqa+dqwa")["counters"]["weight_updates"];
     assert!(updates["min"].as_f64().unwrap() >= 1.0, "{updates}");
@@ -122,7 +120,8 @@ fn a_run_gives_json_a_record_and_an_exit_code() {
         assert_eq!((flow.bytes.len(), flow.bytes.iter().sum::<u64>()), (100, recorded.bytes));
     }
 
-    // The second run, with the default record directory, misses its expectation: exit code 1, with results.
+    // The second run uses the default record directory and misses its expectation. It ends with exit
+    // code 1 and prints results.
     let place_of_second = Place::new(&format!(
         "{SCENARIO}\n[[expect]]\nvariant = \"dqa\"\nmetric = \"throughput_bps\"\nstatistic = \"mean\"\n\
          at-least = 1e12\n"
@@ -168,7 +167,7 @@ fn on_mq_six_flows_sit_on_six_queues() {
     );
     let flows = flows_by_queue(variant(&json, "dqa"));
     assert_eq!(flows.iter().filter(|flows| **flows == 1).count(), 6, "{flows:?}");
-    // Six queues with one flow each are balanced, so flows do not move.
+    // Six queues with one flow each are balanced, so no flow moves.
     let balanced = variant(&json, "dqa+balance");
     assert_eq!(flows_by_queue(balanced).iter().filter(|flows| **flows == 1).count(), 6, "{balanced}");
     assert_eq!(balanced["counters"]["moves_overruled"]["max"], 0.0, "{balanced}");
@@ -183,7 +182,6 @@ fn on_mq_six_flows_sit_on_six_queues() {
     }
 }
 
-/// Runs a command in the network namespace of the sender.
 fn in_sender(run: &mut Running, line: &str) {
     let script = format!("ip link show evk0 && {line}");
     let in_namespace = |process: ProcessIdentity| {

@@ -1,5 +1,6 @@
-//! Tests `evenkeel service` and `evenkeel status` on two interfaces: what becomes fair, what follows changes of
-//! interfaces, of the configuration and by other programs, and what clients see.
+//! Tests `evenkeel service` and `evenkeel status` on two interfaces. The tests cover which interfaces
+//! become fair, the reactions to changes of interfaces, of the configuration and by other programs, and
+//! the output of clients.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -68,7 +69,7 @@ fn an_interface_that_goes_comes_back_or_gets_another_name_is_followed() {
     place.add_other();
     place.wait_for(OTHER, "fair");
 
-    // The new name matches, too.
+    // The new name matches the rule, too.
     let other = place.process(OTHER);
     place.shell("ip link set evk2 down");
     place.shell("ip link set evk2 name evk7");
@@ -76,7 +77,7 @@ fn an_interface_that_goes_comes_back_or_gets_another_name_is_followed() {
     place.wait_for_restart("evk7", other);
     assert!(place.interface(OTHER).is_null());
 
-    // This one does not.
+    // This name does not match the rule.
     place.shell("ip link set evk7 down");
     place.shell("ip link set evk7 name unmatched");
     wait_for("the renamed interface is left alone", PATIENCE, || {
@@ -84,14 +85,15 @@ fn an_interface_that_goes_comes_back_or_gets_another_name_is_followed() {
         status["interfaces"].as_array().map(Vec::len) == Some(1)
             && status["unmanaged"].as_array().is_some_and(|names| names.contains(&"unmatched".into()))
     });
-    // A link flap ends nothing.
+    // A link flap does not end the session.
     place.shell("ip link set evk0 down");
     std::thread::sleep(Duration::from_millis(1200));
     place.shell("ip link set evk0 up");
     std::thread::sleep(Duration::from_millis(1200));
     assert_eq!(place.process(FIRST), process);
 
-    // The journal of an interface that is moved stays; the log has the command that restores its settings there.
+    // The journal of an interface that moves to another namespace stays. The log contains the command
+    // that restores its settings there.
     let mut peer = place.managed.peer.netlink().unwrap();
     place.managed.netlink.move_link(place.managed.index, place.managed.peer.as_fd()).unwrap();
     wait_for("the moved interface is forgotten", PATIENCE, || place.interface(FIRST).is_null());
@@ -103,7 +105,7 @@ fn an_interface_that_goes_comes_back_or_gets_another_name_is_followed() {
     let status = end(place.client(&["status"]));
     let words = "the settings of evk0 are not restored: ";
     assert!(status.code == 1 && status.stdout.contains(words), "{status:?}");
-    // The command works from any namespace, and with the journals of this service.
+    // The command works in any namespace, and uses the journals of this service.
     let status = end(place.client(&["status", "--format", "json"]));
     let reason =
         serde_json::from_str::<serde_json::Value>(&status.stdout).unwrap()["unrestored"][0]["reason"]
@@ -156,7 +158,7 @@ fn a_reload_touches_only_what_it_changes() {
     assert_eq!(reloaded.code, 0, "{reloaded:?}");
     place.wait_for(OTHER, "fair");
 
-    // An invalid file changes nothing.
+    // An invalid file does not change the running service.
     place.write("[[interface]]\nmatch = { name = \"evk?\" }\nfair = { xsp = \"off\" }");
     let refused = end(place.client(&["service", "reload"]));
     let words = "evenkeel.toml:6:10: interface[0].fair.xsp: unknown key; did you mean 'xps'?";
@@ -164,7 +166,7 @@ fn a_reload_touches_only_what_it_changes() {
     let shown = end(place.client(&["status"]));
     assert!(shown.code == 1 && shown.stdout.contains("so the previous one is in force"), "{shown:?}");
 
-    // SIGHUP does the same. Other options restart only their interface.
+    // SIGHUP also reloads the file. Changed options restart only their interface.
     let other = place.process(OTHER);
     place.write(&format!(
         "{}\n[[interface]]\nmatch.name = \"evk2\"\nfair = {{ balance = \"auto\" }}",
@@ -181,7 +183,7 @@ fn a_reload_touches_only_what_it_changes() {
     wait_for("evk2 is left alone", PATIENCE, || place.interface(OTHER).is_null());
     assert_eq!((place.process(FIRST), place.interface(FIRST)["starts"].as_u64()), (process, Some(1)));
 
-    // The log is limited, however often the file is read.
+    // The service limits its log, however often it reads the file.
     for _ in 0..30 {
         let request = Request { command: Command::Reload, interface: None };
         assert!(ask(&place.socket(), &request).unwrap()["done"].is_string());
@@ -191,8 +193,8 @@ fn a_reload_touches_only_what_it_changes() {
     assert!((3..=20).contains(&lines), "{lines}: {said}");
 }
 
-/// Starts traffic, then a service with these rules, and makes the far end lose one packet in twenty as soon as the
-/// interface is fair: this looks like a fault of the queue choice.
+/// Starts traffic, then a service with these rules. As soon as the interface is fair, makes the far end
+/// lose one packet in twenty. The losses look like a fault of the queue choice.
 fn with_losses(place: &Place, rules: &str, then: impl FnOnce()) {
     place.write(rules);
     let mut load = place.managed.load(4, "20M", 100);
@@ -202,7 +204,7 @@ fn with_losses(place: &Place, rules: &str, then: impl FnOnce()) {
         let values = table.lines().filter(|line| line.starts_with("Tcp: ")).nth(1).unwrap();
         values.split(' ').nth(11).unwrap().parse::<u64>().unwrap()
     };
-    // Without this number, the service compares nothing.
+    // The service compares losses only from this number of segments on.
     wait_for("6000 segments", PATIENCE, || sent() > 6000);
     let service = place.start();
     place.wait_for(FIRST, "fair");
@@ -280,7 +282,7 @@ fn a_pause_that_a_resume_overtakes_ends() {
     place.wait_for(FIRST, "fair");
     let worker = nix::unistd::Pid::from_raw(place.process(FIRST).cast_signed());
     let signal = |signal| nix::sys::signal::kill(worker, signal).unwrap();
-    // A stopped worker does not restore its settings, so the pause waits.
+    // A stopped worker does not restore its settings, so the pause command waits.
     signal(Signal::SIGSTOP);
     let client = |command| end(place.client(&["service", command, FIRST]));
     std::thread::scope(|scope| {
@@ -340,7 +342,7 @@ fn wrong_files_and_missing_privileges_end_the_start() {
     assert_same(&place.managed.seen(), &before, "afterwards");
 }
 
-/// An interface on which `fair` refuses to run does not keep the others from it.
+/// If `fair` refuses to run on one interface, the service still manages the others.
 #[test]
 fn a_refusal_is_stated_and_tried_again_after_a_change() {
     let place = Place::new();
@@ -375,7 +377,7 @@ fn garbage_on_the_socket_disturbs_nothing() {
     {
         let mut client = UnixStream::connect(place.socket()).unwrap();
         client.set_read_timeout(Some(PATIENCE)).unwrap();
-        // The service may close the connection before everything is sent.
+        // The service may close the connection before it has received everything.
         let _ = client.write_all(garbage);
         let _ = client.shutdown(std::net::Shutdown::Write);
         let mut answer = String::new();
@@ -389,7 +391,8 @@ fn garbage_on_the_socket_disturbs_nothing() {
     place.end(service);
 }
 
-/// The service manager learns of the start, the reload, the end and each half of the watchdog's interval.
+/// The service notifies the service manager at the start, the reload, the end and every half of the
+/// watchdog's interval.
 #[test]
 fn a_removed_socket_is_made_again_and_a_service_without_one_is_named() {
     let place = Place::new();
@@ -439,7 +442,8 @@ fn the_service_manager_is_notified() {
     assert_eq!(service.end().code, 0);
 }
 
-/// With exactly the capabilities of the unit. The supervisor and the workers keep no other.
+/// Runs the service with exactly the capabilities of the unit. The supervisor and the workers keep no
+/// other capability.
 #[test]
 fn the_capabilities_of_the_unit_suffice() {
     let place = Place::new();
@@ -466,7 +470,7 @@ fn the_capabilities_of_the_unit_suffice() {
             let line = status.lines().find_map(|line| line.strip_prefix("CapPrm:")).unwrap();
             assert_eq!(u64::from_str_radix(line.trim(), 16).unwrap(), wanted, "{process}");
         }
-        // Also after a kill, when the supervisor has dropped its privileges.
+        // This also holds after a kill, when the supervisor has dropped its privileges.
         let worker = place.process(FIRST);
         kill_process(worker);
         place.wait_for_restart(FIRST, worker);
@@ -475,7 +479,7 @@ fn the_capabilities_of_the_unit_suffice() {
     }
 }
 
-/// The journal reads priorities; nothing else does.
+/// Only the systemd journal reads priorities.
 #[test]
 fn log_lines_have_priorities_in_the_journal_only() {
     use std::os::unix::fs::MetadataExt;

@@ -1,4 +1,5 @@
-//! Kills processes of a service: the supervisor, its workers and their guardians. No setting is lost.
+//! Kills processes of a service: the supervisor, its workers and their guardians. No setting may be
+//! lost.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -34,7 +35,7 @@ fn a_killed_worker_is_started_again() {
     assert_same(&place.managed.seen(), &before, "afterwards");
 }
 
-/// A stopped worker manages nothing more: the service must not call its interface fair.
+/// A stopped worker manages its interface no more: the service must not call the interface fair.
 #[test]
 fn a_worker_without_a_status_is_shown_as_silent() {
     let place = Place::new();
@@ -54,7 +55,7 @@ fn a_worker_without_a_status_is_shown_as_silent() {
     assert!(said.contains("evk0: fair -> silent: ") && said.contains("evk0: silent -> fair"), "{said}");
 }
 
-/// A pause or the end does not wait until the service has noticed that the worker is silent.
+/// A pause or the end does not wait until the service detects that a worker is silent.
 #[test]
 fn a_stopped_worker_is_killed_when_it_does_not_end() {
     let place = Place::new();
@@ -88,7 +89,8 @@ fn a_killed_supervisor_takes_its_workers_with_it_and_the_next_one_goes_on() {
     wait_for("no journal is left", PATIENCE, || place.managed.journals().is_empty());
     assert_same(&place.managed.seen(), &before, "after the kill");
 
-    // The service manager starts the next one at once, while the workers of the first still restore.
+    // The service manager starts the next service at once, while the workers of the first service still
+    // restore settings.
     let service = place.start();
     place.wait_for(OTHER, "fair");
     service.kill();
@@ -100,7 +102,8 @@ fn a_killed_supervisor_takes_its_workers_with_it_and_the_next_one_goes_on() {
     assert_same(&place.managed.seen(), &before, "afterwards");
 }
 
-/// A pause and the end of the service do not say that settings are restored which nothing could restore.
+/// A pause and the end of the service must not report settings as restored if they could not be
+/// restored.
 #[test]
 fn settings_that_cannot_be_restored_are_named() {
     let place = Place::new();
@@ -111,7 +114,7 @@ fn settings_that_cannot_be_restored_are_named() {
     let supervisor = Pid::from_raw(service.id().cast_signed());
     let worker = place.process(FIRST);
     kill(supervisor, Signal::SIGSTOP).unwrap();
-    // A stopped worker starts no other guardian.
+    // Stop the worker, so that it starts no new guardian.
     kill(Pid::from_raw(worker.cast_signed()), Signal::SIGSTOP).unwrap();
     children(worker).iter().for_each(|guardian| kill_process(guardian.id));
     kill_process(worker);
@@ -134,19 +137,19 @@ fn settings_that_cannot_be_restored_are_named() {
     assert_same(&place.managed.seen(), &before, "after revert");
 }
 
-/// Nothing but the journal is left of a worker that died with its guardian.
+/// After a worker has died with its guardian, only the journal is left.
 #[test]
 fn the_end_restores_what_a_worker_killed_with_its_guardian_left() {
     let place = Place::new();
     let before = place.managed.seen();
-    // The session that restores is then refused, or not.
+    // The service may or may not refuse the session that restores the settings.
     let soft_nic = only(FIRST).replace("{ xps", "{ queue-weights = \"htb\", rate = \"150mbit\", xps");
     place.write(&soft_nic);
     let service = place.start();
     for pauses in [true, true, false] {
         place.wait_for(FIRST, "fair");
         let worker = place.process(FIRST);
-        // A stopped worker starts no other guardian.
+        // Stop the worker, so that it starts no new guardian.
         let process = Pid::from_raw(worker.cast_signed());
         kill(process, Signal::SIGSTOP).unwrap();
         children(worker).iter().for_each(|guardian| kill_process(guardian.id));
@@ -162,7 +165,7 @@ fn the_end_restores_what_a_worker_killed_with_its_guardian_left() {
     assert_same(&place.managed.seen(), &before, "afterwards");
 }
 
-/// Kills random processes of the service under traffic: `EVENKEEL_SERVICE_KILLS` times, 20 by default.
+/// Kills random processes of the service under traffic, `EVENKEEL_SERVICE_KILLS` times (default 20).
 #[test]
 fn random_kills_lose_no_setting_and_no_connection() {
     let kills: u32 = std::env::var("EVENKEEL_SERVICE_KILLS").map_or(20, |text| text.parse().unwrap());
@@ -201,7 +204,8 @@ fn random_kills_lose_no_setting_and_no_connection() {
     assert!(killed.iter().all(|count| *count > 0), "{killed:?}");
     service.wait_for_activity("ready: ");
     let is_loaded = load.is_running();
-    // The workers of a killed supervisor may still restore their settings: the next ones wait for them.
+    // The workers of a killed supervisor may still restore their settings. The new workers wait for the
+    // old workers.
     place.wait_for(FIRST, "fair");
     place.wait_for(OTHER, "fair");
     place.end(service);

@@ -1,4 +1,4 @@
-//! Tests `evenkeel steer` on a live interface: it steers, and restores everything at any kind of end.
+//! Tests `evenkeel steer` on a live interface: it steers, and restores everything, however it ends.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -23,7 +23,7 @@ fn json(text: &str) -> Value {
 }
 
 fn policy(managed: &Managed, text: &str) -> PathBuf {
-    // Only a directory that is closed to other users may contain other files than journals.
+    // Only a directory that other users cannot access may contain other files than journals.
     std::fs::set_permissions(managed.state.path(), Permissions::from_mode(0o700)).unwrap();
     let path = managed.state.path().join("policy.toml");
     std::fs::write(&path, text).unwrap();
@@ -68,7 +68,7 @@ fn a_policy_is_read_again_when_its_file_changes_and_a_wrong_one_is_not_followed(
     policy(&managed, "policy = \"balence\"\n");
     running.wait_for_activity("the previous policy stays in force");
     assert!(running.said().contains("policy.toml:1:10"), "{}", running.said());
-    // A pipe in place of the file has no writer: the session must not wait for one.
+    // A pipe in place of the file has no writer: the session must not wait for a writer.
     std::fs::remove_file(&file).unwrap();
     nix::unistd::mkfifo(&file, nix::sys::stat::Mode::S_IRWXU).unwrap();
     running.wait_for_activity("it is a pipe");
@@ -117,7 +117,7 @@ fn a_policy_that_fails_in_its_first_search_or_is_removed_is_not_followed() {
     load.finish();
 }
 
-/// Without flows, the cost of the whole placement is the only call of the script.
+/// Without flows, a plan calls the script only once, for the cost of the whole placement.
 #[test]
 fn a_plan_without_flows_tries_the_script() {
     let managed = Managed::new();
@@ -148,7 +148,7 @@ fn a_kill_leaves_no_trace_and_no_connection_breaks() {
     assert_same(&managed.seen(), &before, "afterwards");
 }
 
-/// The set-up of many queues takes seconds on a loaded machine.
+/// Setting up many queues takes seconds on a loaded machine.
 #[test]
 fn a_signal_stops_the_setup_of_rps() {
     const MANY: &str = "evkmany";
@@ -186,7 +186,7 @@ fn rps_is_set_and_put_back_also_after_a_kill() {
     let file =
         policy(&managed, "policy = \"balance\"\n[[class]]\nname = \"a\"\nprocess = \"x\"\nqueues = [0]\n");
     let rps = ["--backend", "rps", "--policy", file.to_str().unwrap()];
-    // Of two processors, the class has the first one exclusively, so hashing uses the rest.
+    // The class uses the first of two CPUs exclusively, so hashing uses the other CPU.
     let running = managed.steering(&rps);
     let set = u64::from_str_radix(&mask(), 16).unwrap();
     assert!(set & 1 == 0 && set & 2 == 2, "{set:x}");
@@ -233,7 +233,8 @@ fn it_ends_when_it_is_interrupted_and_stands_back_when_the_interface_goes_down()
     );
 }
 
-/// A plan for another host's NIC needs no interface and no privileges; steering names the missing privileges.
+/// A plan for another host's NIC needs no interface and no privileges. Steering names the missing
+/// privileges.
 #[test]
 fn what_takes_no_privilege_works_without_any_and_the_rest_is_named() {
     let offline = ["--policy", "balance", "--plan", "--model", "i82599", "--queues", "4", "--generate", "20"];
@@ -261,7 +262,7 @@ fn what_takes_no_privilege_works_without_any_and_the_rest_is_named() {
 #[test]
 fn a_plan_changes_nothing_and_what_cannot_be_is_refused() {
     let managed = Managed::new();
-    // An interface with one receive queue, and a peer with four transmit queues.
+    // Create an interface with one receive queue, and a peer with four transmit queues.
     let peers = ["type", "veth", "peer", "name", "evkx", "numtxqueues", "4", "numrxqueues", "4"];
     managed.shell(
         &[&["ip", "link", "add", "evkw", "numrxqueues", "1", "numtxqueues", "1"], &peers[..]].concat(),
@@ -337,7 +338,8 @@ fn a_plan_changes_nothing_and_what_cannot_be_is_refused() {
         assert!(ended.stdout.contains(words) || ended.stderr.contains(words), "{arguments:?}: {ended:?}");
         assert_same(&managed.seen(), &before, "afterwards");
     }
-    // Entering another namespace needs CAP_SYS_ADMIN, finding that of another user's process CAP_SYS_PTRACE.
+    // Entering another namespace needs CAP_SYS_ADMIN. Finding the namespace of another user's process
+    // needs CAP_SYS_PTRACE.
     for (lacking, namespace) in
         [("sys_admin", "1"), ("sys_admin", "all"), ("sys_ptrace", "1"), ("sys_ptrace", "all")]
     {
@@ -386,7 +388,7 @@ fn a_steering_session_reports_settings_that_another_program_changed() {
     assert_eq!(managed.host.read_sysfs(&[file]).unwrap()[0].trim_start_matches('0'), "2");
 }
 
-/// A process in a network namespace of its own.
+/// A process in a separate network namespace.
 struct Container(std::process::Child);
 
 impl Container {

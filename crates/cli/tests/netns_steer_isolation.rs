@@ -1,8 +1,9 @@
-//! Tests a policy that separates two classes of memcached clients on one interface, and that it restores everything.
+//! Tests a policy that separates two classes of memcached clients on one interface, and that the
+//! session restores everything.
 //!
-//! The host runs two instances of memcached, one for each class and processor. The same XDP program steers the received
-//! packets, once by hash and once by a policy that gives the high-priority class a processor of its own.
-//! `./dev bench isolation` measures the effect on latency.
+//! The host runs two instances of memcached, one per class, each on its own CPU. The same XDP program
+//! steers the received packets, once by hash and once by a policy that gives the high-priority class
+//! its own CPU. `./dev bench isolation` measures the effect on latency.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -18,12 +19,12 @@ use serde_json::Value;
 
 use support::managed::{Managed, assert_same, wait_for};
 
-/// The port and processor of each class.
+/// The port and CPU of each class.
 const HIGH: (u16, usize) = (11211, 0);
 const BEST_EFFORT: (u16, usize) = (11212, 1);
 const ADDRESS: &str = "198.18.0.1";
 const CONNECTIONS: usize = 16;
-/// Requests per second of each class, a rate that two busy processors can answer.
+/// Requests per second of each class. Two busy CPUs can handle this rate.
 const RATE: f64 = 1_000.0;
 const TIME: Duration = Duration::from_secs(4);
 const POLICY: &str =
@@ -31,7 +32,7 @@ const POLICY: &str =
 
 fn server(managed: &Managed, (port, cpu): (u16, usize)) -> Process {
     let port_text = port.to_string();
-    // A change of the user would clear the signal that ends this child with its parent (prctl(2), PR_SET_PDEATHSIG).
+    // Run as root: a change of user would clear the parent death signal (prctl(2), PR_SET_PDEATHSIG).
     let arguments = ["-u", "root", "-l", ADDRESS, "-p", &port_text, "-U", "0", "-t", "1", "-m", "64"];
     let process = Process::start(ProcessOptions {
         program: "memcached",
@@ -104,7 +105,8 @@ fn a_class_has_a_processor_of_its_own() {
     // The probability that all sixteen connections of a class hash to one of two queues is 1 in 32,000.
     let hashed = steered(&managed, &["--policy", "balance", "--baseline", "hash"]);
     assert_eq!([HIGH, BEST_EFFORT].map(|class| queues_of(&hashed, class).len()), [2, 2], "{hashed}");
-    // The same with a policy that would part the classes, and that is not judged, because it is not in force.
+    // Repeat with a policy that would separate the classes. The policy is not in force, so the result
+    // does not judge it.
     let hashed = steered(&managed, &["--policy", file.to_str().unwrap(), "--baseline", "hash"]);
     assert_eq!([HIGH, BEST_EFFORT].map(|class| queues_of(&hashed, class).len()), [2, 2], "{hashed}");
     assert!(hashed["met"].is_null() && hashed["accepted"].is_null(), "{hashed}");

@@ -104,7 +104,8 @@ fn a_study_on_the_kernel_goes_on_after_an_interruption_and_after_a_kill() {
     assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
     let result: Value = serde_json::from_slice(&ended.stdout).unwrap();
     let runs = result["runs"]["all"].as_u64().unwrap() as usize;
-    // Three setups with five repeats, the fewest for a verdict. On a busy machine, some repeats are run again.
+    // Three setups with five repeats each, the minimum for a verdict. On a busy machine, the study runs
+    // some repeats again.
     assert!((15..=19).contains(&runs) && repeats(path) == runs, "{runs}");
     for point in result["points"].as_array().unwrap() {
         assert_eq!(point["repeats"], 5, "{point}");
@@ -116,7 +117,8 @@ fn a_study_on_the_kernel_goes_on_after_an_interruption_and_after_a_kill() {
     assert_eq!(of("third")["conserves"], "no", "{result}");
     assert!((of("third")["lost_capacity"]["mean"].as_f64().unwrap() - 0.7).abs() < 0.1, "{}", of("third"));
     assert_eq!(of("tbf")["conserves"], "no", "{}", of("tbf"));
-    // The kernel has fq_codel or the result names it as missing; nothing is skipped silently.
+    // Either the kernel has fq_codel, or the result names it as missing. The study skips nothing
+    // silently.
     let refused = result["refused"].as_array().unwrap();
     let lacks = refused.iter().any(|refusal| refusal["why"].as_str().unwrap().contains("fq_codel"));
     assert!(lacks || of("fq_codel")["conserves"] != "not measured", "{refused:?}");

@@ -31,7 +31,7 @@ fn traffic_is_shown_recorded_and_replayed() {
     );
     assert!(last.contains("evenkeel fair (process ") && last.contains("iperf3 "), "{last}");
 
-    // The recording has the same samples, for everybody.
+    // The recording contains the same samples. It needs no privileges.
     let mut replay = evenkeel(&["top", "--format", "json", "--replay"]);
     replay.arg(&path);
     without_capabilities(&mut replay);
@@ -47,7 +47,7 @@ fn traffic_is_shown_recorded_and_replayed() {
     assert_eq!(interface["flows"].as_array().unwrap().iter().filter(to_peer).count(), STREAMS, "{interface}");
     assert_eq!(interface["management"]["command"], "fair");
     drop(load);
-    // Other users may not read the journal, but see that the interface is managed.
+    // Other users cannot read the journal, but see that the interface is managed.
     let own = |user: u32| {
         for file in std::fs::read_dir(managed.state.path()).unwrap() {
             std::os::unix::fs::chown(file.unwrap().path(), Some(user), None).unwrap();

@@ -17,7 +17,7 @@ use support::managed::{Managed, NAME, assert_same, is_empty, wait_for};
 use support::running::Running;
 use support::{Ended, end, evenkeel, file, without_capabilities};
 
-/// Wrong settings: sysctls that should always be on, with the rule that finds each.
+/// Sysctls with a wrong value, each with the rule that finds it. They should always be on.
 const WRONG: [(&str, &str); 4] = [
     ("tcp_window_scaling", "window-scaling-off"),
     ("tcp_sack", "sack-off"),
@@ -54,13 +54,12 @@ impl Host {
         end(self.command(&["revert", NAME]))
     }
 
-    /// Returns the inode of the network namespace, which distinguishes its files from those of other namespaces.
+    /// Returns the inode of the network namespace. The names of the files contain it.
     fn namespace(&self) -> u64 {
         let inode = || Ok(std::fs::metadata("/proc/thread-self/ns/net").unwrap().ino());
         self.managed.host.run(inode).unwrap()
     }
 
-    /// Returns the present values of the wrong sysctls.
     fn values(&self) -> Vec<String> {
         let read = |name: &str| {
             let path = format!("/proc/sys/net/ipv4/{name}");
@@ -141,7 +140,7 @@ fn what_is_applied_stays_until_it_is_reverted() {
     assert_eq!(host.values(), ON);
     let tuned = host.managed.seen();
 
-    // A second call has nothing to do, and the changes remain.
+    // A second call has nothing to change, and the changes stay.
     let again = host.tune(&["--apply", "--no-watch"]);
     assert!(again.code == 0 && again.stdout.contains("nothing was changed"), "{again:?}");
     let plan = host.tune(&[]);
@@ -171,7 +170,7 @@ fn tuned(host: &Host, arguments: &[&str]) -> Running {
     let running =
         Running::start(host.command(&[&["tune", NAME, "--apply", "--watch", "2s"], arguments].concat()));
     wait_for("the changes", Duration::from_secs(20), || host.values() == ON);
-    // It reads the last change back after that. The watch takes longer.
+    // `tune` reads the last change back after this moment. The watch takes longer than this sleep.
     std::thread::sleep(Duration::from_millis(500));
     running
 }
@@ -200,7 +199,7 @@ fn a_signal_in_the_watch_after_the_changes_undoes_them() {
     }
 }
 
-/// The journal of an interrupted tune has the changes of earlier ones, and no others.
+/// The journal of an interrupted tune has only the changes of previous tunes.
 #[test]
 fn an_interrupted_tune_leaves_the_changes_of_an_earlier_one() {
     let host = Host::new();
@@ -232,7 +231,7 @@ fn an_interrupted_tune_leaves_the_settings_of_other_programs() {
     assert!(is_empty(host.managed.state.path()), "{:?}", host.managed.journals());
 }
 
-/// Sets the timestamps from outside while a `tune --apply` watches, and returns its end.
+/// Sets the timestamps while a `tune --apply` watches. Returns the end of the command.
 fn changed_from_outside(host: &Host, running: Running, timestamps: &str) -> Ended {
     host.managed.host.set_sysctl("net/ipv4/tcp_timestamps", timestamps).unwrap();
     let ended = running.end();
@@ -247,7 +246,7 @@ fn reverts_three(host: &Host, left: [&str; 4]) {
     assert_eq!(host.values(), left);
 }
 
-/// Returns a `tune --apply` that is in its first watch.
+/// Starts a `tune --apply`, and returns during its first watch.
 fn in_the_first_watch(host: &Host) -> Running {
     let running = Running::start(host.command(&["tune", NAME, "--apply", "--watch", "3s"]));
     std::thread::sleep(Duration::from_secs(2));
@@ -264,7 +263,7 @@ fn a_value_that_another_program_sets_during_the_first_watch_stays() {
     reverts_three(&host, ["0", "0", "0", "2"]);
 }
 
-/// Also if it is the value that tune would have set.
+/// The command reports the change even if its value equals the value that tune would have set.
 #[test]
 fn a_change_that_another_program_makes_first_is_reported() {
     let host = Host::new();
@@ -273,7 +272,8 @@ fn a_change_that_another_program_makes_first_is_reported() {
     reverts_three(&host, ["0", "0", "0", "1"]);
 }
 
-/// Nothing is changed if the files for the next start cannot be written; a revert needs no such directory.
+/// If the files for the next boot cannot be written, tune changes nothing. A revert does not need their
+/// directory.
 #[test]
 fn a_file_in_place_of_the_directory_of_settings_is_refused_first() {
     let host = Host::new();
@@ -320,7 +320,8 @@ fn a_setting_that_a_session_has_changed_is_left_to_it() {
     assert_eq!(host.values(), OFF);
 }
 
-/// Runs a command under strace, which makes its first write to a sysctl fail or sends a signal then.
+/// Runs a command under strace. At the command's first write to a sysctl, strace makes the write fail
+/// or sends a signal.
 fn injected(host: &Host, what: &str, sysctl: &str, arguments: &[&str]) -> Ended {
     let mut command = Command::new("strace");
     let inject = format!("inject=write:{what}:when=1");
@@ -346,7 +347,8 @@ fn a_signal_does_not_stop_a_revert_in_the_middle() {
     }
 }
 
-/// A revert restores only settings that are changed: no refused one, and none that an earlier revert has restored.
+/// A revert restores only settings that are changed. It leaves out refused changes, and settings that a
+/// previous revert has restored.
 #[test]
 fn a_setting_that_is_as_before_is_not_reverted_later() {
     let host = Host::new();
@@ -363,7 +365,7 @@ fn a_setting_that_is_as_before_is_not_reverted_later() {
     assert_eq!(host.values(), ["0", "1", "1", "0"]);
     assert!(is_empty(host.managed.state.path()));
 
-    // A journal without changes is removed.
+    // Evenkeel removes a journal without changes.
     sack("0");
     let only = ["tune", NAME, "--apply", "sack-off", "--no-watch"];
     assert_eq!(injected(&host, "error=EPERM", "tcp_sack", &only).code, 1);
@@ -466,7 +468,8 @@ fn what_is_kept_or_changed_by_others_is_left_alone() {
     let missing = host.tune(&["--keep", "/nonexistent/keep.toml"]);
     assert!(missing.code == 2 && missing.stderr.contains("/nonexistent/keep.toml"), "{missing:?}");
 
-    // The administrator changes a setting of tune: from then on, tune and revert leave it alone.
+    // The administrator changes a setting that tune changed. From then on, neither tune nor revert
+    // changes the setting.
     host.managed.host.set_sysctl("net/ipv4/tcp_moderate_rcvbuf", "0").unwrap();
     host.managed.host.set_sysctl("net/ipv4/tcp_window_scaling", "2").unwrap_or_default();
     let reverted = host.revert();
@@ -474,7 +477,8 @@ fn what_is_kept_or_changed_by_others_is_left_alone() {
     assert_eq!(host.values()[2], "0");
 }
 
-/// A tune that is killed at any step of its journal and its writes leaves a complete record, so all changes are undone.
+/// A tune that is killed at any step of its journal and its writes leaves a complete journal, so a
+/// revert undoes all changes.
 #[test]
 fn a_tune_that_is_killed_in_the_middle_can_be_reverted_and_gone_on_with() {
     let mut partly = 0;
@@ -496,7 +500,8 @@ fn a_tune_that_is_killed_in_the_middle_can_be_reverted_and_gone_on_with() {
                 partly += 1;
             }
             if number % 2 == 0 {
-                // The changes remain, and the next tune continues; a session in between has nothing to restore.
+                // The changes stay, and the next tune continues. A session in between has nothing to
+                // restore.
                 let looked = end(host.managed.command(&["fair", NAME, "--observe", "--for", "100ms"]));
                 assert!(looked.code == 0 && !looked.stderr.contains("had died"), "{looked:?}");
                 let again = host.tune(&["--apply", "--no-watch"]);
@@ -512,7 +517,7 @@ fn a_tune_that_is_killed_in_the_middle_can_be_reverted_and_gone_on_with() {
     assert!(partly >= 3, "some were killed between two changes: {partly}");
 }
 
-/// A limit of the file size truncates the journal. No setting changes without an entry in the journal.
+/// A file size limit truncates the journal. No setting may change without an entry in the journal.
 #[test]
 fn a_limit_of_the_file_size_is_named_and_what_was_changed_goes_back() {
     let mut partly = 0;
@@ -556,12 +561,12 @@ fn files_for_the_next_start_are_shown_written_and_removed() {
     assert_eq!(shown["not_kept"], serde_json::json!([]));
     assert!(!host.etc.path().join("sysctl.d").exists());
     host.tune(&["--apply", "sack-off", "--no-watch"]);
-    // The files also contain the changes of earlier calls.
+    // The files also contain the changes of previous calls.
     let arguments = ["--apply", "timestamps-off", "--no-watch", "--persist", "sysctl", "--format", "json"];
     let applied = host.tune(&arguments);
     assert!(applied.code == 0 && applied.stderr.contains("net.ipv4.tcp_sack = 1"), "{applied:?}");
     let path = host.etc.path().join("sysctl.d").join(&name);
-    // A kill during the write leaves no file in effect.
+    // A kill during the write leaves no file that takes effect.
     let draft = host.etc.path().join("sysctl.d/90-evenkeel-evk0.evenkeel-draft");
     std::fs::write(&draft, "net.ipv4").unwrap();
     let text = std::fs::read_to_string(&path).unwrap();
@@ -573,13 +578,13 @@ fn files_for_the_next_start_are_shown_written_and_removed() {
     assert_eq!(result["files"], serde_json::json!([{ "path": path.to_str().unwrap(), "text": text }]));
     assert_eq!((&result["not_kept"], result["done"].as_array().unwrap().len()), (&serde_json::json!([]), 1));
 
-    // Simulates a restart: the settings are lost, the file restores them, and sysctl(8) accepts it.
+    // Simulate a reboot: the settings are lost, and the file restores them. sysctl(8) accepts the file.
     for (name, _) in WRONG {
         host.managed.host.set_sysctl(&format!("net/ipv4/{name}"), "0").unwrap();
     }
     host.managed.shell(&["sysctl", "-p", path.to_str().unwrap()]);
     assert_eq!(host.values(), ["0", "1", "0", "1"]);
-    // In another network namespace, the same name belongs to another interface.
+    // In another network namespace, another interface has the same name.
     let elsewhere = Managed::new();
     for arguments in [&["revert"][..], &["revert", NAME]] {
         let mut command = elsewhere.command(arguments);
@@ -598,7 +603,8 @@ fn files_for_the_next_start_are_shown_written_and_removed() {
 fn files_in_another_directory_are_removed_without_its_name() {
     let host = Host::new();
     let file = format!("sysctl.d/90-evenkeel-evk0:{}.conf", host.namespace());
-    // From the directory above it, by a relative name, and then in a second one.
+    // Name the first directory by a relative path from its parent, and use a second directory after
+    // that.
     let second = tempfile::tempdir().unwrap();
     let (above, name) = (host.etc.path().parent().unwrap(), host.etc.path().file_name().unwrap());
     for (item, etc) in [("sack-off", name), ("timestamps-off", second.path().as_os_str())] {
@@ -743,7 +749,7 @@ fn fewer_channels_are_reverted_with_the_maps_of_their_queues() {
     }
 }
 
-/// systemd accepts the unit without warnings, and its commands have the intended effect.
+/// systemd accepts the unit without warnings, and the unit's commands have the intended effect.
 #[test]
 fn a_unit_is_understood_by_systemd() {
     let host = Host::new();

@@ -82,7 +82,7 @@ fn the_documentation_shows_the_file_that_is_tested() {
     ))
     .unwrap();
     let mut lines = page.lines();
-    // The page contains every line of the model, in order, split among its steps.
+    // The page must contain every line of the model, in order, split among its steps.
     for line in OWN.lines().filter(|line| !line.trim().is_empty()) {
         assert!(
             lines.any(|shown| shown.trim() == line.trim()),

@@ -1,5 +1,5 @@
-//! Tests where results are written: the place is checked before the work, and a result is printed even if it cannot be
-//! stored.
+//! Tests where results are written. Commands check the location before the work, and print a result
+//! even if it cannot be stored.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -17,7 +17,7 @@ use tempfile::TempDir;
 const QUICK: &[&str] = &["--on", "sim", "--variant", "cmax", "--quick", "--repeat", "1"];
 const STUDY: &[&str] = &["study", "tc", "--on", "sim", "--quick", "--scenario", "tc-work-conservation"];
 
-/// Returns the command of a one-second run in this directory, with its record there.
+/// Returns the command of a one-second run in this directory, which stores its record there.
 fn a_run(from: &Path, out: Option<&str>) -> Command {
     let mut arguments = [&["run", "titan-3-flows"], QUICK].concat();
     arguments.extend(out.iter().flat_map(|out| ["--out", out]));
@@ -26,7 +26,7 @@ fn a_run(from: &Path, out: Option<&str>) -> Command {
     command
 }
 
-/// Checks that the command failed before the simulation: without a result, and without progress.
+/// Checks that the command failed before the simulation, without a result and without progress.
 fn assert_refused(ended: &Ended, code: i32, why: &str) {
     assert!(ended.code == code && ended.stdout.is_empty(), "{ended:?}");
     assert!(ended.stderr.contains(why) && !ended.stderr.contains(" %  "), "{why}: {ended:?}");
@@ -154,7 +154,7 @@ fn a_limit_of_the_file_size_is_told_like_a_full_disk() {
         assert!(ended.code == 4 && ended.stderr.contains("File too large"), "{arguments:?}: {ended:?}");
         assert!(ended.stderr.contains("`ulimit -f`"), "{arguments:?}: {ended:?}");
     }
-    // There is room for the check before the run, but not for the record.
+    // The limit leaves room for the check before the run, but not for the record.
     let ended = limited(place.path(), 10, &run);
     assert!(ended.code == 4 && ended.stdout.contains("cmax"), "{ended:?}");
     assert!(
@@ -213,7 +213,7 @@ fn of_two_runs_with_one_directory_one_is_refused_at_once() {
     assert_refused(&second, 2, "another process is writing to one");
     first.kill().unwrap();
     first.wait().unwrap();
-    // The record of a killed run does not prevent another run.
+    // The record directory of a killed run does not prevent another run.
     assert_eq!(end(a_run(place.path(), Some("one"))).code, 0);
 }
 
@@ -224,11 +224,11 @@ fn a_result_that_cannot_be_kept_is_printed() {
     let mut command = evenkeel(&[&run[..], &["--out", "one", "--format", "json"]].concat());
     command.current_dir(place.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    // The directory may be removed at any time; here at the first line of progress.
+    // The directory may be removed at any time. This test removes it at the first line of progress.
     let mut stderr = BufReader::new(child.stderr.take().unwrap());
     let mut said = String::new();
     stderr.read_line(&mut said).unwrap();
-    // Repeat, because the run may write a series meanwhile.
+    // Repeat the removal, because the run may write a series at the same time.
     while place.path().join("one").exists() {
         let _ = fs::remove_dir_all(place.path().join("one"));
     }
@@ -241,11 +241,11 @@ fn a_result_that_cannot_be_kept_is_printed() {
     assert_eq!(names(place.path()), Vec::<String>::new());
 }
 
-/// Checks that a study whose directory is removed while it runs fails as a run does.
+/// A study whose directory is removed while it runs fails as a run does.
 #[test]
 fn a_study_that_loses_its_directory_has_failed() {
     let place = TempDir::new().unwrap();
-    // With traces, a write of the run fails; without them, a write of the result.
+    // With traces, a write during the run fails. Without traces, a write of the result fails.
     for scenario in ["tc-work-conservation", "tc-latency"] {
         let study = ["study", "tc", "--on", "sim", "--quick", "--scenario", scenario];
         let mut command =
@@ -311,7 +311,7 @@ fn a_full_disk_is_told_before_the_run_or_after_the_result() {
     let (ended, left) = on_a_full_disk(place.path(), 0, &run);
     assert_refused(&ended, 4, "No space left on device");
     assert_eq!(left, ["ballast"]);
-    // There is room for the check before the run, but not for the record.
+    // The disk has room for the check before the run, but not for the record.
     let (ended, left) = on_a_full_disk(place.path(), 8, &run);
     assert!(ended.code == 4 && ended.stdout.contains("cmax"), "{ended:?}");
     assert!(ended.stderr.contains("no record was written"), "{ended:?}");
@@ -326,7 +326,8 @@ fn a_full_disk_is_told_before_the_run_or_after_the_result() {
     }
 }
 
-/// `generate` refuses a file in place of its directory, and writes into a directory with other files.
+/// `generate` refuses a file in place of its directory. It writes into a directory that contains other
+/// files.
 #[test]
 fn pages_need_a_directory() {
     let place = TempDir::new().unwrap();
@@ -346,7 +347,8 @@ fn pages_need_a_directory() {
             assert_eq!(written(to).code, 0, "{to}");
         }
     }
-    // They need no temporary directory, and a file that cannot be written ends both alike.
+    // Both commands need no temporary directory. Both end with the same error if a file cannot be
+    // written.
     for what in ["man", "completions"] {
         let mut command = evenkeel(&["generate", what, "new/below"]);
         command.current_dir(place.path()).env("TMPDIR", "/nonexistent");
@@ -354,7 +356,7 @@ fn pages_need_a_directory() {
         assert_eq!(ended.code, 0, "{ended:?}");
         assert_refused(&limited(place.path(), 0, &["generate", what, "new/below"]), 4, "File too large");
     }
-    // A FIFO without a reader would block.
+    // Opening a FIFO without a reader would block.
     let fifo = place.path().join("full/evenkeel.1");
     fs::remove_file(&fifo).unwrap();
     nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();

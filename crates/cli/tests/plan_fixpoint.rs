@@ -1,7 +1,9 @@
-//! Tests that a plan of `evenkeel tune` is a fixpoint. Applied to the facts of a host, it leaves nothing to change,
-//! fixes what it claims to fix, and makes nothing worse. Its undo restores the facts.
+//! Tests that a plan of `evenkeel tune` is a fixpoint. Applied to the facts of a host, it leaves
+//! nothing to change, fixes the faults that it claims to fix, and causes no new fault. Its undo
+//! restores the facts.
 //!
-//! `EVENKEEL_RANDOM_HOSTS` is the number of random hosts (default 600), `EVENKEEL_RANDOM_SEED` their seed (default 0).
+//! `EVENKEEL_RANDOM_HOSTS` is the number of random hosts (default 600), `EVENKEEL_RANDOM_SEED` their
+//! seed (default 0).
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[allow(dead_code, reason = "several test binaries share this file, and each uses a part of it")]
@@ -33,12 +35,12 @@ use faults::FAULTS;
 use parallel::on_all_processors;
 use serde_json::Value as Json;
 
-/// The settings made, as a journal has them: the interface and the value of each knob.
+/// The settings made, in the form of a journal: the interface and the value of each knob.
 #[derive(Default)]
 struct Journal(BTreeMap<Knob, (String, Value)>);
 
-/// Returns the plan of `evenkeel tune`, and the steps that `--apply` would make now. It leaves those for queues that
-/// the channels add to the next round.
+/// Returns the plan of `evenkeel tune`, and the steps that `--apply` would make in this round. Steps
+/// for queues that the channels add belong to the next round.
 fn ready(facts: &HostFacts, name: &str, journal: &Journal) -> (TuningPlan, Vec<Step>) {
     let plan = TuningPlan::settle(facts, name, &Keep::default(), &[]);
     let is_ready = |step: &&Step| {
@@ -57,7 +59,7 @@ fn ready(facts: &HostFacts, name: &str, journal: &Journal) -> (TuningPlan, Vec<S
     (plan, steps)
 }
 
-/// Returns facts with counters as after a restart.
+/// Returns facts with the counters of a host that has just booted.
 fn as_if_new(facts: &HostFacts) -> HostFacts {
     let mut facts = facts.clone();
     let carried = ["Ip.InReceives", "Tcp.InSegs", "Tcp.OutSegs", "Udp.InDatagrams", "Sockstat.TCP.mem"];
@@ -91,8 +93,8 @@ fn as_if_new(facts: &HostFacts) -> HostFacts {
     facts
 }
 
-/// Returns facts without anything that no setting determines: names, the processor that the kernel chooses from a wide
-/// interrupt mask, and counters.
+/// Returns facts without values that no setting determines: names, counters, and the CPU that the
+/// kernel chooses from a wide interrupt mask.
 fn settings_of(facts: &HostFacts) -> HostFacts {
     let mut facts = facts.clone();
     for interrupt in &mut facts.interrupts {
@@ -112,7 +114,8 @@ fn settings_of(facts: &HostFacts) -> HostFacts {
     facts
 }
 
-/// Removes the handles of qdiscs that an undo names by their kind, because the kernel's default has another kind now.
+/// Removes the handles of qdiscs that an undo creates by kind, because the kernel's default has another
+/// kind.
 fn without_handles(now: &mut HostFacts, was: &HostFacts) {
     let minor = |qdisc: &QdiscFacts| qdisc.parent.rsplit(':').next().unwrap_or_default().to_owned();
     for (nic, before) in now.interfaces.iter_mut().zip(&was.interfaces) {
@@ -208,7 +211,7 @@ fn assert_undone(before: &HostFacts, after: &HostFacts, name: &str, made: &[Chan
             return Err(format!("undo: the host has no {}", knob.on(name)));
         }
     }
-    // Some drivers have fewer interrupts than queues, by a limit that the facts do not show.
+    // Some drivers have fewer interrupts than queues. The facts do not show this limit.
     facts.interrupts.retain(|interrupt| before.interrupts.iter().any(|was| was.number == interrupt.number));
     without_handles(&mut facts, before);
     let (now, was) = (settings_of(&facts), settings_of(before));
@@ -220,7 +223,8 @@ fn assert_undone(before: &HostFacts, after: &HostFacts, name: &str, made: &[Chan
     Err(format!("{name}: undo leaves {} values changed:\n{}", lines.len(), first(&lines).join("\n")))
 }
 
-/// Returns whether a rule could judge a subject. If flows are hashed without their addresses, their queues are unknown.
+/// Returns whether a rule could judge a subject. If the NIC hashes flows without their addresses, the
+/// queues of the flows are unknown.
 fn could_judge(before: &Judgement, facts: &HostFacts, rule: &str, subject: &str) -> bool {
     let hashes = |fields: &String| fields.contains('s') && fields.contains('d');
     let rss = facts.interface(subject).and_then(|nic| nic.rss.as_ref());
@@ -228,7 +232,7 @@ fn could_judge(before: &Judgement, facts: &HostFacts, rule: &str, subject: &str)
     before.incomplete().all(|gap| gap.rule != rule) && (rule != "flows-collide" || queues_are_known)
 }
 
-/// Asserts that the plan makes each change that `check` proposes, or says why not.
+/// Asserts that the plan makes each change that `check` proposes, or gives a reason.
 fn assert_complete(
     facts: &HostFacts,
     findings: &[Finding],
@@ -255,7 +259,7 @@ fn assert_complete(
     Ok(())
 }
 
-/// Asserts that no finding's fix leads to a finding whose fix undoes it.
+/// Asserts that no finding's fix leads to another finding whose fix undoes it.
 fn assert_no_circle(facts: &HostFacts, findings: &[Finding]) -> Result<(), String> {
     for first in findings.iter().filter(|finding| !finding.remedy.changes.is_empty()) {
         let interface = first.remedy.interface.as_deref();
@@ -286,8 +290,8 @@ fn assert_no_circle(facts: &HostFacts, findings: &[Finding]) -> Result<(), Strin
     Ok(())
 }
 
-/// Asserts that the steps of a plan, made once as by its printed script, cause no finding. Interrupts of queues that
-/// the plan adds have no numbers before, so the next run places them.
+/// Asserts that the steps of a plan cause no finding if they run once, as in the printed script.
+/// Interrupts of queues that the plan adds have no numbers before the run, so the next run places them.
 fn assert_script(facts: &HostFacts, name: &str, plan: &TuningPlan) -> Result<(), String> {
     let mut after = facts.clone();
     for Step { rule, change } in &plan.steps {
@@ -384,7 +388,7 @@ fn judge(original: &HostFacts) -> Result<(), String> {
     move_applications(original, &facts, &names, &mut journal)
 }
 
-/// Returns the processes that the advice about applications on a far node moves, and their new processors.
+/// Returns the processes that the advice about applications on a far node moves, with their new CPUs.
 fn moves(findings: &[Finding]) -> Vec<(Vec<u32>, Vec<u32>)> {
     let of_finding = |finding: &Finding| {
         let (_, command) = finding.remedy.advice.as_ref()?.split_once('`')?;
@@ -395,7 +399,7 @@ fn moves(findings: &[Finding]) -> Vec<(Vec<u32>, Vec<u32>)> {
         let processes = listed.split(' ').map(str::parse).collect::<Result<Vec<u32>, _>>().ok()?;
         Some((processes, parse_processor_list(cores)?))
     };
-    // The processor on which a process last ran is only a hint: it may run on another one next time.
+    // The CPU on which a process last ran is only a hint: the process may run on another CPU next time.
     let is_kept = |finding: &&Finding| finding.rule == "app-remote-node" && finding.severity > Severity::Low;
     let is_full =
         |finding: &Finding| {
@@ -407,13 +411,14 @@ fn moves(findings: &[Finding]) -> Vec<(Vec<u32>, Vec<u32>)> {
     far.map(|finding| of_finding(finding).unwrap_or_else(|| panic!("no taskset: {finding:?}"))).collect()
 }
 
-/// Returns the processors to which a NIC's interrupts are directed.
+/// Returns the CPUs to which a NIC's interrupts are directed.
 fn targets(facts: &HostFacts, name: &str) -> BTreeSet<u32> {
     facts.interrupts_of(name).flat_map(|interrupt| interrupt.target().iter().copied()).collect()
 }
 
-/// Applies the plan, then moves applications as the advice says, so that they are on the NIC's node. Interrupts that
-/// the plan moved are not on their processors; others have to move once, within the same package.
+/// Applies the plan, then moves applications as the advice says, so that they run on the NIC's node.
+/// The CPUs of the applications must not have interrupts that the plan placed. Other interrupts move
+/// once, within the same package.
 fn move_applications(
     original: &HostFacts,
     planned: &HostFacts,
@@ -440,7 +445,8 @@ fn move_applications(
     let words = |finding: &Finding| {
         format!("{} of {} after {moves:?}: {}", finding.rule, finding.subject, finding.evidence)
     };
-    // Applications get all cores of the node where others are pinned to each of them: none is left for the interrupts.
+    // If other applications are pinned to each core of a node, an application gets all cores of the
+    // node. No core is then left for the interrupts.
     let is_full = |finding: &Finding| {
         let nic = finding.remedy.interface.as_deref().and_then(|name| planned.interface(name));
         let all = nic.map(|nic| View::new(planned).local_cores(nic)).unwrap_or_default();
@@ -451,12 +457,12 @@ fn move_applications(
         let numbers = |facts: &HostFacts| -> Vec<u32> {
             facts.interrupts_of(nic).map(|interrupt| interrupt.number).collect()
         };
-        // A node with one core has none to reserve for applications.
+        // A node with one core cannot reserve a core for applications.
         let home = planned.interface(nic).and_then(|nic| nic.node);
         let local =
             planned.processors.iter().filter(|processor| home == Some(processor.node) && !processor.isolated);
         let cores: BTreeSet<u32> = local.map(|processor| processor.core).collect();
-        // Applications that are pinned to all cores leave none for the interrupts.
+        // Applications that are pinned to all cores leave no core for the interrupts.
         let is_clear =
             planned.interface(nic).is_some_and(|nic| interrupt_places(&View::new(planned), nic).clear);
         // If queues were added or removed, the driver placed the interrupts, not the plan.
@@ -515,8 +521,8 @@ fn plans_for_recorded_hosts_are_fixpoints() {
     assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n\n"));
 }
 
-/// Hosts with RPS masks over two packages, of which only one processor is left, have no steering to one processor after
-/// the plan.
+/// A host has RPS masks over two packages, and only one CPU of the masks is left. After the plan, no
+/// queue is steered to a single CPU.
 #[test]
 fn plans_leave_no_steering_to_one_processor() {
     for (seed, number) in [(0, 6582), (0, 9410), (1, 5645)] {
@@ -524,7 +530,7 @@ fn plans_leave_no_steering_to_one_processor() {
     }
 }
 
-/// Judges random hosts, a share of `EVENKEEL_RANDOM_HOSTS`.
+/// Judges random hosts: one in `one_in` of `EVENKEEL_RANDOM_HOSTS`.
 fn judge_random(one_in: u64, host: fn(u64, u64) -> HostFacts) {
     const HOSTS: u64 = 600;
     let number_in = |name| std::env::var(name).ok().and_then(|text: String| text.parse().ok());

@@ -1,4 +1,5 @@
-//! Tests that printed scripts, which users paste into a shell, run only the commands shown, with any names on the host.
+//! Tests that printed scripts, which users paste into a shell, run only the commands that they show.
+//! Names on the host may contain any characters.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[allow(dead_code, reason = "several test binaries share this file, and each uses a part of it")]
@@ -41,11 +42,10 @@ const NAMES: [&str; 16] = [
     "a\rb{c,d}!!",
 ];
 
-/// Programs that printed commands run.
 const PROGRAMS: [&str; 8] = ["ip", "tc", "ethtool", "sysctl", "cat", "grep", "seq", "systemctl"];
 
-/// Runs a script with stubs of these programs, which only record their arguments, and with all files below a test
-/// directory. Returns the recorded calls, a line for each argument.
+/// Runs a script with stubs of the programs in [`PROGRAMS`], which only record their arguments. All
+/// files are below a test directory. Returns the recorded calls, one argument per line.
 fn sandboxed(script: &str) -> String {
     let directory = tempfile::tempdir().unwrap();
     let (bin, here) = (directory.path().join("bin"), directory.path().join("here"));
@@ -80,7 +80,7 @@ fn sandboxed(script: &str) -> String {
     String::from_utf8(std::fs::read(&log).unwrap_or_default()).unwrap().replace('\0', "\n")
 }
 
-/// Creates a host with most faults, on which the NIC, processes, qdiscs and driver have this name.
+/// Creates a host with most faults. The NIC, processes, qdiscs and driver have this name.
 fn hostile(name: &str) -> HostFacts {
     let mut facts = hosts::HOSTS[0].1();
     let is_possible = |fault: &&faults::Fault| {
@@ -128,7 +128,7 @@ fn a_plan_for_a_recorded_host_runs_what_it_shows_and_nothing_else() {
         assert_harmless(&plan.stdout);
         let ran = sandboxed(&plan.stdout);
         let device = format!("ethtool\n-K\n{name}\nrx-gro\non\n");
-        // The kernel accepts no white space in a name, so such an interface is read only partly.
+        // The kernel accepts no white space in a name, so `check` reads such an interface only partly.
         let is_possible = !name.contains(char::is_whitespace);
         assert!(!is_possible || ran.contains(&device), "{name:?} is one word: {ran}");
         let undo: String = plan
@@ -160,10 +160,11 @@ fn a_plan_for_a_recorded_host_runs_what_it_shows_and_nothing_else() {
 #[test]
 fn a_plan_for_a_live_interface_runs_what_it_shows_and_nothing_else() {
     let managed = Managed::new();
-    // Makes `tune` propose a change.
+    // This setting makes `tune` propose a change.
     managed.host.set_sysctl("net/ipv4/tcp_sack", "0").unwrap();
     let mut now = NAME.to_owned();
-    // Names that the kernel accepts: without white space and slashes, and without `%`, which makes it number names.
+    // These names are valid in the kernel: without white space, slashes and `%`. The kernel replaces
+    // `%d` by a number.
     for name in ["a;>PWN;", "$(>PWN)", "`>PWN`", "a'b\"c\\", "-h", "a\u{1b}[2J"] {
         managed.shell(&["ip", "link", "set", "dev", &now, "down"]);
         managed.shell(&["ip", "link", "set", "dev", &now, "name", name]);
@@ -181,7 +182,7 @@ fn a_plan_for_a_live_interface_runs_what_it_shows_and_nothing_else() {
         ]));
         assert_eq!(plan.code, 0, "{name:?}: {plan:?}");
         assert_harmless(&plan.stdout);
-        // A long name wraps the header.
+        // A long name makes the header wrap.
         let unwrapped = plan.stdout.replace("\n# ", " ");
         let header = unwrapped.lines().next().unwrap();
         assert!(header.contains("` with the same options would do"), "{header}");
@@ -208,7 +209,7 @@ fn a_plan_for_a_live_interface_runs_what_it_shows_and_nothing_else() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
-    /// A shell passes each word unchanged to the program, next to any other words.
+    /// A shell passes each quoted word unchanged to the program, next to any other words.
     #[test]
     fn words_reach_a_program_as_they_are(words in prop::collection::vec("[^\u{0}]{0,12}[^\u{0}\n]", 1..40)) {
         let lines: Vec<String> =

@@ -1,5 +1,5 @@
-//! Tests which changed figures of real records are refused. Each metric of a record is in one of three lists: reading the
-//! record refuses every change of it, large ones, or none.
+//! Tests which changed figures of real records are refused. Each metric of a record is in one of three
+//! lists. Reading a record refuses either every change of the metric, or large changes, or no change.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeSet;
@@ -8,14 +8,15 @@ use std::process::Command;
 
 use evenkeel_report::store;
 
-/// A workload, and how its metrics are checked.
 struct Workload {
     scenario: &'static str,
-    /// Half of the value, twice the value and 0 are refused; of a value of 0, 1.
+    /// Every tested change is refused: half of the value, twice the value and 0. For a value of 0, the
+    /// change is 1.
     identical: &'static [&'static str],
-    /// One of these is refused, or a thousandth or a thousand times the value.
+    /// At least one tested change is refused: the changes of `identical`, and a thousandth or a
+    /// thousand times the value.
     bounded: &'static [&'static str],
-    /// All of these are accepted: no other figure depends on it.
+    /// No tested change is refused, because no other figure depends on the metric.
     free: &'static [&'static str],
 }
 
@@ -296,7 +297,6 @@ repeats = 2
     free: &["drops.nic", "drops.pruned", "drops.ring", "drops.socket_backlog"],
 };
 
-/// Runs a scenario in the simulator. Returns its record.
 fn record(directory: &Path, scenario: &str) -> serde_json::Value {
     let file = directory.join("scenario.toml");
     std::fs::write(&file, format!("schema = 1\nname = \"related\"\ntitle = \"Related\"\n{scenario}"))
@@ -310,7 +310,7 @@ fn record(directory: &Path, scenario: &str) -> serde_json::Value {
     serde_json::from_str(&std::fs::read_to_string(out.join("record.json")).unwrap()).unwrap()
 }
 
-/// Returns whether the record is refused after `change` of some metrics in every repeat.
+/// Returns whether reading refuses the record after `change` of some metrics in every repeat.
 fn is_refused(
     path: &Path,
     record: &serde_json::Value,
@@ -347,7 +347,7 @@ fn check(workload: &Workload) {
             assert!(error.contains(time), "{error}");
         }
     }
-    // serde keeps the last value of a key that is there twice.
+    // serde keeps the last value of a key that occurs twice.
     let twice =
         record.to_string().replacen(r#""metrics":{"#, r#""metrics":{"cpu_pct":1.5,"cpu_pct":2.5,"#, 1);
     std::fs::write(&path, twice).unwrap();
@@ -371,7 +371,8 @@ fn check(workload: &Workload) {
             .map(|factor| is_refused(&path, &record, |other| other == key, |value| value * factor))
             .collect()
     };
-    // Times that were all changed by the same factor fit each other, but not the line and the measured time.
+    // If one factor changes all times, they fit each other, but not the line rate and the measured
+    // time.
     for times in ["fct_s.", "latency_us.", "response_us."] {
         if metrics.keys().any(|key| key.starts_with(times)) {
             for factor in [1e-6, 1e6] {

@@ -1,4 +1,4 @@
-//! Tests `evenkeel report`: what it writes, where it refuses to write, and records that lack parts.
+//! Tests `evenkeel report`: its output, the paths that it refuses, and records that lack parts.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -13,7 +13,6 @@ use std::process::{Command, Stdio};
 use support::{copy_binary, end, ended, evenkeel, file, names};
 use tempfile::TempDir;
 
-/// Returns a directory with the record of a short simulation, called `record`.
 fn place() -> TempDir {
     let place = TempDir::new().unwrap();
     let run = ["run", "titan-3-flows", "--on", "sim", "--variant", "cmax", "--variant", "dqa", "--quick"];
@@ -46,7 +45,7 @@ fn a_record_becomes_a_page_that_names_no_path() {
     assert!(!page.contains(place.path().to_str().unwrap()));
     assert_eq!(fs::metadata(place.path().join("report.html")).unwrap().permissions().mode() & 0o600, 0o600);
 
-    // The same page from each way to name the record, and to name the output.
+    // Each way to name the record and the output leads to the same page.
     for arguments in [&["report", "record/record.json", "-o", "-"][..], &["report", "./record", "--out", "-"]]
     {
         let printed = end(in_place(&place, arguments));
@@ -132,7 +131,7 @@ fn a_page_that_cannot_be_written_ends_with_4() {
     command.stdout(fs::OpenOptions::new().write(true).open("/dev/full").unwrap());
     let failed = ended(command.output().unwrap());
     assert!(failed.code == 4 && failed.stderr.contains("No space left"), "{failed:?}");
-    // A closed standard output.
+    // Close standard output before the command starts.
     let mut command = Command::new("sh");
     command.args(["-c", "exec \"$0\" report record -o - >&-", env!("CARGO_BIN_EXE_evenkeel")]);
     let failed = end({
@@ -140,7 +139,7 @@ fn a_page_that_cannot_be_written_ends_with_4() {
         command
     });
     assert!(failed.code == 4 && !failed.stderr.is_empty(), "{failed:?}");
-    // The limit of the file size is reached in the middle of the page.
+    // The file size limit takes effect in the middle of the page.
     let mut command = Command::new("sh");
     command.args(["-c", "ulimit -f 8; exec \"$0\" report record", env!("CARGO_BIN_EXE_evenkeel")]);
     command.current_dir(place.path());

@@ -1,5 +1,6 @@
-//! Opens a page of `evenkeel report` from its file in Chromium, through ChromeDriver (W3C WebDriver): a click hides a
-//! variant, a narrow screen does not scroll sideways, no script fails, and nothing is loaded.
+//! Opens a page of `evenkeel report` from its file in Chromium, through ChromeDriver (W3C WebDriver). A
+//! click hides a variant, a narrow screen does not scroll sideways, no script fails, and the page loads
+//! no other file.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -14,12 +15,11 @@ use support::{end, evenkeel};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A browser with one window. It ends with this value.
+/// A browser with one window. Dropping the value ends the browser.
 struct Browser {
     driver: Child,
     port: u16,
     session: String,
-    /// The browser's profile.
     _profile: tempfile::TempDir,
 }
 
@@ -76,7 +76,6 @@ impl Browser {
         Some(browser)
     }
 
-    /// Sends a request to the driver. Returns the value of its response.
     fn request(&self, method: &str, path: &str, body: &Value) -> Value {
         let body = if method == "POST" { body.to_string() } else { String::new() };
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
@@ -112,12 +111,10 @@ impl Browser {
         self.request("POST", &format!("{}{path}", self.session), body)
     }
 
-    /// Returns the result of a script.
     fn script(&self, script: &str) -> Value {
         self.post("/execute/sync", &json!({"script": script, "args": []}))
     }
 
-    /// Clicks on an element, as a user does.
     fn click(&self, selector: &str) {
         let element = self.post("/element", &json!({"using": "css selector", "value": selector}));
         let id = element.as_object().unwrap().values().next().unwrap().as_str().unwrap().to_owned();
@@ -143,7 +140,7 @@ impl Drop for Browser {
         if !std::thread::panicking() && !self.session.is_empty() {
             self.request("DELETE", &self.session, &Value::Null);
         }
-        // Ignore the errors: the driver may have ended.
+        // Ignore errors: the driver may have ended.
         let _ = self.driver.kill();
         let _ = self.driver.wait();
     }
@@ -161,12 +158,12 @@ fn a_page_works_from_its_file() {
         assert_eq!(ended.code, 0, "{ended:?}");
     }
     let page = format!("file://{}/report.html", place.path().to_str().unwrap());
-    // The browser's own first page loads files.
+    // Leave the browser's own first page, which loads files.
     browser.post("/url", &json!({"url": "about:blank"}));
     browser.log("performance");
     browser.post("/url", &json!({"url": page}));
 
-    // Hide the second variant by a click, and show it again.
+    // Hide the second variant by a click. A second click shows the variant again.
     let shown = |class: &str| {
         let script = format!(
             "return [...document.querySelectorAll('.{class}')].filter(one => one.getBoundingClientRect().width > 0).length"
@@ -178,7 +175,7 @@ fn a_page_works_from_its_file() {
     assert!(first > 10 && second > 10, "{first} {second}");
     browser.click("#f1");
     assert_eq!((shown("v0"), shown("v1")), (first, 0));
-    // A copy has the visible rows only. The script of the page has shown its buttons.
+    // A copy contains only the visible rows. The page shows its buttons only if its script runs.
     let copied = browser.script("return csv(document.querySelector('table'))");
     let copied = copied.as_str().unwrap();
     assert!(copied.starts_with("variant,mean,") && copied.contains("\r\ncvanilla,"), "{copied}");

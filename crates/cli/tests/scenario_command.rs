@@ -54,8 +54,8 @@ statistic = "mean"
 at-most = 0.65
 "#;
 
-/// A part of VALID, its replacement, and a part of the expected message. `»` marks the position that the message must
-/// name; it is not part of the file.
+/// A part of VALID, its replacement, and a part of the expected message. `»` marks the position that
+/// the message must name. The mark is not part of the file.
 const BROKEN: &[(&str, &str, &str)] = &[
     // Invalid TOML.
     ("schema = 1", "schema = »", "not TOML"),
@@ -105,7 +105,6 @@ const BROKEN: &[(&str, &str, &str)] = &[
     ("statistic = \"mean\"", "statistic = »\"average\"", "statistic"),
 ];
 
-/// Runs a command on paths.
 fn with(command: &[&str], paths: &[&PathBuf]) -> Ended {
     let mut command = evenkeel(command);
     command.args(paths);
@@ -298,7 +297,7 @@ fn the_traffic_is_shown_with_its_numbers() {
     ];
     for (name, parts) in scenarios {
         let shown = run(&["scenario", "show", name]);
-        // Lines are wrapped at the width of the terminal.
+        // `show` wraps lines at the width of the terminal.
         let text = shown.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
         for part in parts {
             assert!(text.contains(part), "{name}: {part:?} in {}", shown.stdout);

@@ -44,7 +44,6 @@ fn map(solved: &Value) -> Vec<u64> {
     solved["map"].as_array().unwrap().iter().map(|queue| queue.as_u64().unwrap()).collect()
 }
 
-/// Returns the number of flows on each of ten queues.
 fn loads(solved: &Value) -> Vec<usize> {
     (0..10).map(|queue| map(solved).iter().filter(|on| **on == queue).count()).collect()
 }
@@ -100,7 +99,7 @@ fn the_smallest_policy_balances_on_every_model() {
     }
 }
 
-/// Replays the filters by the JSON output alone: the first matching filter decides, else RSS does.
+/// Replays the filters from the JSON output alone: the first matching filter decides, otherwise RSS.
 #[test]
 fn the_filters_and_rss_of_the_answer_give_its_map() {
     let directory = tempfile::tempdir().unwrap();
@@ -152,7 +151,8 @@ fn hashed(rss: &Value, fields: &[&str]) -> Value {
     entries[hash as usize % entries.len()].clone()
 }
 
-/// For each policy and model, flows without a filter are on the queues that the printed RSS settings give them.
+/// For each policy and model, flows without a filter are on the queues that the printed RSS settings
+/// assign.
 #[test]
 fn a_plan_has_all_that_its_result_needs() {
     let directory = tempfile::tempdir().unwrap();
@@ -491,8 +491,8 @@ fn a_table_that_is_too_small_is_raised_and_that_is_told() {
     assert!(object.get("basic_full_ms").is_none(), "what was not measured is absent");
 }
 
-/// If the NIC cannot balance some flows, the result is neither a violation nor a policy that is met.
-/// Readers have the numbers of the other host's processors: this machine's must not matter.
+/// If the NIC cannot balance some flows, the policy is neither violated nor met. The CPU numbers of
+/// readers are those of the other host: the CPUs of this machine must not matter.
 #[test]
 fn a_plan_for_another_hosts_nic_is_the_result_of_the_search() {
     let place = tempfile::tempdir().unwrap();
@@ -509,7 +509,7 @@ fn a_plan_for_another_hosts_nic_is_the_result_of_the_search() {
             let plan = [&["steer", "--plan", "--model", model], &common[..]].concat();
             let planned = parse(&[&plan[..], &json].concat());
             assert_eq!(planned["cost"], solved["cost"], "{policy} {model}");
-            // Eight sources, 10.0.1.0 to 10.0.1.7, in the order of the list.
+            // The list has eight sources, 10.0.1.0 to 10.0.1.7, in this order.
             for (reader, queue) in solved["map"].as_array().unwrap().iter().enumerate() {
                 let source = format!("10.0.1.{reader}:5000");
                 let flows = planned["flows"].as_array().unwrap();
@@ -525,7 +525,8 @@ fn a_plan_for_another_hosts_nic_is_the_result_of_the_search() {
     }
 }
 
-/// A rule of ethtool is for one IP version: a class that names only a port needs one for each.
+/// An ethtool rule applies to one IP version. So a class that names only a port needs one rule per
+/// version.
 #[test]
 fn a_class_by_port_has_rules_for_both_ip_versions() {
     let place = tempfile::tempdir().unwrap();
@@ -544,7 +545,7 @@ fn a_class_by_port_has_rules_for_both_ip_versions() {
     assert_eq!(to, ["0.0.0.0/0", "::/0"], "{planned}");
     assert!(filters.iter().all(|filter| filter["dst_port"] == 5432 && filter["queue"] == 3), "{planned}");
 
-    // A configuration cannot have a rule without a version either.
+    // A configuration cannot contain a rule without an IP version either.
     let rule = "[[filter]]\ntable = \"rules\"\nprotocol = \"tcp\"\ndst-port = 5432\nqueue = 3\n";
     let configuration = file(place.path(), "nic.toml", rule);
     let shown = run(&["nic", "show", "ntuple", "--config", configuration.to_str().unwrap()]);

@@ -1,5 +1,5 @@
-//! Tests `evenkeel service --check`, that docs/reference/service.md lists exactly the keys of the parser, and the unit
-//! for systemd.
+//! Tests `evenkeel service --check` and the systemd unit. Tests that docs/reference/service.md lists
+//! exactly the keys of the parser.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -42,7 +42,7 @@ fn the_reference_lists_the_keys_of_the_parser() {
     ] {
         wanted.extend(known_keys(text).into_iter().map(|key| format!("{prefix}{key}")));
     }
-    // Tables, which have no row of their own.
+    // These keys are tables, which have no separate row.
     for table in ["service", "interface", "interface.match", "interface.fair"] {
         assert!(wanted.remove(table), "{table}: {wanted:?}");
     }
@@ -109,7 +109,7 @@ fn names_in_errors_do_not_reach_the_terminal_raw() {
     let ended = check("schema = 1\n[[interface]]\nmatch.name = \"a\"\nfair = { segments = \"\u{202e}x\" }");
     assert!(ended.code == 2 && !ended.stderr.contains('\u{202e}'), "{ended:?}");
     assert_eq!(check("").code, 2);
-    // No rule at all is valid: nothing is managed.
+    // A file without rules is valid: the service manages nothing.
     assert_eq!(check("schema = 1\n").code, 0);
 }
 

@@ -1,4 +1,5 @@
-//! Tests signals: one that was ignored at the start stays ignored; the others end the command with the documented code.
+//! Tests signals. A signal that was ignored at the start stays ignored. Other signals end the command
+//! with the documented code.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "support/hosts.rs"]
@@ -37,7 +38,6 @@ fn wait_for_handler(child: &mut Child, caught: Signal) {
     }
 }
 
-/// Waits until a process has a thread of this name.
 fn wait_for_thread(child: &mut Child, name: &str) {
     let deadline = Instant::now() + Duration::from_secs(60);
     let tasks = format!("/proc/{}/task", child.id());
@@ -63,8 +63,8 @@ fn long_run() -> Command {
 #[test]
 fn signals_that_were_ignored_at_the_start_stay_ignored() {
     let mut command = long_run();
-    // As `nohup` and a shell's background jobs do.
-    // SAFETY: between fork and exec the closure sets two signals to be ignored, which runs no handler.
+    // Ignore the signals as `nohup` and a shell's background jobs do. SAFETY: between fork and exec the
+    // closure only sets two signals to be ignored, which installs no handler.
     unsafe {
         command.pre_exec(|| {
             for ignored in [Signal::SIGHUP, Signal::SIGINT] {
@@ -113,13 +113,13 @@ fn commands_that_hold_nothing_end_with_the_documented_code() {
     }
 }
 
-/// With hundreds of thousands of flows, the work before the measurement takes long, too.
+/// With hundreds of thousands of flows, the work before the measurement also takes long.
 #[test]
 fn a_signal_ends_a_large_simulation_before_it_is_under_way() {
     let place = tempfile::tempdir().unwrap();
     let bundled = evenkeel_model::scenario::bundled::bundled();
     let shuffle = bundled.iter().find(|(known, _)| *known == "shuffle-6").unwrap().1;
-    // One long window, as the memory of many short ones would be refused.
+    // Use one long window: the command would refuse the memory of many short windows.
     let flows = r#"schema = 1
 name = "flows"
 title = "Flows"
@@ -147,7 +147,7 @@ flows = 100000
         let stderr = String::from_utf8(ended.stderr).unwrap();
         assert_eq!(ended.status.code(), Some(130), "{name}: {stderr}");
         assert!(stderr.contains("setting up"), "{name}: {stderr}");
-        // This takes a second on an idle machine, but other processes may use this one.
+        // On an idle machine this takes a second, but other processes may use the machine.
         assert!(sent.elapsed() < Duration::from_secs(15), "{name}: {:?}", sent.elapsed());
     }
 }
@@ -193,7 +193,7 @@ fn one_signal_ends_the_wait_for_a_reader() {
         let mut child = command.stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
         drop(command);
         wait_for_thread(&mut child, "output");
-        // A message may come before the result.
+        // A message may precede the result.
         std::thread::sleep(Duration::from_millis(1500));
         send(&child, Signal::SIGTERM);
         let sent = Instant::now();

@@ -96,7 +96,7 @@ fn fetches_are_timed_in_all_and_by_size() {
         let metrics = &variant["metrics"];
         let completion = &metrics["fct_s"];
         let (small, large) = (mean(&completion["2KiB"]["mean"]), mean(&completion["64KiB"]["mean"]));
-        // The server's program alone takes 110 µs.
+        // The server program alone takes 110 µs.
         assert!(small > 110e-6 && small < large && large < 5e-3, "{small} {large}");
         let all = mean(&completion["mean"]);
         assert!(small <= all && all <= large, "{all}");
@@ -109,7 +109,7 @@ fn fetches_are_timed_in_all_and_by_size() {
     }
     let expectations = result["expectations"].as_array().unwrap();
     let met: Vec<Option<bool>> = expectations.iter().map(|one| one["met"].as_bool()).collect();
-    // Each repeat hashes with new random values: five repeats do not decide about the first expectation.
+    // Each repeat hashes with new random values, so five repeats cannot decide the first expectation.
     assert_eq!(met, [None, Some(false)]);
     let of = |key: &str| expectations[0][key].as_f64().unwrap();
     assert!(of("low") < of("value") && of("value") < of("high") && of("value") < 1.0, "{}", expectations[0]);
@@ -122,7 +122,7 @@ fn fetches_are_timed_in_all_and_by_size() {
     }
 }
 
-/// Figures that a workload should have measured are explained where they are missing.
+/// If a workload should have measured a figure and the figure is missing, the output explains why.
 #[test]
 fn a_missing_figure_has_a_note() {
     let slow = SCENARIO

@@ -1,4 +1,4 @@
-//! Tests clients' requests through receive queues: from the scenario to the result.
+//! Tests requests of clients through receive queues: from the scenario to the result.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::process::{Command, Output};
@@ -94,7 +94,7 @@ fn figure(variant: &Value, prefix: &str, group: &str, part: &str) -> f64 {
 #[test]
 fn classes_are_told_apart_and_the_paper_stands_beside_them() {
     let output = run(SCENARIO, &["--on", "sim", "--format", "json"]);
-    // A single repeat decides nothing, not even that the second expectation cannot hold.
+    // A single repeat cannot decide an expectation, not even the second one, which cannot hold.
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     let result: Value = serde_json::from_slice(&output.stdout).unwrap();
     let [first, second] = [0, 1].map(|number| &result["expectations"][number]);
@@ -119,7 +119,8 @@ fn classes_are_told_apart_and_the_paper_stands_beside_them() {
     );
     let paper = &result["paper"]["variants"]["isolation"]["response_us"]["high"]["client_median"];
     assert_eq!(paper, 246.5);
-    // With `balance`, all ten queues are always busy; each has an application, which is not.
+    // With `balance`, all ten queues are always busy. Each queue has an application, which is not
+    // always busy.
     let cpu = |variant: &Value| variant["metrics"]["cpu_pct"]["mean"].as_f64().unwrap();
     assert!((1_000.0..1_300.0).contains(&cpu(balance)) && cpu(isolation) < cpu(balance), "{}", cpu(balance));
     for variant in [balance, isolation] {
@@ -128,7 +129,8 @@ fn classes_are_told_apart_and_the_paper_stands_beside_them() {
         assert_eq!(variant["counters"]["misplaced_flows"]["max"], 0.0);
     }
 
-    // Per second: the added client is present in the second one only, for 50 ms at no more than 65 k/s.
+    // The added client is present only in the second second, for 50 ms at no more than 65,000 requests
+    // per second.
     let groups = isolation["clients"].as_array().unwrap();
     let names: Vec<&str> = groups.iter().map(|group| group["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["high", "best-effort", "added-high"]);
@@ -143,7 +145,7 @@ fn classes_are_told_apart_and_the_paper_stands_beside_them() {
     assert_eq!(again["variants"][0]["clients"], isolation["clients"]);
 }
 
-/// Runs a scenario with files in its directory.
+/// Runs a scenario with additional files in its directory.
 fn run_beside(scenario: &str, files: &[(&str, &str)]) -> (Option<i32>, Value, String) {
     let directory = tempfile::tempdir().unwrap();
     for (name, text) in [("scenario.toml", scenario)].iter().chain(files) {
@@ -206,7 +208,8 @@ fn a_ring_that_is_too_short_loses_requests_and_that_is_counted() {
     let result: Value = serde_json::from_slice(&output.stdout).unwrap();
     let counter = |name: &str| result["variants"][0]["counters"][name]["mean"].as_f64().unwrap();
     assert!(counter("requests_lost") > 1_000.0, "{result}");
-    // Requests of the last 20 ms are not given up yet; each flow has at most one.
+    // The clients have not yet given up requests of the last 20 ms. Each flow has at most one such
+    // request.
     let pending = counter("requests_lost") - counter("requests_given_up");
     assert!((0.0..=336.0).contains(&pending), "{pending}");
     let table = run(&text, &["--on", "sim", "--variant", "balance"]);
@@ -258,7 +261,7 @@ fn what_cannot_be_simulated_is_refused_with_a_reason() {
         let output = run(SCENARIO, arguments);
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(3), "{error}");
-        // Without privileges, the netns world reports that first.
+        // Without privileges, the netns world reports the missing privileges first.
         assert!(error.contains(why) || arguments == ["--on", "netns"], "{error}");
     }
     let many = SCENARIO.replace("queues = 10", "queues = 200");

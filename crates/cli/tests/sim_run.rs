@@ -80,7 +80,7 @@ fn a_simulated_run_follows_the_contract() {
     for variant in variants {
         let payload = variant["metrics"]["throughput_bps"]["mean"].as_f64().unwrap();
         assert!((0.92e9..0.942e9).contains(&payload), "{payload}");
-        // Two repeats of 0.2 + 0.2 + 0.05 s, and their packets with 1448 bytes of payload.
+        // Two repeats of 0.2 + 0.2 + 0.05 s, with packets of 1448 bytes of payload.
         let simulated_s = variant["sim"]["simulated_s"].as_f64().unwrap();
         assert!((simulated_s - 0.9).abs() < 1e-9, "{simulated_s}");
         let packets = variant["sim"]["packets"].as_f64().unwrap();
@@ -91,7 +91,7 @@ fn a_simulated_run_follows_the_contract() {
         assert_eq!(variant["metrics"]["out_of_order"]["max"], 0.0);
         assert!(variant.get("datapath").is_none());
     }
-    // Under DQA, each of six flows has one of eight queues.
+    // Under DQA, each of six flows has its own queue of the eight queues.
     assert!(variants[1]["metrics"]["nfm"]["50ms"]["max"].as_f64().unwrap() < 0.02);
     assert!(directory.path().join("record/record.json").exists());
 }
@@ -107,7 +107,6 @@ fn the_same_seed_gives_the_same_figures_whatever_the_number_of_threads() {
     assert_ne!(first, metrics(&["--seed", "8"]));
 }
 
-/// Returns every file of a record's series, by name.
 fn series(directory: &tempfile::TempDir) -> BTreeMap<OsString, Vec<u8>> {
     std::fs::read_dir(directory.path().join("record/series"))
         .unwrap()
@@ -132,7 +131,7 @@ fn one_step_for_each_packet_gives_the_same_record() {
     let bins = series(&fast_directory);
     assert_eq!(bins.len(), 6);
     assert_eq!(bins, series(&exact_directory));
-    // The record contains the method of simulation.
+    // The record states the method of simulation.
     assert!(settings(&fast_directory).contains("\"exact\":\"false\""));
     assert!(settings(&exact_directory).contains("\"exact\":\"true\""));
 }
@@ -145,7 +144,7 @@ fn todays_kernel_is_simulated_too() {
     assert_eq!(result["rate_bps"], 100_000_000_000_u64);
 }
 
-/// The processors of four receive queues cannot process the acknowledgements for 400 Gbit/s.
+/// The CPUs of four receive queues cannot process the acknowledgements for 400 Gbit/s.
 #[test]
 fn a_fast_line_needs_more_than_four_receive_queues() {
     let throughput = |link: &str| {
@@ -176,13 +175,13 @@ fn the_test_bed_is_simulated_too() {
     assert_eq!(variants.len(), 2);
     assert_eq!(result["refused"][0]["name"], "dqa+dqwa+dsos");
     for variant in variants {
-        // 1448 bytes of payload in frames of 1514 bytes, which is the size that HTB counts.
+        // A frame of 1514 bytes has 1448 bytes of payload. HTB counts the size of the frame.
         let payload = variant["metrics"]["throughput_bps"]["mean"].as_f64().unwrap();
         assert!((0.94e9..0.97e9).contains(&payload), "{payload}");
         assert!(variant["metrics"].get("cpu_pct").is_none());
         assert!(variant["notes"][0].as_str().unwrap().contains("pfifo leaves"), "{variant:#}");
     }
-    // Under DQA, each of six flows has one of eight queues.
+    // Under DQA, each of six flows has its own queue of the eight queues.
     assert!(variants[1]["metrics"]["nfm"]["50ms"]["max"].as_f64().unwrap() < 0.1, "{:#}", variants[1]);
     let (output, _directory) =
         run(&["--nic", "soft", "--profile", "4.4", "--processors", "4", "--variant", "dqa"]);
@@ -219,7 +218,7 @@ fn a_quick_run_judges_nothing_and_says_so_first() {
     assert_eq!(result["expectations"][0]["met"], serde_json::Value::Null);
     assert_eq!(result["expectations"][0]["open"], "not judged: a quick run");
     assert!(result["answer"][0].as_str().unwrap().starts_with("Quick run: "), "{}", result["answer"]);
-    // With enough repeats, the same scenario fails the impossible expectation.
+    // With enough repeats, the impossible expectation of the same scenario fails.
     let (output, _directory) = run_text(&scenario, &["--repeat", "5", "--variant", "dqa"]);
     assert_eq!(output.status.code(), Some(1));
 }
@@ -267,7 +266,8 @@ at-most = 0.2
     assert!(open.starts_with("not judged: the window '100ms' lasts 1s at this rate"), "{open}");
 }
 
-/// An expectation relative to a variant that was not asked for, or that the world refuses, is listed.
+/// The result lists an expectation relative to a variant that the user did not request or that the
+/// world refuses.
 #[test]
 fn a_ratio_to_a_variant_that_did_not_run_is_not_judged() {
     let expect = |base: &str| {
@@ -313,14 +313,12 @@ fn service_balancing_is_refused_with_where_it_runs() {
     assert!(error.contains("--on netns --topology mq"), "{error}");
 }
 
-/// Runs an evenkeel command. Returns its exit code and its output on both streams.
 fn evenkeel(arguments: &[&OsStr]) -> (Option<i32>, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_evenkeel")).args(arguments).output().unwrap();
     let text = [output.stdout, output.stderr].concat();
     (output.status.code(), String::from_utf8(text).unwrap())
 }
 
-/// Returns the settings of each variant in a record, as text.
 fn settings(directory: &tempfile::TempDir) -> String {
     let text = std::fs::read_to_string(directory.path().join("record/record.json")).unwrap();
     let record: serde_json::Value = serde_json::from_str(&text).unwrap();
@@ -411,7 +409,8 @@ reaction = \"10ms\"
         json(&output);
         let settings = settings(&directory);
         assert!(settings.contains(known), "{known} is not in {settings}");
-        // Every value is a word, a number or a line of a file, not the debug output of a structure.
+        // Every value must be a word, a number or a line of a file, not the debug output of a
+        // structure.
         for mark in [" { ", "Some(", "None", "::"] {
             assert!(!settings.contains(mark), "{mark} is in {settings}");
         }

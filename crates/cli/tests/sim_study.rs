@@ -134,7 +134,6 @@ fn a_users_own_qdisc_takes_part_and_every_verdict_has_its_trace() {
     );
 }
 
-/// Returns the number of repeats in a study's directory.
 fn repeats(directory: &Path) -> usize {
     let text = fs::read_to_string(directory.join("repeats.jsonl")).unwrap_or_default();
     text.lines().filter(|line| line.contains("\"what\":\"repeat\"")).count()
@@ -143,7 +142,7 @@ fn repeats(directory: &Path) -> usize {
 #[test]
 fn a_study_that_was_killed_goes_on_with_the_same_command() {
     let files = Files::new();
-    // The full sweep with more repeats, so that some are left when the process is killed.
+    // Run the full sweep with more repeats, so that some remain when the process is killed.
     let arguments =
         ["--on", "sim", "--scenario", "short.toml", "--repeats", "6", "--quiet", "--format", "json"];
     let mut child = files.command(&arguments).stdout(Stdio::null()).spawn().unwrap();
@@ -156,7 +155,7 @@ fn a_study_that_was_killed_goes_on_with_the_same_command() {
     child.wait().unwrap();
     let before = repeats(&directory);
     assert!((3..48).contains(&before), "{before}");
-    // Truncate the last line, as if the process was killed during a write.
+    // Truncate the last line, as a kill during a write does.
     let file = directory.join("repeats.jsonl");
     let whole = fs::read(&file).unwrap();
     fs::write(&file, [&whole[..], b"{\"what\":\"repeat\",\"scen"].concat()).unwrap();
@@ -169,10 +168,11 @@ fn a_study_that_was_killed_goes_on_with_the_same_command() {
         text(&resumed.stderr)
     );
     assert_eq!((repeats(&directory), result["runs"]["all"].as_u64()), (48, Some(48)));
-    // The previous lines are unchanged, and repeats measured twice with the same seed are equal.
+    // The previous lines are unchanged. Repeats that ran twice with the same seed are equal.
     assert!(fs::read(&file).unwrap().starts_with(&whole));
 
-    // The study has ended: the same command begins another one, and --resume only prints the result again.
+    // The study has ended. The same command begins another study, and --resume only prints the result
+    // again.
     let again = json(
         &files.command(&["--resume"]).arg(&directory).args(["--quiet", "--format", "json"]).output().unwrap(),
     );
@@ -210,7 +210,7 @@ fn two_studies_with_different_seeds_agree() {
         table.contains("seed differs: 1 and 100") && table.contains("The intervals are simultaneous"),
         "{table}"
     );
-    // A single repeat decides nothing.
+    // A single repeat cannot decide a finding.
     let output = files.command(&SHORT).args(["--repeats", "1", "--out", "single"]).output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
     let single = files.path("single");
@@ -243,7 +243,6 @@ fn damaged(files: &Files, name: &str, file: &str, change: impl Fn(&str) -> Optio
     }
 }
 
-/// Removes the first line of a repeat.
 fn without_a_repeat(text: &str) -> Option<String> {
     let at = text.find("{\"what\":\"repeat\"")?;
     let end = at + text[at..].find('\n')? + 1;
@@ -368,7 +367,7 @@ fn what_cannot_be_is_refused_with_what_to_do() {
         &["drr is not among the quick points of tc-filter-cost; leave out --quick, or choose from htb"],
     );
     refused(&["--resume", "nowhere"], 2, &["nowhere is not a study"]);
-    // What was refused leaves no directory that would be in the way of the right command.
+    // A refused command leaves no directory that would obstruct the correct command.
     let alone = "schema = 1\n[setup.a]\nsummary = 'x'\nsteps = ['qdisc root handle 1: codel']\n";
     fs::write(files.path("alone.toml"), alone).unwrap();
     let command = with(&["--qdiscs", "alone.toml", "--qdisc", "a", "--out", "left/st"]);
@@ -385,7 +384,7 @@ fn what_cannot_be_is_refused_with_what_to_do() {
         2,
         &["another study", "its number of repeats is 1, not 2"],
     );
-    // A resumed study has its own settings, so these options are refused.
+    // A resumed study uses its own settings, so the command refuses these options.
     let settings: [&[&str]; 5] =
         [&["--quick"], &["--seed", "7"], &["--on", "sim"], &["--rate", "1gbit"], &["--qdisc", "pfifo"]];
     for setting in settings {
@@ -414,7 +413,7 @@ fn the_table_of_setups_is_markdown() {
     assert!(missed.is_some_and(|line| line.contains("KF12")), "{shown}");
 }
 
-/// The kernel decides which kinds exist, so a misspelt one is only refused by the world, with the reason.
+/// The kernel decides which kinds exist. So only the world refuses a misspelt kind, with the reason.
 #[test]
 fn a_misspelt_kind_is_named_with_the_nearest() {
     let files = Files::new();
@@ -427,7 +426,7 @@ fn a_misspelt_kind_is_named_with_the_nearest() {
     assert!(output.status.success() && shown.contains(expected), "{shown}");
 }
 
-/// A bundled setup is known, even if the study's scenarios do not use it.
+/// A study accepts a bundled setup even if the study's scenarios do not use it.
 #[test]
 fn a_setup_that_the_scenarios_do_not_use_is_named_as_such() {
     let files = Files::new();

@@ -18,7 +18,6 @@ duration = "20ms"
 repeats = 1
 "#;
 
-/// Returns the result and the directory of the record.
 fn run(scenario: &str, arguments: &[&str]) -> (Output, tempfile::TempDir) {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("scenario.toml");
@@ -46,7 +45,8 @@ fn keys(object: &serde_json::Value) -> Vec<&str> {
     keys
 }
 
-/// Scripts rely on the names of metrics. A place that the packets do not pass has no drops, not 0.
+/// Scripts rely on the names of metrics. A point that the packets do not pass has no drop metric,
+/// instead of 0.
 #[test]
 fn the_figures_of_the_receiver_have_their_names() {
     let variants = r#"variants = ["tuned", "switched", "tuned-backlog"]"#;
@@ -66,7 +66,7 @@ fn the_figures_of_the_receiver_have_their_names() {
     assert!(result["refused"][0]["why"].as_str().unwrap().starts_with("netdev_max_backlog "), "{result}");
 }
 
-/// Without a byte there is no best variant.
+/// If nothing was transferred, there is no best variant.
 #[test]
 fn nothing_transferred_has_no_winner() {
     let scenario = SCENARIO

@@ -1,4 +1,5 @@
-//! Tests that every synthetic host can be simulated, or is refused with a sentence: no facts cause a panic.
+//! Tests that every synthetic host can be simulated, or that the command refuses it with an
+//! explanation. No facts may cause a panic.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[allow(dead_code, reason = "several test binaries share this file, and each uses a part of it")]
@@ -29,7 +30,7 @@ use evenkeel_synthetic::{HostBuilder, NicOptions};
 use faults::FAULTS;
 use parallel::on_all_processors;
 
-/// Ends the simulations after this many steps of runs, so that many hosts take little time.
+/// Stops the simulations after this number of run steps, so that many hosts take little time.
 struct Short(AtomicU32);
 
 impl Observer for Short {
@@ -59,7 +60,7 @@ fn an_interruption_ends_the_simulations() {
     assert!(of_plan(&facts, "ens2f0", &plan.steps, &Short(AtomicU32::new(0))).is_ok(), "nothing to run");
 }
 
-/// 256 cores and 256 queues are the most that the model has.
+/// The model supports at most 256 cores and 256 queues.
 #[test]
 fn large_hosts() {
     for (cores, queues, is_simulated) in [(64, 64, true), (65, 65, false)] {
@@ -103,7 +104,7 @@ fn random_hosts() {
     on_all_processors(&all, simulate);
 }
 
-/// Facts at the ends of their ranges, and facts that contradict each other.
+/// The facts are at the ends of their ranges, or contradict each other.
 #[test]
 fn odd_facts() {
     let edits: &[fn(&mut HostFacts)] = &[
@@ -157,7 +158,6 @@ fn odd_facts() {
     });
 }
 
-/// Edits the first NIC.
 fn nic(facts: &mut HostFacts, edit: impl FnOnce(&mut evenkeel_model::host::Interface)) {
     edit(hosts::nic_mut(facts).unwrap());
 }

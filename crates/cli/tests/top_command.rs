@@ -193,28 +193,29 @@ fn wrong_options_are_refused() {
 
 // ---- On a terminal ---------------------------------------------------------------------------------
 
-/// The binary on a pseudo-terminal of its own session.
+/// The binary on a pseudo-terminal, in a separate session.
 struct OnTerminal {
     child: Child,
-    /// The side of the terminal emulator.
+    /// The terminal emulator's side of the pseudo-terminal.
     emulator: File,
-    /// The side of the program, kept open so that its settings can be read.
+    /// The program's side, kept open so that the test can read its settings.
     device: OwnedFd,
     seen: Arc<Mutex<String>>,
 }
 
-/// Starts a command in a session of its own, on a new terminal. Returns it with both sides of the terminal.
+/// Starts a command in a separate session, on a new terminal. Returns the command and both sides of the
+/// terminal.
 fn spawn(mut command: Command, columns: u16, rows: u16, ignores_hangup: bool) -> (Child, File, OwnedFd) {
     let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
     let pair = openpty(&size, None).unwrap();
     if !command.get_envs().any(|(name, _)| name == "TERM") {
         command.env("TERM", "xterm-256color");
     }
-    // No child of another test may keep the emulator's side open.
+    // Set close-on-exec, so that no child of another test keeps the emulator's side open.
     nix::fcntl::fcntl(&pair.master, nix::fcntl::FcntlArg::F_SETFD(nix::fcntl::FdFlag::FD_CLOEXEC)).unwrap();
     let copy = || Stdio::from(pair.slave.try_clone().unwrap());
     command.stdin(copy()).stdout(copy()).stderr(copy());
-    // SAFETY: the closure makes system calls only, on the descriptor of standard input.
+    // SAFETY: the closure only makes system calls, on the descriptor of standard input.
     unsafe {
         command.pre_exec(move || {
             nix::unistd::setsid()?;
@@ -230,7 +231,8 @@ fn spawn(mut command: Command, columns: u16, rows: u16, ignores_hangup: bool) ->
     (command.spawn().unwrap(), File::from(pair.master), pair.slave)
 }
 
-/// Returns the screen after this output: moves of the cursor, erasure and characters, as the program writes them.
+/// Returns the screen after this output. Interprets the cursor movements, erasures and characters that
+/// the program writes.
 fn shown(output: &str) -> String {
     let mut cells = std::collections::BTreeMap::new();
     let (mut row, mut column) = (1, 1);
@@ -282,7 +284,7 @@ impl OnTerminal {
         let collected = Arc::clone(&seen);
         std::thread::spawn(move || {
             let mut bytes = [0; 4096];
-            // EIO: nothing has the other side open.
+            // EIO: no process has the other side open.
             while let Ok(length @ 1..) = output.read(&mut bytes) {
                 collected.lock().unwrap().push_str(&String::from_utf8_lossy(&bytes[..length]));
             }
@@ -304,11 +306,10 @@ impl OnTerminal {
         self.emulator.write_all(keys.as_bytes()).unwrap();
     }
 
-    /// Waits until the output meets a condition.
     fn wait_until(&mut self, what: &str, is_so: impl Fn(&str) -> bool) {
         let deadline = Instant::now() + LIMIT;
         loop {
-            // Ask first: the output of a program that has ended is complete soon after.
+            // Query the end first: the output of a program that has ended is complete soon after.
             let has_ended = self.child.try_wait().unwrap().is_some();
             let seen = self.seen();
             if is_so(&seen) {
@@ -320,7 +321,6 @@ impl OnTerminal {
         }
     }
 
-    /// Waits until the screen shows a text.
     fn wait_for(&mut self, words: &str) {
         self.wait_until(words, |seen| shown(seen).contains(words));
     }
@@ -331,12 +331,12 @@ impl OnTerminal {
 
     fn resize(&self, columns: u16, rows: u16) {
         let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
-        // SAFETY: reads the structure, which lives until the call returns.
+        // SAFETY: the call reads the structure, which lives until the call returns.
         let done = unsafe { libc::ioctl(self.device.as_raw_fd(), libc::TIOCSWINSZ, &raw const size) };
         assert_eq!(done, 0);
     }
 
-    /// Returns whether the terminal shows keys and waits for whole lines, as a shell needs it.
+    /// Returns whether the terminal echoes keys and delivers whole lines, as a shell requires.
     fn is_usual(&self) -> bool {
         let flags = tcgetattr(self.device.as_fd()).unwrap().local_flags;
         flags.contains(LocalFlags::ICANON | LocalFlags::ECHO | LocalFlags::ISIG | LocalFlags::IEXTEN)
@@ -353,7 +353,7 @@ impl OnTerminal {
         }
     }
 
-    /// Waits until it ends. Checks that the terminal is as before.
+    /// Waits until the program ends. Checks that the terminal has its original settings.
     fn assert_ends_with(mut self, code: i32) -> String {
         assert_eq!(self.wait().code(), Some(code), "{:?}", self.seen());
         self.wait_until("the usual screen", |seen| seen.contains(LEAVE));
@@ -370,13 +370,13 @@ impl OnTerminal {
 
 impl Drop for OnTerminal {
     fn drop(&mut self) {
-        // Ignore the errors: both fail only if it has ended.
+        // Ignore errors: both calls fail only if the program has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// An interval in which no test waits for the next sample.
+/// An interval that is too long for a test to see the next sample.
 const STILL: [&str; 2] = ["--interval", "60min"];
 
 #[test]
@@ -439,7 +439,7 @@ fn each_end_restores_the_terminal() {
         top.assert_ends_with(code);
     }
     let mut top = start();
-    // Ctrl-\ would end it with a core dump.
+    // Ctrl-\ would end the program with a core dump.
     top.press("\x1c3");
     top.wait_for("[3 processors]");
     top.press("q");
@@ -451,7 +451,7 @@ fn each_end_restores_the_terminal() {
 fn a_closed_terminal_ends_it() {
     let place = tempfile::tempdir().unwrap();
     let path = recording(place.path(), 2);
-    // With `nohup`, only the end of the input says that the terminal is gone.
+    // With `nohup`, only the end of the input shows that the terminal is closed.
     for ignores_hangup in [false, true] {
         let mut command = evenkeel(&["top", "--interval", "60min", "--replay"]);
         command.arg(&path);
@@ -484,7 +484,7 @@ fn a_closed_terminal_ends_it() {
 fn ctrl_z_suspends_it_and_it_continues() {
     let place = tempfile::tempdir().unwrap();
     let path = recording(place.path(), 2);
-    // A shell with job control, which runs it in the foreground and continues it after a suspension.
+    // A shell with job control runs the program in the foreground and continues it after a suspension.
     let mut command = Command::new("bash");
     let script = "set -m; \"$0\" top --interval 60min --replay \"$1\"; stty -a; echo suspended; read -r _; \
                   fg >/dev/null; echo ended $?";
@@ -516,7 +516,7 @@ fn it_follows_the_size_of_the_window() {
         (20, 5, "20×5", "sample"),
         (160, 50, " 5 fairness", "20×5"),
         (1, 1, "…", "sample"),
-        // Without a size, it takes the usual one.
+        // Without a reported size, the program uses the default size.
         (0, 0, "[1 queues]", "20×5"),
     ] {
         top.resize(columns, rows);
@@ -534,7 +534,7 @@ fn colours_are_left_out_on_request() {
         let mut command = evenkeel(&["top", "--interval", "60min", "--replay"]);
         command.arg(&path).env("NO_COLOR", value);
         let mut top = OnTerminal::start(command, 80, 24);
-        // The course of the rates has a colour.
+        // The chart of the rates is coloured.
         top.press("\x1b[C");
         top.wait_for("█");
         top.press("q");
@@ -556,12 +556,12 @@ fn a_terminal_without_control_sequences_gets_plain_lines() {
     assert!(!top.seen().contains('\x1b'), "{:?}", top.seen());
 }
 
-/// The terminal's emulator has stopped reading; the screen is full, and no key is read.
+/// The terminal emulator has stopped reading, the output is blocked, and no key arrives.
 #[test]
 fn a_terminal_that_does_not_read_holds_nothing_up() {
     let place = tempfile::tempdir().unwrap();
     let path = recording(place.path(), 2000);
-    // A full pipe as standard output stands for it: plain lines have the same writer.
+    // A full pipe as standard output simulates this terminal: plain lines use the same writer.
     let (_reader, writer) = full_pipe();
     let mut command = evenkeel(&["top", "--plain", "--replay"]);
     command.arg(path).stdout(writer).stderr(Stdio::null());

@@ -1,4 +1,4 @@
-//! Tests arguments, exit codes and output, on which scripts depend.
+//! Tests arguments, exit codes and output. Scripts depend on them.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -257,7 +257,7 @@ fn a_reader_that_goes_away_is_no_error() {
         &["--version"],
         &["run", "--help"],
     ] {
-        // The read end is closed before the command starts, so its first write fails.
+        // Close the read end before the command starts, so that its first write fails.
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
         let output = evenkeel(arguments).stdout(writer).stderr(Stdio::piped()).output().unwrap();
@@ -310,7 +310,7 @@ fn without_privileges_a_run_names_what_is_missing() {
         assert!(ended.stderr.contains(words), "{words}: {ended:?}");
     }
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "nothing is written");
-    // Privileges would not help.
+    // More privileges would not help.
     let mut command = evenkeel(&["run", "shuffle-6"]);
     command.current_dir(directory.path());
     without_capabilities(&mut command);

@@ -20,7 +20,7 @@ use support::{Ended, end, ended, evenkeel};
 
 const NEAR: &str = "198.18.0.1";
 const FAR: &str = "198.18.0.2";
-/// Time limit of an emulated link, because igb negotiates.
+/// Time limit for an emulated link. It is long because igb negotiates the link.
 const LIMIT: Duration = Duration::from_secs(60);
 
 fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
@@ -50,7 +50,7 @@ fn interfaces_of(driver: &str) -> Vec<String> {
     names
 }
 
-/// The two interfaces of a driver, connected to each other: one is managed, the other is in another namespace.
+/// The two connected interfaces of a driver: one is managed, the other is in another namespace.
 struct Pair {
     name: String,
     far_name: String,
@@ -95,7 +95,7 @@ impl Pair {
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     }
 
-    /// Starts a session with batching, and waits until our qdisc is at every queue.
+    /// Starts a session with batching, and waits until Evenkeel's qdisc is at every queue.
     fn batching(&self, arguments: &[&str]) -> Child {
         let mut child = self.start_batching(arguments);
         wait_for("every queue has a leaf of ours", || {
@@ -105,7 +105,6 @@ impl Pair {
         child
     }
 
-    /// Returns the kinds of the qdiscs below the root.
     fn leaves(&self) -> Vec<String> {
         let mut netlink = Netlink::open().unwrap();
         let index = netlink.link_index(&self.name).unwrap();
@@ -113,23 +112,22 @@ impl Pair {
         qdiscs.into_iter().skip(1).map(|qdisc| qdisc.kind).collect()
     }
 
-    /// Returns whether a journal has more than its header.
     fn has_changes(&self) -> bool {
         std::fs::read_dir(self.state.path()).unwrap().any(|entry| {
-            // The journal may be removed meanwhile.
+            // Another process may have removed the journal.
             std::fs::read_to_string(entry.unwrap().path()).is_ok_and(|text| text.lines().count() > 1)
         })
     }
 
-    /// Returns the bytes that the device has sent.
     fn sent(&self) -> u64 {
         let file = format!("/sys/class/net/{}/statistics/tx_bytes", self.name);
         std::fs::read_to_string(file).unwrap().trim().parse().unwrap()
     }
 
-    /// Starts four flows at 20 Mbit/s each. They run until the value is dropped, at most two minutes.
+    /// Starts four flows at 20 Mbit/s each. They run until the value is dropped, but at most two
+    /// minutes.
     fn load(&self) -> Load {
-        // The server ends with the test's thread, and after its only client.
+        // The server ends after its only client, or with the test's thread.
         let server = Process::start(ProcessOptions {
             program: "iperf3",
             arguments: ["--server", "--one-off", "--bind", FAR].iter().map(Into::into).collect(),
@@ -154,7 +152,7 @@ impl Pair {
         ]);
         let client = client.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         wait_for("every stream is connected", || {
-            // The control connection is an additional one.
+            // iperf3's control connection is an additional connection.
             let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
             table.lines().filter(|line| line.contains(":1451 01 ")).count() > 4
         });
@@ -167,7 +165,7 @@ impl Pair {
             .map(|queue| std::fs::read_to_string(format!("{queues}/tx-{queue}/xps_cpus")).unwrap())
             .collect();
         let link = shell(&["ip", "-d", "link", "show", "dev", &self.name]);
-        // A packet count is not a setting: IPv6 may send a packet meanwhile.
+        // Leave out packet counts, which are not settings: IPv6 may send a packet at any time.
         let qdiscs = shell(&["tc", "qdisc", "show", "dev", &self.name]);
         let is_count = |word: &str, last: &str| last == "direct_packets_stat" && word.parse::<u64>().is_ok();
         let words: Vec<&str> = qdiscs.split(' ').collect();
@@ -180,7 +178,7 @@ impl Pair {
         maps + &link + &settings.collect::<Vec<_>>().join(" ") + &filters.join("")
     }
 
-    /// Returns the bytes that each queue has sent, by igb's own counters.
+    /// Returns the bytes that each queue has sent, from igb's own counters.
     fn sent_by_queue(&self) -> [u64; QUEUES] {
         let statistics = shell(&["ethtool", "-S", &self.name]);
         std::array::from_fn(|queue| {
@@ -190,7 +188,6 @@ impl Pair {
         })
     }
 
-    /// Starts a session, and waits until it manages the interface.
     fn session(&self) -> Running {
         let mut command = evenkeel(&["fair", &self.name]);
         command.env("EVENKEEL_STATE_DIR", self.state.path());
@@ -221,7 +218,7 @@ struct Load {
 
 impl Drop for Load {
     fn drop(&mut self) {
-        // Ignore the errors: both fail only if the client has already ended.
+        // Ignore errors: both calls fail only if the client has already ended.
         let _ = self.client.kill();
         let _ = self.client.wait();
     }
@@ -230,7 +227,8 @@ impl Drop for Load {
 impl Drop for Pair {
     fn drop(&mut self) {
         let _ = Command::new("ip").args(["address", "flush", "dev", &self.name]).status();
-        // A connection without a peer keeps its namespace, and so this interface, for minutes until it times out.
+        // A connection without a peer keeps its namespace until it times out, which takes minutes. The
+        // namespace keeps this interface.
         let Ok(home) = std::fs::File::open("/proc/thread-self/ns/net") else { return };
         let Ok(mut there) = self.far.netlink() else { return };
         if let Ok(index) = there.link_index(&self.far_name) {
@@ -244,7 +242,8 @@ fn status(ended: &Ended) -> serde_json::Value {
     seen["devices"][0]["status"].clone()
 }
 
-/// `fair` without options runs on the maps that virtio_net sets by itself, and not on those of another program.
+/// `fair` without options runs on the maps that virtio_net itself sets. It refuses to run on the maps
+/// of another program.
 #[test]
 fn the_maps_of_virtio_net_are_taken_over_and_put_back() {
     let pair = Pair::take("virtio_net");
@@ -278,7 +277,7 @@ fn igb_follows_the_choice_and_a_soft_nic_gives_its_qdiscs_back() {
     let pair = Pair::take("igb");
     let before = pair.seen();
     let _load = pair.load();
-    // The proof takes three seconds with 1 MB each; a busy machine emulates 6.1 slowly.
+    // The proof takes three seconds with 1 MB each. A busy machine emulates Linux 6.1 slowly.
     let ended = pair.fair(&["--for", "20s", "--format", "json"]);
     assert_eq!(ended.code, 0, "{ended:?}");
     let found = status(&ended);
@@ -292,7 +291,8 @@ fn igb_follows_the_choice_and_a_soft_nic_gives_its_qdiscs_back() {
     assert_eq!(pair.seen(), before);
 }
 
-/// On kernels without tcx hooks, the programs are filters, which stay attached when the process is killed.
+/// On kernels without tcx hooks, the programs are filters. Filters stay attached when the process is
+/// killed.
 #[test]
 fn every_flow_has_a_queue_of_igb_and_a_killed_session_is_undone() {
     let pair = Pair::take("igb");
@@ -300,7 +300,7 @@ fn every_flow_has_a_queue_of_igb_and_a_killed_session_is_undone() {
     let running = pair.session();
     let _load = pair.load();
     let first = pair.sent_by_queue();
-    // Four flows of 20 Mbit/s send 2.5 MB/s each.
+    // Each of the four flows sends 20 Mbit/s (2.5 MB/s).
     wait_for("every queue has sent the bytes of one flow", || {
         let now = pair.sent_by_queue();
         (0..QUEUES).all(|queue| now[queue] > first[queue] + SOME_BYTES)
@@ -325,7 +325,7 @@ fn every_flow_has_a_queue_of_igb_and_a_killed_session_is_undone() {
     assert!(std::fs::read_dir(pair.state.path()).unwrap().next().is_none());
 }
 
-/// More than the load's acknowledgements: a second of the load is 10 MB.
+/// More than the load's acknowledgements. A second of the load is 10 MB.
 const SOME_BYTES: u64 = 3_000_000;
 
 fn assert_traffic_flows(pair: &Pair) {
@@ -336,7 +336,7 @@ fn assert_traffic_flows(pair: &Pair) {
 #[test]
 fn batching_stands_at_every_queue_and_the_tree_comes_back() {
     let pair = Pair::take("igb");
-    // The administrator's leaves have options; they are restored under their handles.
+    // The administrator's leaves have options. The session restores the leaves under their handles.
     shell(&["tc", "qdisc", "replace", "dev", &pair.name, "root", "handle", "7:", "mq"]);
     let leaf = |parent: &str, handle: &str, words: &[&str]| {
         let place = ["tc", "qdisc", "replace", "dev", &pair.name, "parent", parent, "handle", handle];
@@ -365,7 +365,7 @@ fn batching_stands_at_every_queue_and_the_tree_comes_back() {
     assert_eq!(pair.seen(), before);
     assert_traffic_flows(&pair);
 
-    // The qdisc outlives its process, and traffic flows, until the guardian has restored the tree.
+    // The qdisc outlives its process, and traffic continues, until the guardian has restored the tree.
     let started = Instant::now();
     let mut running = pair.batching(&[]);
     let until_there = started.elapsed();
@@ -374,7 +374,7 @@ fn batching_stands_at_every_queue_and_the_tree_comes_back() {
     wait_for("the guardian has restored the tree", || pair.seen() == before);
     assert_traffic_flows(&pair);
 
-    // Kill also at moments around the change. If nothing was changed yet, an empty journal remains.
+    // Kill also at moments around the change. A kill before the change leaves an empty journal.
     for eighths in 5..=8 {
         let mut running = pair.start_batching(&[]);
         std::thread::sleep(until_there * eighths / 8);
@@ -413,7 +413,7 @@ fn another_programs_leaf_ends_batching_and_the_kernels_tree_comes_back() {
     assert!(plan.stdout.contains(&format!("undo: tc qdisc del dev {} root", pair.name)), "{plan:?}");
     assert_eq!(pair.seen(), before);
 
-    // A root that could not be restored is not replaced.
+    // The session does not replace a root that it could not restore.
     shell(&["tc", "qdisc", "replace", "dev", &pair.name, "root", "handle", "7:", "htb"]);
     let with_htb = pair.seen();
     let refused = pair.fair(&["--xps", "off", "--batching", "on", "--for", "1s"]);

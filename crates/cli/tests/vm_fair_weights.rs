@@ -18,7 +18,6 @@ use support::{Ended, end, ended, evenkeel};
 
 const BUS: &str = "/sys/bus/netdevsim";
 const QUEUES: u32 = 4;
-/// Time limit on an emulated machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
 fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
@@ -36,7 +35,7 @@ fn in_the_guest() {
     );
 }
 
-/// A simulated device with a shaper on one of its queues. Dropping it removes the device.
+/// A simulated device with a shaper on one of its queues. Dropping the value removes the device.
 struct Simulated {
     id: u32,
     name: String,
@@ -70,7 +69,7 @@ impl Simulated {
         command
     }
 
-    /// Starts a run, and waits until it has set the initial weight of a queue without flows on every queue.
+    /// Starts a run. Waits until every queue has the initial weight of a queue without flows.
     fn managed(&mut self, weights: &str) -> Child {
         let mut command = self.command(&["--queue-weights", weights, "--format", "json"]);
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

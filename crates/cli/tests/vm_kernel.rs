@@ -1,5 +1,5 @@
-//! Tests which commands a kernel of any age can run: in the virtual machine's own kernel and in an older one. The others
-//! name the kernel that they need.
+//! Tests which commands run on a kernel of any age: on the virtual machine's own kernel and on an older
+//! kernel. Commands that cannot run must name the kernel that they need.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -65,7 +65,7 @@ fn commands_without_bpf_run_on_every_kernel() {
         let ended = run(arguments);
         assert_eq!(ended.code, 0, "{arguments:?} on {kernel:?}: {ended:?}");
         assert!(ended.stdout.contains(words), "{arguments:?}: {}", ended.stdout);
-        // A live kernel has no file of a recorded host.
+        // On a live kernel, the output must not mention a file of a recorded host.
         let live = !arguments.contains(&"--from");
         assert!(!live || !ended.stdout.contains(".json has no"), "{arguments:?}: {}", ended.stdout);
     }

@@ -1,5 +1,5 @@
-//! Tests `evenkeel tune` on a driver in the virtual machine: faults that only a NIC has are planted, found, fixed and
-//! reverted.
+//! Tests `evenkeel tune` on a driver in the virtual machine. The test plants faults that only a NIC can
+//! have; Evenkeel finds, fixes and reverts them.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -48,7 +48,7 @@ fn faults_of_a_nic_are_fixed_and_put_back() {
         end(command)
     };
     for port in std::fs::read_dir("/sys/class/net").unwrap().map(|entry| entry.unwrap().file_name()) {
-        // Set both ends up, so that there is a link.
+        // Set both ends up, so that the link has a carrier.
         let _ = Command::new("ip").args(["link", "set", "dev", port.to_str().unwrap(), "up"]).status();
     }
     let carrier = format!("/sys/class/net/{name}/carrier");
@@ -89,14 +89,15 @@ fn faults_of_a_nic_are_fixed_and_put_back() {
     shell(&["ethtool", "-K", &name, "gro", "on", "tso", "on"]);
 }
 
-/// A thread on processor 0 that sends datagrams to this host until it is dropped, in bursts with enough time to process
-/// them.
+/// A thread on CPU 0 that sends datagrams to this host until it is dropped. It sends bursts, with
+/// enough time between them to process the datagrams.
 struct Flood {
     stop: std::sync::Arc<std::sync::atomic::AtomicBool>,
     threads: Vec<std::thread::JoinHandle<()>>,
 }
 
-/// More than the shortest backlog holds, and less than the backlog that `tune` sets.
+/// Number of datagrams in a burst. It exceeds the shortest backlog, and is below the backlog that
+/// `tune` sets.
 const BURST: usize = 700;
 
 impl Flood {
@@ -111,7 +112,7 @@ impl Flood {
             let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
             while !own.load(Relaxed) {
                 for _ in 0..BURST {
-                    // No program listens, but refused datagrams are sent nevertheless.
+                    // No program listens, but the kernel sends datagrams even if they are refused.
                     let _ = socket.send_to(&[7; 20], "127.0.0.1:9");
                 }
                 std::thread::sleep(std::time::Duration::from_millis(200));
@@ -130,8 +131,8 @@ impl Drop for Flood {
     }
 }
 
-/// Packets are lost at a backlog that is too short. `tune` makes it longer and reports that the losses stopped. Another
-/// `tune` does not extend it because of the old losses.
+/// The kernel drops packets at a backlog that is too short. `tune` makes the backlog longer and reports
+/// that the losses stopped. Another `tune` does not extend the backlog because of the old losses.
 #[test]
 fn losses_are_seen_to_go() {
     let state = tempfile::tempdir().unwrap();
@@ -146,12 +147,12 @@ fn losses_are_seen_to_go() {
     // Kernels have a minimum for this value.
     shell(&["sysctl", "-w", "net.core.netdev_max_backlog=2"]);
     let short = backlog();
-    // Steer the packets to another processor, in whose backlog they wait.
+    // Steer the packets to another CPU, so that they wait in its backlog.
     std::fs::write("/sys/class/net/lo/queues/rx-0/rps_cpus", "8").unwrap();
     let flood = Flood::start();
     std::thread::sleep(std::time::Duration::from_secs(3));
 
-    // Each call makes the backlog four times as long, while packets are lost.
+    // While packets are lost, each call makes the backlog four times as long.
     let mut better = false;
     for _ in 0..3 {
         let before = backlog();

@@ -1,4 +1,4 @@
-//! Errors of loading a congestion control, and their causes for the exit code.
+//! Errors of loading a congestion control, and their kinds for the exit code.
 
 use evenkeel_apply::{ApplyError, Cause};
 use evenkeel_datapath::DatapathError;
@@ -6,16 +6,11 @@ use evenkeel_host::HostError;
 
 #[derive(Debug, thiserror::Error)]
 pub enum CongestionError {
-    /// A name or a setting is invalid.
     #[error("{0}")]
     Usage(String),
     /// This machine lacks a requirement.
     #[error("{what}; {remedy}")]
-    Unable {
-        what: String,
-        /// The next step for the user.
-        remedy: String,
-    },
+    Unable { what: String, remedy: String },
     #[error("cannot {action}: {source}")]
     File { action: String, source: std::io::Error },
     #[error(transparent)]

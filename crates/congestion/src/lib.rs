@@ -6,8 +6,9 @@
 //!   Session::finish ◀─ restores the default, then unregisters ◀───┘
 //! ```
 //!
-//! The process owns the registration. If it dies, the kernel unregisters the congestion control and the guardian
-//! restores the default. Flows that use it keep it until they end.
+//! The process owns the registration. If the process dies, the kernel unregisters the congestion
+//! control and the guardian restores the default. Existing flows of the congestion control keep it
+//! until they end.
 
 #![forbid(unsafe_code)]
 

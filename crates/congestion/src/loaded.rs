@@ -1,4 +1,4 @@
-//! The congestion controls of the host, and the end of a pinned one.
+//! The congestion controls of the host, and the removal of a pinned congestion control.
 
 use std::io;
 
@@ -10,21 +10,17 @@ use evenkeel_transmit::lola::Settings;
 use crate::error::CongestionError;
 use crate::session::DEFAULT;
 
-/// The congestion controls that the kernel offers.
 #[derive(Clone, Debug)]
 pub struct Controls {
-    /// That of new sockets in this network namespace.
+    /// The congestion control of new sockets in this network namespace.
     pub default: String,
     pub available: Vec<String>,
-    /// Those that a process without `CAP_NET_ADMIN` may choose.
+    /// The congestion controls that a process without `CAP_NET_ADMIN` may choose.
     pub allowed: Vec<String>,
 }
 
 impl Controls {
-    /// Reads them.
-    ///
-    /// # Errors
-    /// Returns an error if a file below `/proc/sys/net/ipv4` cannot be read.
+    /// Reads the congestion controls from `/proc/sys/net/ipv4`.
     pub fn read() -> Result<Self, CongestionError> {
         let host = Host::live();
         let allowed = host.read("/proc/sys/net/ipv4/tcp_allowed_congestion_control")?;
@@ -36,11 +32,11 @@ impl Controls {
     }
 }
 
-/// A congestion control of Evenkeel in the kernel.
 #[derive(Clone, Debug)]
 pub struct Loaded {
     pub name: String,
-    /// Whether new sockets may choose it. Otherwise only its flows keep it in the kernel.
+    /// Whether new sockets may choose this congestion control. Otherwise only its flows keep it in the
+    /// kernel.
     pub registered: bool,
     pub pinned: bool,
     pub settings: Settings,
@@ -48,7 +44,8 @@ pub struct Loaded {
     pub flows: Vec<LolaFlow>,
 }
 
-/// Returns the congestion controls of Evenkeel in the kernel, the oldest first; `None` without `CAP_SYS_ADMIN`.
+/// Returns Evenkeel's congestion controls in the kernel, oldest first. Returns `None` without
+/// `CAP_SYS_ADMIN`.
 ///
 /// # Errors
 /// Returns an error if the kernel refuses to list or read them.
@@ -62,7 +59,7 @@ pub fn loaded() -> Result<Option<Vec<Loaded>>, CongestionError> {
     let mut found = Vec::new();
     for (index, instance) in instances.iter().enumerate() {
         let name = instance.name();
-        // Names are unique, so only the newest instance of a name can be registered.
+        // Registered names are unique, so only the newest instance of a name can be registered.
         let is_newest = instances[index + 1..].iter().all(|other| other.name() != name);
         let registered = is_newest && available.contains(&name);
         found.push(Loaded {
@@ -77,10 +74,10 @@ pub fn loaded() -> Result<Option<Vec<Loaded>>, CongestionError> {
     Ok(Some(found))
 }
 
-/// Ends a pinned registration. Flows that use it keep it until they end.
+/// Ends a pinned registration. Existing flows of the congestion control keep it until they end.
 ///
 /// # Errors
-/// Returns an error if it is not pinned.
+/// Returns an error if the congestion control is not pinned.
 pub fn unload(name: &str) -> Result<(), CongestionError> {
     let path = pin_path(name)?;
     match std::fs::remove_file(&path) {

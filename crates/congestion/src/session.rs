@@ -1,4 +1,4 @@
-//! A session: registers the congestion control, sets the default if wanted, and undoes both.
+//! A session: registers the congestion control, sets the default if requested, and undoes both changes.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -13,18 +13,18 @@ use crate::loaded::{Loaded, loaded};
 
 /// The sysctl of the default congestion control of new sockets, per network namespace.
 pub(crate) const DEFAULT: &str = "net/ipv4/tcp_congestion_control";
-/// The interface whose journal has the default: every network namespace has it with this index (`LOOPBACK_IFINDEX`,
-/// include/net/net_namespace.h).
+/// The interface whose journal contains the default. Every network namespace has this interface with
+/// this index (`LOOPBACK_IFINDEX`, include/net/net_namespace.h).
 const LOOPBACK: (u32, &str) = (1, "lo");
 /// The verifier requires `CAP_PERFMON` for struct_ops (`is_perfmon_prog_type`, kernel/bpf/syscall.c).
 const CAPABILITIES: [Capability; 3] = [Capability::NetAdmin, Capability::Perfmon, Capability::Bpf];
 
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// The name that sockets choose.
+    /// The name by which sockets choose the congestion control.
     pub name: String,
     pub settings: Settings,
-    /// Whether new sockets of this network namespace use it by default.
+    /// Whether the congestion control becomes the default of new sockets in this network namespace.
     pub default: bool,
     /// Whether the registration will be pinned ([`Session::pin`]).
     pub pin: bool,
@@ -35,19 +35,20 @@ pub struct Session {
     run: Option<Run>,
 }
 
-/// The end of a session.
+/// The result of a finished session.
 pub struct Ended {
     pub counters: LolaCounters,
     /// Flows that keep the congestion control until they end.
     pub flows: Vec<LolaFlow>,
-    /// The restored default; `None` if it was not set.
+    /// The report about the restored default; `None` if the session had not set the default.
     pub report: Option<Report>,
     /// See [`is_default`].
     pub is_default: bool,
 }
 
-/// Returns whether new connections of this network namespace use a congestion control. The kernel keeps a default that is
-/// unregistered, and gives it to new connections until another is set (`tcp_assign_congestion_control`).
+/// Returns whether new connections of this network namespace use a congestion control. If an
+/// unregistered congestion control is the default, the kernel keeps giving it to new connections until
+/// another default is set (`tcp_assign_congestion_control`).
 ///
 /// # Errors
 /// Returns an error if the sysctl cannot be read.
@@ -56,7 +57,8 @@ pub fn is_default(name: &str) -> Result<bool, CongestionError> {
 }
 
 impl Session {
-    /// Registers the congestion control. Sets the default if the request says so; first rolls back a killed run.
+    /// Registers the congestion control. Sets the default if the request says so. First rolls back a
+    /// killed run.
     ///
     /// # Errors
     /// Returns an error if a requirement is missing, the name is taken, or a setting is out of range.
@@ -77,8 +79,9 @@ impl Session {
         Ok((Self { control, run: Some(run) }, leftover))
     }
 
-    /// Checks that the congestion control is registered and the default is unchanged; call it several times a second.
-    /// Returns the reason to end, if another program changed one of them.
+    /// Checks that the congestion control is registered and the default is unchanged. Returns the
+    /// reason to end the session if another program changed either of them. Call this function several
+    /// times a second.
     ///
     /// # Errors
     /// Returns an error if a file cannot be read, or no guardian can be started.
@@ -106,17 +109,12 @@ impl Session {
     }
 
     /// Returns the flows, oldest first.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses to read the map.
     pub fn flows(&self) -> Result<Vec<LolaFlow>, CongestionError> {
         Ok(self.control.flows()?)
     }
 
-    /// Pins the registration, so that it outlives this process. Returns the file.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses.
+    /// Pins the registration, so that the registration outlives this process. Returns the path of the
+    /// pinned file.
     pub fn pin(&mut self) -> Result<PathBuf, CongestionError> {
         Ok(self.control.pin()?)
     }
@@ -126,7 +124,7 @@ impl Session {
     /// # Errors
     /// Returns an error if the journal cannot be removed, or the flows cannot be read.
     pub fn finish(self) -> Result<Ended, CongestionError> {
-        // First the default, so that no new socket gets a congestion control that is no longer registered.
+        // Restore the default first, so that no new socket gets an unregistered congestion control.
         let report = self.run.map(Run::finish).transpose()?;
         let (counters, flows) = (self.control.counters(), self.control.flows()?);
         let is_default = is_default(self.control.name())?;
@@ -187,7 +185,7 @@ fn taken(name: &str) -> CongestionError {
     CongestionError::unable(format!("a congestion control named {name} is already registered"), remedy)
 }
 
-/// Returns a clearer error for a name that was taken since the preflight.
+/// Replaces the error for a name that was taken after the preflight by a clearer error.
 fn explain(error: DatapathError, name: &str) -> CongestionError {
     if error.is_taken() { taken(name) } else { error.into() }
 }

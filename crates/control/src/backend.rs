@@ -1,65 +1,52 @@
-//! The controller's view of a device.
+//! The traits through which the controller accesses a device.
 
 use evenkeel_transmit::service::{Move, ServiceSample};
 
 use crate::error::ControlError;
 
-/// Result of an update.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Applied {
     /// Number of queues whose setting changed.
     pub queues: u32,
-    /// Whether a weight exceeded the device's maximum and was reduced to it.
+    /// Whether a weight exceeded the device's maximum and was reduced to the maximum.
     pub cut: bool,
 }
 
-/// Sets queue weights.
 pub trait WeightBackend: Send {
     fn name(&self) -> String;
 
-    /// Makes the device serve its queues in proportion to `weights` (0: no flows) for segments of
-    /// `segment_bytes`, without headers. Writes only the differences, in the order of the queues, and reads
-    /// them back.
+    /// Makes the device serve its queues in proportion to `weights`, for segments of `segment_bytes`,
+    /// without headers. A weight of 0 means that the queue has no flows. Writes only the changed
+    /// weights, in the order of the queues, and reads them back.
     ///
     /// # Errors
     /// Returns an error if the kernel refuses the setting, or keeps another value.
     fn apply(&mut self, weights: &[u32], segment_bytes: u32) -> Result<Applied, ControlError>;
 
-    /// Restores the original setting.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses the request.
     fn restore(&mut self) -> Result<(), ControlError>;
 }
 
-/// Sets segment sizes.
 pub trait SegmentBackend: Send {
     fn name(&self) -> String;
 
-    /// Sets the largest segment of new flows, bytes.
+    /// Sets the maximum segment size of new flows, bytes.
     ///
     /// # Errors
     /// Returns an error if the kernel refuses the setting, or keeps another value.
     fn set(&mut self, bytes: u32) -> Result<(), ControlError>;
 
-    /// Makes running flows adopt the size; it may affect every flow of the network namespace.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses the request.
+    /// Makes running flows adopt the size. May affect every flow of the network namespace.
     fn refresh(&mut self) -> Result<(), ControlError>;
 
-    /// Restores the original size, also for running flows.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses the request.
+    /// Restores the original size, including that of running flows.
     fn restore(&mut self) -> Result<(), ControlError>;
 }
 
-/// Limits each flow's data below its socket.
+/// Limits the data that each flow queues below its socket.
 pub trait BacklogBackend: Send {
     fn name(&self) -> String;
 
-    /// Sets the limit, bytes, but never above the original one; `None` restores the original limit.
+    /// Sets the limit, bytes, but never above the original limit. `None` restores the original limit.
     ///
     /// # Errors
     /// Returns an error if the kernel refuses the setting, or keeps another value.
@@ -69,12 +56,11 @@ pub trait BacklogBackend: Send {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MoveProgress {
     Waiting,
-    /// The flow has moved.
     Done {
-        /// Time for which the flow was held back.
+        /// Time for which the program held the flow back.
         held_ns: u64,
     },
-    /// The flow did not move within the limit.
+    /// The flow did not move within the time limit.
     Expired,
 }
 
@@ -83,21 +69,15 @@ pub trait MoveBackend: Send {
     /// Returns a description for users, such as `held back by the window`.
     fn name(&self) -> String;
 
-    /// Returns the flows with data outstanding; `None` if they cannot be read at the moment.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses the request.
+    /// Returns the flows with data outstanding. Returns `None` if the flows cannot be read at the
+    /// moment.
     fn flows(&mut self) -> Result<Option<Vec<ServiceSample>>, ControlError>;
 
     /// Begins to move a flow of the last [`Self::flows`]. Returns whether the move has begun.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses the request.
     fn begin(&mut self, wanted: &Move) -> Result<bool, ControlError>;
 
-    /// Returns the progress of the last move.
     fn progress(&mut self) -> MoveProgress;
 
-    /// Releases the flow, whether it has moved or not.
+    /// Releases the flow, whether or not it has moved.
     fn end(&mut self);
 }

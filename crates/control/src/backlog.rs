@@ -1,4 +1,4 @@
-//! Limits each flow's data below its socket by TCP small queues.
+//! Limits the data that each flow queues below its socket, by TCP small queues.
 
 use std::fs::File;
 use std::io::{Read, Seek, Write};
@@ -21,9 +21,6 @@ pub struct OutputLimit {
 
 impl OutputLimit {
     /// Opens the sysctl of the calling thread's network namespace.
-    ///
-    /// # Errors
-    /// Returns an error if the file cannot be opened or read.
     pub fn open(gate: Arc<dyn Gate>) -> Result<Self, ControlError> {
         let file = open_file()?;
         let original = read(&file)?;
@@ -31,9 +28,6 @@ impl OutputLimit {
     }
 
     /// Checks whether the sysctl can be opened.
-    ///
-    /// # Errors
-    /// Returns an error in the same cases as [`Self::open`].
     pub fn check() -> Result<(), ControlError> {
         open_file().map(drop)
     }

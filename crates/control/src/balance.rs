@@ -6,19 +6,18 @@ use evenkeel_transmit::service::{Move, ServiceBalancer, ServiceOptions, ServiceS
 use crate::backend::{MoveBackend, MoveProgress};
 use crate::error::ControlError;
 
-/// The back end and settings of service balancing.
 pub struct BalanceControl {
     pub backend: Box<dyn MoveBackend>,
     pub options: ServiceOptions,
 }
 
-/// Smallest time between reads, per flow. Reading takes up to 1 µs per flow, so it costs at most a few per
-/// cent of a processor.
+/// Minimum time between reads, per flow, ns. A read takes up to 1 µs per flow, so reads cost at most a
+/// few per cent of a CPU.
 const READ_INTERVAL_PER_FLOW_NS: u64 = 20_000;
-/// Wait after flows could not be read or were too many.
+/// Time to wait after flows could not be read or were too many, ns.
 const READ_AGAIN_NS: u64 = 500_000_000;
 
-/// Moves in a tick, by result.
+/// Number of moves in a tick, by result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BalanceCounts {
     pub(crate) wanted: u64,
@@ -32,7 +31,7 @@ pub(crate) struct Balance {
     backend: Box<dyn MoveBackend>,
     balancer: ServiceBalancer,
     pending: Option<Move>,
-    /// A finished move, to be checked against the flow's queue at the next read.
+    /// A finished move. The next read checks it against the flow's queue.
     unconfirmed: Option<Move>,
     read_again_ns: u64,
 }
@@ -51,7 +50,8 @@ impl Balance {
     /// Reads the flows, checks the current move, and begins the next one when it is due.
     pub(crate) fn tick(&mut self, now_ns: u64) -> Result<BalanceCounts, ControlError> {
         let mut counts = BalanceCounts::default();
-        // The program sees the move before the kernel records the queue, so check it at the next read.
+        // The BPF program sees the move before the kernel records the queue, so check the move at the
+        // next read.
         let moved = self.unconfirmed.take();
         self.follow_up(now_ns, &mut counts);
         if now_ns < self.read_again_ns {
@@ -105,10 +105,10 @@ impl Balance {
     }
 }
 
-/// Longest time for which a flow is held back: many times the time in which a queue drains.
+/// Maximum time for which a flow is held back, ns: many times the time in which a queue drains.
 const LONGEST_HOLD_NS: u64 = 100_000_000;
 
-/// Moves a flow by holding it back until the kernel lets it change its queue.
+/// Moves a flow: holds the flow back until the kernel allows a change of queue.
 #[derive(Debug)]
 pub struct HeldMoves {
     mover: FlowMover,
@@ -237,7 +237,7 @@ mod tests {
         serve(&device, [6000, 5000, 10_000]);
         assert_eq!(balance.tick(10 * MS).unwrap().wanted, 1);
         assert_eq!(device.lock().unwrap().begun, [Move { flow: 1, from: 0, to: 1 }]);
-        // The flow is still held back, so no second move begins, although it would have a benefit.
+        // The flow is still held back, so no second move begins, although it would improve the balance.
         serve(&device, [6000, 5000, 10_000]);
         assert_eq!(balance.tick(30 * MS).unwrap(), BalanceCounts::default());
         device.lock().unwrap().progress = Some(MoveProgress::Done { held_ns: 7 });

@@ -12,16 +12,14 @@ use crate::backend::{BacklogBackend, SegmentBackend, WeightBackend};
 use crate::balance::{Balance, BalanceControl, BalanceCounts};
 use crate::error::ControlError;
 
-/// Back end and timing of queue weights.
 pub struct WeightControl {
     pub backend: Box<dyn WeightBackend>,
-    /// Time constant of the average over arriving and leaving flows.
+    /// Time constant of the average over starting and ending flows.
     pub smoothing: Duration,
-    /// Smallest time between two updates of the device.
+    /// Minimum time between two updates of the device.
     pub least_interval: Duration,
 }
 
-/// Back end and settings of segment sizes.
 pub struct SegmentControl {
     pub backend: Box<dyn SegmentBackend>,
     pub options: SegmentOptions,
@@ -29,7 +27,7 @@ pub struct SegmentControl {
 
 pub struct BacklogControl {
     pub backend: Box<dyn BacklogBackend>,
-    /// `None` if unknown.
+    /// `None` if the rate is unknown.
     pub rate_bps: Option<u64>,
 }
 
@@ -45,17 +43,16 @@ pub struct ControlOptions {
     pub segment_bytes: u32,
 }
 
-/// Counters of the loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Number of updates of queue weights; each changes one or more queues.
+    /// Number of updates of queue weights. Each update changes one or more queues.
     pub weight_updates: u64,
     pub weights_set: u64,
     /// Number of updates in which a weight was reduced to the back end's maximum.
     pub weights_cut: u64,
     pub segment_changes: u64,
     pub route_refreshes: u64,
-    /// Moves begun.
+    /// Number of moves begun.
     pub moves_wanted: u64,
     /// Number of moves after which the flow used the wanted queue.
     pub moves_done: u64,
@@ -63,7 +60,7 @@ pub struct Counts {
     pub moves_expired: u64,
     /// Number of finished moves after which the kernel kept the flow on its old queue.
     pub moves_overruled: u64,
-    /// Sum of the times for which moved flows were held back, ns.
+    /// Total time for which moved flows were held back, ns.
     pub held_ns: u64,
 }
 
@@ -97,27 +94,24 @@ impl Shared {
     }
 }
 
-/// A running loop. Stopping or dropping it restores the settings that its back ends changed.
+/// A running control loop. Stopping or dropping it restores the settings that its back ends changed.
 pub struct Controller {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<Result<(), ControlError>>>,
 }
 
-/// Delay until running flows adopt a smaller size after the refresh, with a margin. A socket checks its route
-/// at its next send, and segments that are already built stay unchanged. Until then weights must suit the
-/// larger size.
+/// Time after a refresh until running flows have adopted a smaller size, with a margin, ns. A socket
+/// checks its route at its next send, and segments that are already built stay unchanged. Until then
+/// weights must suit the larger size.
 const FLOWS_FOLLOW_AFTER_NS: u64 = 1_500_000_000;
-/// Interval for counting flows, which reads every flow.
+/// Interval for counting flows, ns. Counting reads every flow.
 const COUNT_INTERVAL_NS: u64 = 50_000_000;
-/// Interval for reading processor times. The kernel counts in ticks of 10 ms, and the file is long on a large
-/// host.
+/// Interval for reading CPU times. The kernel counts them in ticks of 10 ms, and the file is long on a
+/// large host.
 const PROCESSOR_INTERVAL: Duration = Duration::from_millis(500);
 
 impl Controller {
-    /// Starts the loop on its own thread.
-    ///
-    /// # Errors
-    /// Returns an error if the thread cannot be started.
+    /// Starts the loop on a separate thread.
     pub fn start(options: ControlOptions) -> Result<Self, ControlError> {
         let shared = Arc::new(Shared::default());
         let theirs = Arc::clone(&shared);
@@ -153,9 +147,6 @@ impl Controller {
     }
 
     /// Stops the loop and restores every setting.
-    ///
-    /// # Errors
-    /// Returns an error if a setting could not be restored.
     pub fn stop(mut self) -> Result<(), ControlError> {
         self.end()
     }
@@ -196,7 +187,7 @@ struct Keeper {
     counted_ns: u64,
     /// Segment size for which the weights are computed.
     weighed_size: u32,
-    /// The next size, and when flows will have adopted it.
+    /// The next size, and the time at which flows will have adopted it.
     next_size: Option<(u32, u64)>,
 }
 
@@ -210,12 +201,12 @@ struct Weights {
 struct Segments {
     control: SegmentControl,
     sizer: SegmentSizer,
-    /// Previous processor times; `None` while no queue is shared.
+    /// Previous CPU times; `None` while flows share no queue.
     processors: Option<(CpuTimes, Instant)>,
 }
 
 impl Segments {
-    /// Returns the new size, if it changes now.
+    /// Returns the new size if the size changes now.
     fn size(&mut self, now_ns: u64, flows: &[u32]) -> Result<Option<u32>, ControlError> {
         let size = self.sizer.sample(now_ns, flows);
         if flows.iter().all(|flows| *flows <= 1) {
@@ -229,7 +220,8 @@ impl Segments {
         Ok(larger.or(size))
     }
 
-    /// Returns the busy share of all processors since the last call; `None` if that was too recent.
+    /// Returns the busy share of all CPUs since the last call. Returns `None` if the last call was too
+    /// recent.
     fn busy(&mut self) -> Result<Option<f64>, ControlError> {
         let asked = Instant::now();
         let Some((before, then)) = &self.processors else {
@@ -306,8 +298,8 @@ impl Keeper {
         }
     }
 
-    /// Changes the segment size. Weights change before larger segments and after smaller ones, because a
-    /// queue whose quantum is smaller than its segments builds up a deficit.
+    /// Changes the segment size. Weights change before segments become larger, and after segments
+    /// become smaller: a queue whose quantum is smaller than its segments builds up a deficit.
     fn resize(&mut self, now_ns: u64, size: u32, shared: &Shared) -> Result<(), ControlError> {
         if size > self.weighed_size {
             self.next_size = None;
@@ -347,7 +339,7 @@ impl Keeper {
 }
 
 impl Backlog {
-    /// Sets the limit for the present number of flows, with hysteresis.
+    /// Sets the limit for the current number of flows, with hysteresis.
     fn follow(&mut self, wanted: Option<u64>) -> Result<(), ControlError> {
         let near = match (self.limit, wanted) {
             (Some(now), Some(wanted)) => now.abs_diff(wanted) <= now / 4,

@@ -6,7 +6,6 @@ use evenkeel_netlink::tx_maxrate::TxMaxrateError;
 
 use crate::gate::Setting;
 
-/// Errors of setting, reading or restoring a weight or size.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
     #[error(transparent)]
@@ -19,10 +18,10 @@ pub enum ControlError {
     System { action: String, source: io::Error },
     #[error(transparent)]
     Host(#[from] evenkeel_host::HostError),
-    /// Another program has changed the setting; its value is kept.
+    /// Another program has changed the setting. The controller keeps this value.
     #[error("another program set {what} to {found}")]
     SetByOthers { what: String, found: String },
-    /// Another program has removed the object; it is not created again.
+    /// Another program has removed the object. The controller does not create it again.
     #[error("another program removed {what}")]
     RemovedByOthers { what: String },
     /// The gate refused the value because the journal could not restore it.
@@ -31,7 +30,8 @@ pub enum ControlError {
          this as a bug"
     )]
     Refused { setting: Setting },
-    /// The value read back differs: another program changed it, or the device took another value.
+    /// The kernel shows another value than the one set: another program changed it, or the device used
+    /// another value.
     #[error(
         "{what} is {found} after evenkeel set it to {set}: another program changes it, or the device rounds it"
     )]

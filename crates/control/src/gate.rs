@@ -1,7 +1,7 @@
-//! The gate that every write of the loop passes.
+//! The gate that every write of the control loop passes.
 //!
-//! On a live interface a setting may be written only if the journal can restore it. The gate refuses a value
-//! that the journal lacks.
+//! On a live interface the loop may write a setting only if the journal can restore it. The gate
+//! refuses a value that the journal does not list.
 
 use std::fmt;
 
@@ -10,25 +10,22 @@ use evenkeel_netlink::tc::Handle;
 
 use crate::error::ControlError;
 
-/// A setting of the loop, with its new value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Setting {
     SegmentSizes(GsoSizes),
     /// `net.ipv4.tcp_limit_output_bytes` of the network namespace.
     OutputLimit(u64),
-    /// The shaper weight of a transmit queue.
     QueueWeight {
         queue: u32,
-        /// `None`: the queue has no weight.
+        /// `None` removes the queue's weight.
         weight: Option<u32>,
     },
-    /// The maximum rate of a transmit queue.
     HighestRate {
         queue: u32,
         /// Mbit/s; 0: no limit.
         megabits: u32,
     },
-    /// The quantum of an HTB class; its other parameters stay.
+    /// The quantum of an HTB class. Its other parameters stay unchanged.
     ClassQuantum {
         class: Handle,
         bytes: u32,
@@ -67,7 +64,8 @@ pub trait Gate: Send + Sync {
     ) -> Result<(), ControlError>;
 }
 
-/// A gate that admits all settings, for the test bed: its settings disappear with its network namespace.
+/// A gate that admits all settings, for the test bed. The kernel removes the settings with the test
+/// bed's network namespace.
 #[derive(Clone, Copy, Debug)]
 pub struct OpenGate;
 

@@ -11,8 +11,8 @@ use crate::backend::SegmentBackend;
 use crate::error::ControlError;
 use crate::gate::{Gate, Setting};
 
-/// Flushes the routes, so that running flows look up their route again and adopt the device's segment size
-/// (`sk_setup_caps`). This affects the whole network namespace.
+/// Flushes the routes. Running flows then look up their route again and adopt the device's segment size
+/// (`sk_setup_caps`). The flush affects the whole network namespace.
 #[derive(Debug)]
 pub struct RouteRefresh {
     file: File,
@@ -20,9 +20,6 @@ pub struct RouteRefresh {
 
 impl RouteRefresh {
     /// Opens the kernel's file in the network namespace of the calling thread.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel's file cannot be opened for writing.
     pub fn open() -> Result<Self, ControlError> {
         const PATH: &str = "/proc/sys/net/ipv4/route/flush";
         let file = File::options()
@@ -40,23 +37,19 @@ impl RouteRefresh {
     }
 }
 
-/// The segment size of one interface.
 pub struct DeviceSegments {
     netlink: Netlink,
     interface: u32,
     original: GsoSizes,
-    /// The last size set.
+    /// The sizes that were set last.
     current: GsoSizes,
     routes: RouteRefresh,
     gate: Arc<dyn Gate>,
 }
 
 impl DeviceSegments {
-    /// Reads the interface's sizes without changing them. `netlink` and `routes` belong to the interface's
-    /// network namespace.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses the request.
+    /// Reads the interface's sizes without changing them. `netlink` and `routes` must belong to the
+    /// interface's network namespace.
     pub fn new(
         mut netlink: Netlink,
         interface: u32,
@@ -73,8 +66,8 @@ impl DeviceSegments {
         self.original
     }
 
-    /// Sets and checks both sizes: setting a `gso_max_size` of at most 64 KiB changes `gso_ipv4_max_size`,
-    /// too.
+    /// Sets and checks both sizes: setting a `gso_max_size` of at most 64 KiB also changes
+    /// `gso_ipv4_max_size`.
     fn put(&mut self, sizes: GsoSizes) -> Result<(), ControlError> {
         let Self { netlink, interface, current, gate, .. } = self;
         gate.pass(Setting::SegmentSizes(sizes), &mut || {
@@ -100,8 +93,8 @@ impl DeviceSegments {
     }
 }
 
-/// Returns the sizes for a largest segment of `bytes`: the original ones if their IPv4 limit is not larger,
-/// otherwise both reduced to `bytes`.
+/// Returns the sizes for a maximum segment of `bytes`. If the original IPv4 limit is at most `bytes`,
+/// returns the original sizes. Otherwise returns both sizes reduced to `bytes`.
 #[must_use]
 pub fn sizes_of(bytes: u32, original: GsoSizes) -> GsoSizes {
     if bytes >= original.ipv4 {

@@ -19,12 +19,13 @@ pub struct HtbQueue {
 
 /// A back end for the queues of one interface.
 ///
-/// A queue's weight is its *quantum*: its bytes per turn, as in a NIC's deficit round robin. A queue can use
-/// a quantum of several segments only if it holds that many, and TCP small queues leave it two per flow. This
-/// is sufficient while all flows have equal weights, but a single flow of weight 4 would not get its share.
+/// A queue's weight is its *quantum*: its bytes per round, as in a NIC's deficit round robin. A queue
+/// can use a quantum of several segments only if it holds this number of segments. TCP small queues
+/// allow only two segments per flow in the queue. This is sufficient while all flows have equal
+/// weights, but a single flow of weight 4 would not get its share.
 ///
-/// With *guaranteed rates* each queue also has a guaranteed share of the line. After a turn with too little
-/// data it catches up later.
+/// With *guaranteed rates* each queue also has a guaranteed share of the line. A queue that had too
+/// little data in a round catches up later.
 pub struct HtbWeights {
     netlink: Netlink,
     interface: u32,
@@ -37,14 +38,15 @@ pub struct HtbWeights {
 /// The kernel's quantum is a signed 32-bit integer (`net/sched/sch_htb.c`).
 const LARGEST_QUANTUM: u32 = 1 << 30;
 
-/// Headers of each packet of a segment: Ethernet, IPv6, TCP with timestamps.
+/// Headers of each packet of a segment, bytes: Ethernet, IPv6, TCP with timestamps.
 const HEADER_BYTES: u32 = 14 + 40 + 32;
-/// Smallest payload of a full packet at an MTU of 1500; with smaller MTUs a quantum is slightly too small.
+/// Minimum payload of a full packet at an MTU of 1500, bytes. With smaller MTUs a quantum is slightly
+/// too small.
 const PACKET_PAYLOAD_BYTES: u32 = 1428;
 
 impl HtbWeights {
-    /// Creates a back end for HTB classes whose ceiling is the line rate, without changing them. `netlink`
-    /// belongs to the interface's network namespace.
+    /// Creates a back end for HTB classes whose ceiling is the line rate. Does not change the classes.
+    /// `netlink` must belong to the interface's network namespace.
     #[must_use]
     pub fn new(netlink: Netlink, interface: u32, queues: Vec<HtbQueue>, gate: Arc<dyn Gate>) -> Self {
         let current = queues.iter().map(|queue| queue.class).collect();
@@ -57,8 +59,9 @@ impl HtbWeights {
         Self { guaranteed_rates: true, ..self }
     }
 
-    /// Returns the size of the largest segment with all headers, as qdiscs count it. This is the smallest
-    /// quantum: with a smaller one, a class builds up a deficit and sends one segment per round for any weight.
+    /// Returns the size of the largest segment with all headers, as qdiscs count it. This size is the
+    /// minimum quantum. With a smaller quantum, a class builds up a deficit and sends one segment per
+    /// round, regardless of its weight.
     fn largest_packet(segment_bytes: u32) -> u32 {
         segment_bytes + segment_bytes.div_ceil(PACKET_PAYLOAD_BYTES) * HEADER_BYTES
     }
@@ -82,7 +85,8 @@ impl HtbWeights {
         (classes, cut)
     }
 
-    /// Checks that the classes are this run's. Another program may have installed an HTB with the same handle.
+    /// Checks that this run created the classes. Another program may have installed an HTB with the
+    /// same handle.
     fn check_own(&mut self) -> Result<(), ControlError> {
         let found = self.netlink.htb_quanta(self.interface)?;
         for (HtbQueue { handle, .. }, class) in self.queues.iter().zip(&self.current) {
@@ -138,8 +142,8 @@ fn removed(class: Handle) -> ControlError {
     ControlError::RemovedByOthers { what: format!("the HTB class {class}") }
 }
 
-/// Returns a queue's share of a line, bit/s. A queue without flows gets an equal share, because with a very
-/// low rate its first packet would make its tokens negative for seconds.
+/// Returns a queue's share of a line, bit/s. A queue without flows gets an equal share: with a very low
+/// rate, its first packet would make its tokens negative for seconds.
 fn share(line_bps: u64, weights: &[u32], queue: usize) -> u64 {
     let total: u64 = weights.iter().map(|weight| u64::from(*weight)).sum();
     match weights.get(queue) {

@@ -1,9 +1,9 @@
 //! Adapts queue weights and segment sizes while flows start and end.
 //!
-//! The queue choice (crate `datapath`) charges each flow's weight to its queue. A [`Controller`] reads these
-//! sums many times per second. Pure functions of the crate `transmit` compute the queues' weights and the
-//! segment size. The controller sets them through a [`WeightBackend`] and a [`SegmentBackend`]. The test bed
-//! and `evenkeel fair` share this loop.
+//! The queue choice (crate `datapath`) charges each flow's weight to its queue. A [`Controller`] reads
+//! the sum of each queue many times per second. Pure functions of the crate `transmit` compute the
+//! queues' weights and the segment size. The controller sets them through a [`WeightBackend`] and a
+//! [`SegmentBackend`]. The test bed and `evenkeel fair` share this loop.
 //!
 //! ```text
 //!   queue choice ──▶ QueueView ──▶ WeightFilter ──▶ quanta ──▶ WeightBackend   (HTB, NIC, ...)
@@ -15,8 +15,8 @@
 //!
 //! The last line is for devices without queue weights, whose flows alternate between queues.
 //!
-//! Every back end writes through a [`Gate`], which on a live interface refuses a value that the journal
-//! lacks. When the controller ends, every back end restores the original setting.
+//! Every back end writes through a [`Gate`]. On a live interface, the gate refuses a value that the
+//! journal does not list. When the controller ends, every back end restores the original setting.
 
 #![forbid(unsafe_code)]
 

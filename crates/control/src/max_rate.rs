@@ -10,8 +10,9 @@ use crate::gate::{Gate, Setting};
 
 /// A back end that limits each queue to its share of the line.
 ///
-/// Other queues cannot use the unused share of a queue, so the line is fully used only if every queue with
-/// flows uses its share. A queue without flows, or the only one with flows, has no limit.
+/// Other queues cannot use the unused share of a queue. So the line is fully used only if every queue
+/// with flows uses its share. A queue without flows has no limit. If only one queue has flows, this
+/// queue has no limit either.
 pub struct MaxRateWeights {
     caps: TxMaxrate,
     /// Line rate, Mbit/s.
@@ -24,10 +25,8 @@ pub struct MaxRateWeights {
 }
 
 impl MaxRateWeights {
-    /// Creates a back end for the first `queues` queues on a line of `line` Mbit/s, without changing them.
-    ///
-    /// # Errors
-    /// Returns an error if a limit cannot be read.
+    /// Creates a back end for the first `queues` queues on a line of `line` Mbit/s. Does not change the
+    /// limits.
     pub fn new(
         caps: TxMaxrate,
         queues: u32,
@@ -62,13 +61,13 @@ impl MaxRateWeights {
     }
 }
 
-/// Returns the limit of each queue, Mbit/s; 0: none.
+/// Returns the limit of each queue, Mbit/s; 0 means no limit.
 fn caps(line: u32, weights: &[u32]) -> Vec<u32> {
     let total: u64 = weights.iter().map(|weight| u64::from(*weight)).sum();
     let cap = |weight: u32| match u64::from(weight) {
         0 => 0,
         weight if weight == total => 0,
-        // Round up: 0 would mean no limit.
+        // Round up, because 0 would mean no limit.
         weight => (u64::from(line) * weight).div_ceil(total) as u32,
     };
     weights.iter().map(|weight| cap(*weight)).collect()

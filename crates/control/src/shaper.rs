@@ -12,22 +12,16 @@ use crate::gate::{Gate, Setting};
 
 /// The shapers of one device's transmit queues.
 pub trait QueueShapers: Send {
-    /// Returns the shapers by queue, for queues that have one.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses the request.
+    /// Returns the shapers by queue. Leaves out queues without a shaper.
     fn all(&mut self) -> Result<BTreeMap<u32, Shaper>, ControlError>;
 
-    /// Sets a queue's weight and reads it back; the other parameters of its shaper stay.
+    /// Sets a queue's weight and reads it back. The other parameters of the shaper stay unchanged.
     ///
     /// # Errors
     /// Returns an error if the kernel refuses the setting, or keeps another value.
     fn set_weight(&mut self, queue: u32, weight: u32) -> Result<(), ControlError>;
 
-    /// Restores a queue's shaper, or removes it if there was none.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses the request.
+    /// Restores a queue's shaper. Removes the shaper if the queue originally had none.
     fn restore(&mut self, queue: u32, shaper: Option<&Shaper>) -> Result<(), ControlError>;
 }
 
@@ -64,7 +58,7 @@ impl QueueShapers for DeviceShapers {
 pub struct ShaperWeights<D: QueueShapers = DeviceShapers> {
     device: D,
     most: u32,
-    /// Original shapers, by queue.
+    /// Original shapers, by queue; `None`: no shaper.
     original: Vec<Option<Shaper>>,
     /// Current weights, by queue; `None`: no weight.
     current: Vec<Option<u32>>,
@@ -72,8 +66,8 @@ pub struct ShaperWeights<D: QueueShapers = DeviceShapers> {
 }
 
 impl<D: QueueShapers> ShaperWeights<D> {
-    /// Creates a back end for the first `queues` queues without changing them. Larger weights are reduced to
-    /// `most`, because the kernel does not report a device's maximum.
+    /// Creates a back end for the first `queues` queues. Does not change them. Reduces larger weights
+    /// to `most`, because the kernel does not report a device's maximum.
     ///
     /// # Errors
     /// Returns an error if the kernel cannot list the shapers.
@@ -84,13 +78,13 @@ impl<D: QueueShapers> ShaperWeights<D> {
         Ok(Self { device, most: most.max(1), original, current, gate })
     }
 
-    /// Returns the weights to set, and whether one was reduced to the maximum.
+    /// Returns the weights to set, and whether a weight was reduced to the maximum.
     fn wanted(&self, weights: &[u32]) -> (Vec<u32>, bool) {
         let lightest = weights.iter().copied().filter(|weight| *weight > 0).min().unwrap_or(1);
         quanta(weights, Credits { base: lightest, most: self.most })
     }
 
-    /// Returns an error if another program has set a weight, which is then kept.
+    /// Returns an error if another program has set a weight. Keeps this weight.
     fn check_undisturbed(&mut self) -> Result<(), ControlError> {
         let found = self.device.all()?;
         for (queue, expected) in (0..).zip(&self.current) {
@@ -128,7 +122,8 @@ impl<D: QueueShapers> WeightBackend for ShaperWeights<D> {
         for (queue, weight) in &changes {
             let setting = Setting::QueueWeight { queue: *queue as u32, weight: Some(*weight) };
             gate.pass(setting, &mut || {
-                // Record the weight first, so that it is restored even if the kernel keeps another value.
+                // Record the weight first, so that the back end restores the queue even if the kernel
+                // keeps another value.
                 current[*queue] = Some(*weight);
                 device.set_weight(*queue as u32, *weight)
             })?;

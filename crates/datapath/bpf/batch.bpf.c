@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * Transmit batching (Titan, section 4.4) as a qdisc: all sockets that send at the same time enqueue before
- * the first segment is dequeued.
+ * Transmit batching (Titan, section 4.4) as a qdisc: all sockets that send at the same time enqueue
+ * before the first segment is dequeued.
  *
- * Linux dequeues as soon as one flow has enqueued. When one interrupt brings acknowledgements for several
- * flows, the first flow fills the device's queue up to its byte limit. The other flows find it full. Titan
- * changes TCP's tasklet so that it dequeues once, at its end. A qdisc does not see the end of the tasklet.
- * So this qdisc holds a segment in an empty queue until a short time has passed or the queue has a number
- * of segments. Then the queue is a FIFO until it is empty again: it holds no segment while it has a
- * backlog.
+ * Linux dequeues as soon as one flow has enqueued. When one interrupt brings acknowledgements for
+ * several flows, the first flow fills the device's queue up to its byte limit. The other flows find the
+ * queue full. Titan changes TCP's tasklet so that it dequeues once, at its end. A qdisc does not see
+ * the end of the tasklet. So this qdisc holds a segment in an empty queue until a short time has passed
+ * or the queue has a number of segments. Then the queue is a FIFO until it is empty again: it holds no
+ * segment while it has a backlog.
  *
  * Requires Linux 6.16 (struct_ops for Qdisc_ops). Works only as root qdisc or as child of mq.
  */
@@ -64,7 +64,7 @@ struct qdisc_skb_cb {
 	unsigned int pkt_len;
 };
 
-/* Only the control block; the other fields are in kernel.h. */
+/* Contains only the control block. The other fields are in kernel.h. */
 struct sk_buff___cb {
 	char cb[48];
 };
@@ -110,7 +110,8 @@ struct waiting {
 	struct bpf_list_node node;
 };
 
-/* Per instance of this qdisc: one per transmit queue of the device if below mq, else one for the root. */
+/* State of one instance of this qdisc: one per transmit queue of the device if below mq, else one for
+ * the root. */
 struct queue {
 	struct bpf_spin_lock lock;
 	struct bpf_list_head segments __contains(waiting, node);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * Counts dropped packets by the kernel's drop reason and by flow, from the tracepoint skb:kfree_skb. It has
- * a reason since Linux 5.17. A tracepoint program may miss events under load, so the kernel's own counters
- * are authoritative. This program adds the reasons and flows.
+ * Counts dropped packets by the kernel's drop reason and by flow, from the tracepoint skb:kfree_skb.
+ * The tracepoint has a reason since Linux 5.17. A tracepoint program may miss events under load, so the
+ * kernel's own counters are authoritative. This program adds the reasons and flows.
  */
 #include "kernel.h"
 #include "packet.h"
@@ -51,10 +51,10 @@ struct sk_buff___dropped {
 /* skb_mac_header_was_set (include/linux/skbuff.h) */
 #define NO_MAC_HEADER 0xffff
 
-/* Inode of the network namespace whose packets count; 0: all namespaces. */
+/* Inode of the network namespace whose packets are counted; 0 counts all namespaces. */
 volatile const __u32 namespace_inode = 0;
 
-/* Whether the tracepoint has the receiving socket as its fourth argument, since Linux 6.11. */
+/* Whether the fourth argument of the tracepoint is the receiving socket, as since Linux 6.11. */
 volatile const __u32 has_receiver = 0;
 
 struct {
@@ -67,7 +67,8 @@ struct {
 /* Number of drops for which the map had no free entry. */
 __u64 overflow = 0;
 
-/* TCP's receive path clears `dev` (tcp_v4_rcv) and names its socket only in the tracepoint. */
+/* Returns the inode of a packet's network namespace. TCP's receive path clears `dev` (tcp_v4_rcv), so
+ * only the tracepoint names the socket. */
 static __always_inline __u32 namespace_of(const struct sk_buff___dropped *skb, struct sock___net *receiver)
 {
 	struct net_device *device = BPF_CORE_READ(skb, dev);
@@ -77,8 +78,8 @@ static __always_inline __u32 namespace_of(const struct sk_buff___dropped *skb, s
 		return BPF_CORE_READ(receiver, __sk_common.skc_net.net, ns.inum);
 	if (socket)
 		return BPF_CORE_READ(socket, __sk_common.skc_net.net, ns.inum);
-	/* A segment in TCP's out-of-order queue has other fields in place of `dev`. The pointer is then
-	 * invalid, and a read through it yields 0. */
+	/* In TCP's out-of-order queue, other fields of a segment occupy the place of `dev`. The pointer
+	 * is then invalid, and a read through it yields 0. */
 	if (device)
 		return BPF_CORE_READ(device, nd_net.net, ns.inum);
 	return 0;
@@ -94,7 +95,8 @@ static __always_inline void read_tuple(const struct sk_buff___dropped *skb, stru
 	struct bytes bytes = {.begin = network, .end = head + BPF_CORE_READ(skb, tail), .probed = 1};
 	struct packet packet = {};
 
-	/* With a VLAN tag in the packet, the network header is either that of the tag or that of IP. */
+	/* If the packet contains a VLAN tag, the network header is either the tag's header or the IP
+	 * header. */
 	if (!is_vlan(ethertype)) {
 		parse_network(&bytes, network, ethertype, &packet);
 	} else if (mac_header != NO_MAC_HEADER) {
@@ -113,7 +115,8 @@ int count_drop(__u64 *ctx)
 	__u64 one = 1, *count;
 
 	if (inode) {
-		/* The verifier knows the constant: older kernels never see the access. */
+		/* The verifier treats has_receiver as a constant, so older kernels never see the
+		 * access. */
 		__u32 own = namespace_of(skb, has_receiver ? (void *)ctx[3] : 0);
 
 		if (own && own != inode)

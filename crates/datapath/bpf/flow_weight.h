@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The weight of a flow: that of the first rule of the device that matches its segment. Part of
+/* The weight of a flow: the weight of the device's first rule that matches the flow's segment. Part of
  * queue_select.bpf.c. */
 
 struct query {

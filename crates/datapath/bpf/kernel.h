@@ -32,7 +32,7 @@
 /* The socket has no recorded queue (include/net/sock.h). */
 #define NO_QUEUE_MAPPING 0xffff
 
-/* include/linux/if_vlan.h */
+/* See include/linux/if_vlan.h. */
 #define ETH_P_8021Q 0x8100
 #define ETH_P_8021AD 0x88A8
 struct vlan_header {
@@ -88,11 +88,12 @@ struct sk_buff {
 
 #pragma clang attribute pop
 
-/* The kernel's view of a tc program's context, and loads from it. A tc program's context is the kernel's
- * sk_buff.
+/* The kernel's view of a tc program's context, and loads from it. A tc program's context is the
+ * kernel's sk_buff.
  *
- * Linux 6.2 and newer: the cast tells the verifier so, and loads are direct. Older kernels: each load is a
- * bpf_probe_read_kernel. The build compiles each object that uses these macros twice (build.rs). */
+ * Linux 6.2 and newer: a cast tells the verifier the type of the context, and loads are direct. Older
+ * kernels: each load is a bpf_probe_read_kernel. The build compiles each object that uses these macros
+ * twice (build.rs). */
 #ifdef EK_PROBED
 #define KERNEL_SKB(ctx) ((struct sk_buff *)(ctx))
 #define KERNEL_READ(pointer, field) BPF_CORE_READ(pointer, field)
@@ -106,11 +107,11 @@ extern void *bpf_cast_to_kern_ctx(void *ctx) __ksym;
 
 /* Initial value of sk_wmem_alloc (sk_alloc). tcp_wfree keeps it until the socket is freed. */
 #define WMEM_BIAS 1
-/* Smaller than the truesize of any segment with data, larger than that of pure ACKs (2 each). The kernel's
- * own test for "nothing outstanding" is sk_wmem_alloc_get(sk) < SKB_TRUESIZE(1). */
+/* Larger than the truesize of pure ACKs (2 each), and smaller than the truesize of any segment with
+ * data. The kernel's own test for "nothing outstanding" is sk_wmem_alloc_get(sk) < SKB_TRUESIZE(1). */
 #define WMEM_IDLE 512
 
-/* Returns the bytes that the socket has queued below it, without this segment. */
+/* Returns the bytes that the socket has queued below it, not counting this segment. */
 static __always_inline int outstanding_besides(const struct sk_buff *skb, const struct sock *sk)
 {
 	return KERNEL_READ(sk, sk_wmem_alloc.refs.counter) - WMEM_BIAS - (int)KERNEL_READ(skb, truesize);
@@ -125,8 +126,8 @@ static __always_inline int is_full_socket(const struct sock *sk)
 	return state != TCP_TIME_WAIT && state != TCP_NEW_SYN_RECV;
 }
 
-/* The socket of a TCP segment, and direct loads from it. Before Linux 6.2, TCP sockets have a type that
- * permits them; there, tcp_socket() returns only full TCP sockets. */
+/* The socket of a TCP segment, and direct loads from it. Before Linux 6.2, bpf_skc_to_tcp_sock() gives
+ * TCP sockets a type that permits direct loads. tcp_socket() then returns only full TCP sockets. */
 #ifdef EK_PROBED
 #define KERNEL_READ_TCP(sk, field) ((sk)->field)
 #define IS_FULL_TCP_SOCKET(sk) 1

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
  * TCP LoLa as a congestion control (struct_ops for tcp_congestion_ops). The algorithm is in
- * evenkeel/lola.h; this program connects it to the kernel's socket.
+ * evenkeel/lola.h. This program connects the algorithm to the kernel's socket.
  *
  * The kernel keeps programs and maps until the last flow that uses them has ended (net/ipv4/tcp_cong.c,
- * bpf_try_module_get), also after user space has exited.
+ * bpf_try_module_get), even after user space has exited.
  */
 #include "kernel.h"
 #include "evenkeel/datapath.h"
@@ -102,7 +102,7 @@ static __always_inline void read_tuple(struct sock *sk, struct ek_tuple *tuple)
 	tuple->protocol = IPPROTO_TCP;
 	tuple->source_port = common->skc_num;
 	tuple->destination_port = bpf_ntohs(common->skc_dport);
-	/* Kernels without CONFIG_IPV6 lack the fields. */
+	/* Kernels without CONFIG_IPV6 lack these fields. */
 	if (tuple->family == AF_INET6 && bpf_core_field_exists(common->skc_v6_daddr)) {
 		BPF_CORE_READ_INTO(&tuple->source, common, skc_v6_rcv_saddr);
 		BPF_CORE_READ_INTO(&tuple->destination, common, skc_v6_daddr);
@@ -112,7 +112,6 @@ static __always_inline void read_tuple(struct sock *sk, struct ek_tuple *tuple)
 	}
 }
 
-/* Publishes the state of a flow. */
 static __always_inline void publish(struct sock *sk, const struct ek_lola *flow)
 {
 	const struct tcp_sock___lola *tcp = (struct tcp_sock___lola *)sk;
@@ -130,7 +129,7 @@ static __always_inline void publish(struct sock *sk, const struct ek_lola *flow)
 	seen->decreases = flow->decreases;
 }
 
-/* As tcp_is_cwnd_limited (include/net/tcp.h). */
+/* Same test as tcp_is_cwnd_limited (include/net/tcp.h). */
 static __always_inline int is_limited(const struct tcp_sock___lola *tcp)
 {
 	if (BPF_CORE_READ_BITFIELD(tcp, is_cwnd_limited))
@@ -165,7 +164,7 @@ void BPF_PROG(lola_pkts_acked, struct sock *sk, const struct ack_sample *sample)
 {
 	__s32 rtt_us = sample->rtt_us;
 
-	/* Negative: no sample, as of a retransmitted segment. */
+	/* A negative value means no sample, for example for a retransmitted segment. */
 	if (rtt_us >= 0)
 		ek_lola_sample(flow_of(sk), &settings, rtt_us, ((struct tcp_sock___lola *)sk)->tcp_mstamp);
 }
@@ -197,7 +196,7 @@ void BPF_PROG(lola_cong_avoid, struct sock *sk, __u32 ack_sequence, __u32 acked)
 		publish(sk, flow);
 }
 
-/* Returns ssthresh after a loss. `cwnd` is the window before it. */
+/* Returns ssthresh after a loss. `cwnd` is the congestion window before the loss. */
 static __always_inline __u32 reduce(struct sock *sk, __u32 cwnd)
 {
 	struct ek_lola *flow = flow_of(sk);
@@ -214,8 +213,8 @@ __u32 BPF_PROG(lola_ssthresh, struct sock *sk)
 	return reduce(sk, ((struct tcp_sock___lola *)sk)->snd_cwnd);
 }
 
-/* The kernel calls lola_ssthresh before it enters these states. An ssthresh above the window before the loss
- * is not its result: the kernel has skipped it (ek_lola_known_cwnd). */
+/* The kernel calls lola_ssthresh before it enters these states. If ssthresh is above the window before
+ * the loss, lola_ssthresh did not compute it: the kernel skipped the call (ek_lola_known_cwnd). */
 SEC("struct_ops/lola_set_state")
 void BPF_PROG(lola_set_state, struct sock *sk, __u8 state)
 {

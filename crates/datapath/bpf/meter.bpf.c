@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * Counts each flow's bytes and packets on the wire in short time bins, at the receiver. The program runs in
- * the path of the packet (tcx ingress). So it misses no packet, unlike a tracepoint program.
+ * Counts each flow's bytes and packets on the wire in short time bins, at the receiver. The program
+ * runs in the path of the packet (tcx ingress). So it misses no packet, unlike a tracepoint program.
  */
 #include "kernel.h"
 #include "packet.h"
@@ -9,13 +9,13 @@
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-/* More than a map's entries. */
+/* No row. The number exceeds the number of entries of every map. */
 #define NO_ROW 0xffffffff
 
 struct ek_meter meter SEC(".data.meter");
 
-/* The row of each flow. The counts are in arrays that user space maps: it reads them without a system call.
- */
+/* The row of each flow. The counts are in arrays that user space maps, so that it reads the counts
+ * without a system call. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 4096); /* set by the loader */
@@ -31,7 +31,7 @@ struct {
 	__type(value, struct ek_metered_flow);
 } rows SEC(".maps");
 
-/* The flow of each row, written once. */
+/* The flow of each row. The program writes each entry once. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -66,10 +66,10 @@ static __always_inline __u32 row_of(const struct ek_tuple *tuple, __u64 now)
 		return NO_ROW;
 	*name = *tuple;
 	flow->first_ns = now;
-	/* An atomic exchange is ordered: a reader that sees it sees the tuple. */
+	/* An atomic exchange is ordered: a reader that sees the flag also sees the tuple. */
 	__sync_lock_test_and_set(&flow->is_named, 1);
-	/* If two CPUs insert at the same time, both count in the first row, and the second row stays empty.
-	 */
+	/* If two CPUs insert the same flow at the same time, both CPUs count in the first row, and the
+	 * second row stays empty. */
 	bpf_map_update_elem(&metered, tuple, &index, BPF_NOEXIST);
 	known = bpf_map_lookup_elem(&metered, tuple);
 	return known ? *known : NO_ROW;
@@ -127,13 +127,13 @@ static __always_inline int count_packet(struct __sk_buff *ctx, __u32 queue)
 SEC("tcx/ingress")
 int count(struct __sk_buff *ctx)
 {
-	/* Behind a veth, queue_mapping is still the transmit queue that the sender used. A veth records no
-	 * receive queue, which would be offset by one (drivers/net/veth.c since Linux 5.17). */
+	/* Behind a veth, queue_mapping is still the sender's transmit queue. A veth records no receive
+	 * queue, which would be offset by one (drivers/net/veth.c since Linux 5.17). */
 	return count_packet(ctx, ctx->queue_mapping);
 }
 
 /* Counts a packet on egress. The kernel picks the queue after this program. The socket has recorded the
- * queue of its last packet, and the kernel keeps this queue unless the socket has nothing outstanding
+ * queue of its last packet. The kernel keeps this queue unless the socket has nothing outstanding
  * (sk_tx_queue_get). */
 SEC("tcx/egress")
 int count_sent(struct __sk_buff *ctx)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
  *
- * Parses a packet's headers: Ethernet, VLAN tags, IP, TCP or UDP. Programs at tc and XDP parse the packet
- * itself, programs at tracepoints parse kernel memory. */
+ * Parses a packet's headers: Ethernet, VLAN tags, IP, TCP or UDP. Programs at tc and XDP parse the
+ * packet itself. Programs at tracepoints parse kernel memory. */
 #ifndef EVENKEEL_PACKET_H
 #define EVENKEEL_PACKET_H
 
@@ -10,10 +10,10 @@
 
 /* An outer 802.1ad tag and an inner 802.1Q tag. */
 #define MAX_VLAN_TAGS 2
-/* Each kind of extension header once, and destination options twice (RFC 8200, section 4.1). */
+/* Each kind of extension header may occur once, and destination options twice (RFC 8200, section 4.1). */
 #define MAX_IPV6_EXTENSIONS 5
 
-/* Bytes to parse. `probed` is constant at compile time, so the compiler removes the unused way to read. */
+/* Bytes to parse. `probed` is constant at compile time, so the compiler removes the unused read method. */
 struct bytes {
 	const void *begin, *end;
 	int probed; /* kernel memory, to be read by bpf_probe_read_kernel */
@@ -39,8 +39,8 @@ struct ipv6_extension {
 	__be32 rest;
 };
 
-/* Returns a header in the packet, or a copy of it, like the kernel's skb_header_pointer; 0 if it is
- * truncated. */
+/* Returns a header in the packet, or a copy of the header, like the kernel's skb_header_pointer.
+ * Returns 0 if the header is truncated. */
 static __always_inline const void *header_at(const struct bytes *bytes, const void *at, void *copy,
 					     __u32 size)
 {
@@ -94,7 +94,8 @@ static __always_inline int parse_transport(const struct bytes *bytes, const void
 	return 0;
 }
 
-/* Parses the IPv4 header. Returns the position of the TCP or UDP header, or 0 if there can be none. */
+/* Parses the IPv4 header. Returns the position of the TCP or UDP header. Returns 0 if the packet cannot
+ * have such a header. */
 static __always_inline const void *parse_ipv4(const struct bytes *bytes, const void *at,
 					      struct packet *packet)
 {
@@ -114,7 +115,7 @@ static __always_inline const void *parse_ipv4(const struct bytes *bytes, const v
 	return at + ip->ihl * 4;
 }
 
-/* Parses the IPv6 header and its extensions. Returns as parse_ipv4 does. */
+/* Parses the IPv6 header and its extensions. The return value is that of parse_ipv4. */
 static __always_inline const void *parse_ipv6(const struct bytes *bytes, const void *at,
 					      struct packet *packet)
 {
@@ -157,7 +158,7 @@ static __always_inline const void *parse_ipv6(const struct bytes *bytes, const v
 	return at;
 }
 
-/* Parses a packet from its IP header on. Returns as parse_frame does. */
+/* Parses a packet, starting at its IP header. The return value is that of parse_frame. */
 static __always_inline int parse_network(const struct bytes *bytes, const void *at, __be16 ethertype,
 					 struct packet *packet)
 {
@@ -170,8 +171,8 @@ static __always_inline int parse_network(const struct bytes *bytes, const void *
 	return at ? parse_transport(bytes, at, packet) : 0;
 }
 
-/* Parses an Ethernet frame into a zeroed `packet`. Returns 0 for packets that are not TCP or UDP over IP,
- * and for fragments other than the first, because they have no ports. */
+/* Parses an Ethernet frame into a zeroed `packet`. Returns 0 for packets other than TCP or UDP over IP.
+ * Returns 0 for fragments other than the first, because they have no ports. */
 static __always_inline int parse_frame(const struct bytes *bytes, struct packet *packet)
 {
 	const void *at = bytes->begin;
@@ -197,7 +198,6 @@ static __always_inline int parse_frame(const struct bytes *bytes, struct packet 
 	return parse_network(bytes, at, ethertype, packet);
 }
 
-/* Parses a packet of a tc program. */
 static __always_inline int parse_packet(const struct __sk_buff *ctx, struct packet *packet)
 {
 	struct bytes bytes = {.begin = (void *)(long)ctx->data, .end = (void *)(long)ctx->data_end};

@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * Chooses a transmit queue for every segment and keeps the weights of the queues exact.
+ * Chooses a transmit queue for every segment and keeps the weights of the queues exact. The programs:
  *
- *   select_*          tcx egress of the managed device: chooses the queue
- *   look              scans the sockets of all charged flows
- *   complete_exact    fentry tcp_wfree: completion of a TCP segment (where the kernel loads fentry)
- *   complete_at_peer  tcx ingress of a veth peer: completion in a test bed without loss
- *   start_timers      starts the timers for scanning and ageing
- *   hold_back         in service.h, tcx ingress of the managed device: holds a flow back until it may move
- *   read_service      in service.h: reads the service of each charged flow
- *   count_busy        in service.h: sums the weights of flows with data outstanding
+ * - select_*: tcx egress of the managed device. Chooses the queue.
+ * - look: scans the sockets of all charged flows.
+ * - complete_exact: fentry tcp_wfree. Handles the completion of a TCP segment (if the kernel loads
+ *   fentry).
+ * - complete_at_peer: tcx ingress of a veth peer. Handles the completion in a test bed without loss.
+ * - start_timers: starts the timers for scanning and ageing.
+ * - hold_back: in service.h, tcx ingress of the managed device. Holds a flow back until it may move.
+ * - read_service: in service.h. Reads the service of each charged flow.
+ * - count_busy: in service.h. Sums the weights of flows with data outstanding.
  *
- * The socket's cookie identifies a flow, which has a slot in a hash table (see datapath.h). Whether data is
- * outstanding is read from the socket itself: sk_wmem_alloc, on which the kernel's ooo_okay is based. The
- * programs do not count outstanding data. The kernel also reduces sk_wmem_alloc when a qdisc drops a
- * segment, so a drop leaves no flow charged.
+ * The socket's cookie identifies a flow, which has a slot in a hash table (see datapath.h). The
+ * programs read from the socket itself whether data is outstanding: sk_wmem_alloc, on which the
+ * kernel's ooo_okay is based. The programs do not count outstanding data. The kernel also reduces
+ * sk_wmem_alloc when a qdisc drops a segment, so a drop leaves no flow charged.
  *
  * So no program has to run when a segment leaves: the weights need to be right only at a pick. Charged
- * flows are on a list, and before each pick the program scans the sockets of charged flows (see "Scan"
+ * flows are on a list. Before each pick, the program scans the sockets of charged flows (see "Scan"
  * below).
  */
 #include "kernel.h"
@@ -51,8 +52,8 @@ struct {
 	__type(value, struct ek_flow_detail);
 } details SEC(".maps");
 
-/* Ring of the charged flows (slot number plus 1; 0: not yet written). It has as many entries as the table,
- * and each flow at most once. So it cannot overflow. */
+/* Ring of the charged flows (slot number plus 1; 0: not yet written). It has as many entries as the
+ * table. Each flow is in the ring at most once, so the ring cannot overflow. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, EK_SLOTS);
@@ -88,7 +89,7 @@ static __always_inline struct ek_counters *counters_of_cpu(void)
 	return bpf_map_lookup_elem(&counters, &cpu);
 }
 
-/* Atomic, because an interrupt may count between the read and the write. */
+/* Use an atomic addition, because an interrupt may count between the read and the write. */
 #define COUNT(field)                                                                                         \
 	do {                                                                                                 \
 		struct ek_counters *own = counters_of_cpu();                                                 \
@@ -96,9 +97,9 @@ static __always_inline struct ek_counters *counters_of_cpu(void)
 			__sync_fetch_and_add(&own->field, 1);                                                \
 	} while (0)
 
-/* Returns the first slot of the probe sequence for a cookie. Sockets get consecutive cookies. A run of
- * sixteen maps to neighbouring slots, so a small number of flows uses few cache lines and pages. Fibonacci
- * hashing spreads the runs. */
+/* Returns the first slot of the probe sequence for a cookie. Sockets get consecutive cookies. Sixteen
+ * consecutive cookies map to neighbouring slots, so a small number of flows uses few cache lines and
+ * pages. Fibonacci hashing spreads these runs over the table. */
 static __always_inline __u32 home_of(__u64 cookie)
 {
 	__u64 run = (cookie >> 4) * 0x9e3779b97f4a7c15ULL;
@@ -111,7 +112,7 @@ static __always_inline __u32 probe(__u32 home, __u32 step)
 	return (home + step) & (EK_SLOTS - 1);
 }
 
-/* Returns the flow's slot if it is the first of its probe sequence. */
+/* Returns the flow's slot if it is the first slot of the flow's probe sequence. */
 static __always_inline struct ek_flow *home_slot(__u64 cookie)
 {
 	__u32 key = home_of(cookie);
@@ -138,7 +139,7 @@ static __always_inline struct ek_flow *find_flow(__u64 cookie, __u32 *slot)
 
 #include "flow_weight.h"
 
-/* Returns the flow's weight. Looks it up again if the rules have changed. */
+/* Returns the flow's weight. Applies the rules again if they have changed. */
 static __always_inline __u32 weight_of(struct __sk_buff *ctx, struct ek_flow *flow,
 				       struct ek_flow_detail *detail, const struct ek_tuple *tuple)
 {
@@ -172,9 +173,9 @@ static __always_inline void list_charged(__u32 slot)
 		*(volatile __u32 *)entry = slot + 1;
 }
 
-/* Returns whether a flow without a socket has been silent for so long that none of its segments is still
- * queued. Times are in µs, 32 bits, and signed, because another CPU may have written a later time. A silence
- * of 35 minutes would overflow, but ageing removes the flow earlier. */
+/* Returns whether a flow without a socket has been silent for so long that none of its segments is
+ * still queued. Times are in µs, 32 bits. They are signed, because another CPU may have written a later
+ * time. A silence of 35 minutes would overflow, but ageing removes the flow earlier. */
 static __always_inline int is_silent(const struct ek_flow_detail *detail)
 {
 	__u32 last_us = *(volatile __u32 *)&detail->last_us;
@@ -182,9 +183,10 @@ static __always_inline int is_silent(const struct ek_flow_detail *detail)
 	return (__s32)((__u32)(bpf_ktime_get_ns() / 1000) - last_us) > (__s32)config.gap_us;
 }
 
-/* Returns whether the flow's socket has nothing outstanding. A freed socket has nothing outstanding, because
- * its last segment holds a reference. The memory of a freed socket may be unmapped or reused by another
- * socket. The cookie detects this: it is unique since boot, and it is read last. */
+/* Returns whether the flow's socket has nothing outstanding. A freed socket has nothing outstanding,
+ * because its last segment holds a reference. The memory of a freed socket may be unmapped or reused by
+ * another socket. The cookie detects both cases: it is unique since boot, and the program reads it
+ * last. */
 static __always_inline int socket_is_idle(const struct ek_flow *flow)
 {
 	const struct sock *sk = (const struct sock *)flow->socket;
@@ -200,7 +202,7 @@ static __always_inline int socket_is_idle(const struct ek_flow *flow)
 /* Releases the flow's charge if its socket has nothing outstanding. */
 static __always_inline void look_at(struct ek_flow *flow, const struct ek_flow_detail *detail)
 {
-	/* Read the word first: a segment that is sent later makes the release fail. */
+	/* Read the word first: if a segment is sent later, the release fails. */
 	__u64 seen = *(volatile __u64 *)&flow->word;
 
 	if (seen & EK_WORD_CHARGED && (flow->socket ? socket_is_idle(flow) : is_silent(detail)) &&
@@ -208,9 +210,9 @@ static __always_inline void look_at(struct ek_flow *flow, const struct ek_flow_d
 		COUNT(completed);
 }
 
-/* Frees the slot of a short flow that has nothing outstanding. The flow picks a queue again with its next
- * segment, as it would without the eviction. A flow with many picks keeps its slot until it has been silent
- * for long. So a flood of single-segment flows does not evict it. */
+/* Frees the slot of a short flow that has nothing outstanding. The flow picks a queue again with its
+ * next segment, as it would without the eviction. A flow with many picks keeps its slot until it has
+ * been silent for a long time. So a flood of single-segment flows does not evict such a flow. */
 static __always_inline int evict(struct ek_flow *flow, const struct ek_flow_detail *detail, __u32 slot)
 {
 	__u64 seen;
@@ -255,8 +257,8 @@ static __always_inline int make_room(void)
 	return eviction.done;
 }
 
-/* Returns a new flow's word. If the socket already uses a queue, the flow prefers it to other queues of the
- * same weight. A change of the queue at the start of a session may reorder packets. */
+/* Returns a new flow's word. If the socket already uses a queue, the flow prefers this queue to other
+ * queues of the same weight. A change of the queue at the start of a session may reorder packets. */
 static __always_inline __u64 first_word(const struct sock *sk)
 {
 	__u32 queue = sk ? KERNEL_READ(sk, __sk_common.skc_tx_queue_mapping) : NO_QUEUE_MAPPING;
@@ -266,12 +268,12 @@ static __always_inline __u64 first_word(const struct sock *sk)
 	return ek_word(0, queue, 0, EK_WORD_ASSIGNED);
 }
 
-/* Takes a free slot for a flow, or evicts a short flow if all probed slots are taken; returns 0 if there is
- * none. If the table is full, it evicts first.
+/* Takes a free slot for a flow. Evicts a short flow if all probed slots are taken. If the table is
+ * full, evicts a flow first. Returns 0 if no slot is free.
  *
- * Two CPUs may send for one socket at once: the CPU that receives an ARP reply sends the packets that waited
- * for it. So the word of a free slot is EK_WORD_FORGOTTEN. A CPU that finds the slot before it is complete
- * does not change the word. */
+ * Two CPUs may send for one socket at once: the CPU that receives an ARP reply sends the packets that
+ * waited for the reply. So the word of a free slot is EK_WORD_FORGOTTEN. A CPU that finds the slot
+ * before it is complete does not change the word. */
 static __always_inline struct ek_flow *create_flow(__u64 cookie, const struct sock *sk,
 						   const struct ek_tuple *tuple, __u32 *slot)
 {
@@ -298,7 +300,7 @@ static __always_inline struct ek_flow *create_flow(__u64 cookie, const struct so
 		flow->may_follow = tuple->protocol == IPPROTO_TCP && sk;
 		flow->socket = (__u64)sk;
 		detail->weight = 1;
-		/* Store an outdated generation, so that the rules are applied to this segment. */
+		/* Store an outdated generation, so that the program applies the rules to this segment. */
 		detail->rule_generation = *(volatile __u32 *)&device.rule_generation - 1;
 		detail->last_us = bpf_ktime_get_ns() / 1000;
 		detail->outstanding = 0;
@@ -306,7 +308,7 @@ static __always_inline struct ek_flow *create_flow(__u64 cookie, const struct so
 		detail->walked_word = 0;
 		detail->quiet_since_ns = bpf_ktime_get_ns();
 		__sync_fetch_and_add(&device.occupied[(*slot / EK_SLOTS_PER_BLOCK) & (EK_MAX_BLOCKS - 1)], 1);
-		/* Write the word last: until now it was EK_WORD_FORGOTTEN. */
+		/* Write the word last: until this write it is EK_WORD_FORGOTTEN. */
 		*(volatile __u64 *)&flow->word = first_word(sk);
 		return flow;
 	}
@@ -332,15 +334,16 @@ static long look_at_next(__u32 index, void *context)
 	*(volatile __u32 *)entry = 0;
 	device.charged_tail++;
 	look_at(flow, detail);
-	/* Remove the flow from the list before the last read of the word, with a full barrier in between. A
-	 * CPU that charges the flow after that read then finds it unlisted, and lists it. */
+	/* Remove the flow from the list before the last read of the word, with a full barrier in
+	 * between. A CPU that charges the flow after that read then finds the flow unlisted, and lists
+	 * it. */
 	__sync_val_compare_and_swap(&detail->listed, 1, 0);
 	if (*(volatile __u64 *)&flow->word & EK_WORD_CHARGED)
 		list_charged(slot);
 	return 0;
 }
 
-/* Scans up to `limit` charged flows, the least recently scanned ones first. */
+/* Scans up to `limit` charged flows, the least recently scanned flows first. */
 static __always_inline void look_at_charged(__u32 limit)
 {
 	__u32 count;
@@ -357,8 +360,8 @@ static __always_inline void look_at_charged(__u32 limit)
 #define LOOK_BEFORE_PICK 64
 #define LOOK_INTERVAL_NS (50 * 1000ULL)
 
-/* Scans before a pick, but only if that may find a better queue: the queue that the flow would otherwise
- * take is charged with the weight of another flow. */
+/* Scans before a pick, but only if the scan may find a better queue. This is the case if the queue that
+ * the flow would otherwise take is charged with the weight of another flow. */
 static __always_inline void look_before_pick(__u64 word, const struct ek_segment *segment)
 {
 	__u32 preferred = ek_preferred_queue(word, segment), own, now;
@@ -366,7 +369,7 @@ static __always_inline void look_before_pick(__u64 word, const struct ek_segment
 	own = word & EK_WORD_CHARGED && EK_WORD_QUEUE(word) == preferred ? EK_WORD_WEIGHT(word) : 0;
 	if (*(volatile __u32 *)&device.weight[preferred] <= own)
 		return;
-	/* In µs, 32 bits: the value wraps every 71 minutes, which omits at most one scan. */
+	/* In µs, 32 bits: the value wraps every 71 minutes. The wrap omits at most one scan. */
 	now = bpf_ktime_get_ns() / 1000;
 	if (now - device.looked_us < LOOK_INTERVAL_NS / 1000)
 		return;
@@ -389,12 +392,12 @@ static __always_inline void steer(struct __sk_buff *ctx, enum ek_steering steeri
 	if (steering == EK_STEER_CLASS)
 		ctx->priority = config.class_base + queue;
 	else if (config.policy == EK_POLICY_DQA)
-		/* Add one, as skb_record_rx_queue does; skb_tx_hash subtracts it. */
+		/* Add one, as skb_record_rx_queue does. skb_tx_hash subtracts it. */
 		ctx->queue_mapping = queue + 1;
 }
 
-/* Returns whether the flow may change its queue at this segment. If not, `held_on` is the queue on which the
- * kernel holds it. */
+/* Returns whether the flow may change its queue at this segment. If the flow may not change it,
+ * `held_on` is the queue on which the kernel holds the flow. */
 static __always_inline int may_move(enum ek_steering steering, const struct sk_buff *skb,
 				    const struct sock *sk, int besides, __u32 *held_on)
 {
@@ -407,8 +410,9 @@ static __always_inline int may_move(enum ek_steering steering, const struct sk_b
 	held = KERNEL_READ(sk, __sk_common.skc_tx_queue_mapping);
 	if (KERNEL_READ_BITFIELD(skb, ooo_okay))
 		return 1;
-	/* The kernel also releases a flow from its queue when it looks up the flow's route again, even with
-	 * data outstanding. It then accepts any queue. The previous queue keeps the packets in order. */
+	/* The kernel also releases a flow from its queue when it looks up the flow's route again, even
+	 * with data outstanding. The kernel then accepts any queue. Choosing the previous queue keeps
+	 * the packets in order. */
 	if (held == NO_QUEUE_MAPPING)
 		return besides < WMEM_IDLE;
 	*held_on = held;
@@ -417,9 +421,9 @@ static __always_inline int may_move(enum ek_steering steering, const struct sk_b
 
 #include "service.h"
 
-/* Returns a cookie for a flow without a socket, for example from a container: its segments lose the socket
- * at the border of the network namespace. Cookies of the kernel count up from 1. These cookies have the
- * highest bit set. */
+/* Returns a cookie for a flow without a socket. For example, segments from a container lose the socket
+ * at the border of the network namespace. Cookies of the kernel count up from 1. The cookies of this
+ * function have the highest bit set. */
 static __always_inline __u64 cookie_of_tuple(const struct ek_tuple *tuple)
 {
 	const __u64 *words = (const __u64 *)tuple;
@@ -519,11 +523,11 @@ static __always_inline int choose(struct __sk_buff *ctx, enum ek_steering steeri
 }
 
 /* Handles the common case: a data segment of a flow that is in its first slot and stays on its queue.
- * Returns 1 if it did.
+ * Returns 1 in this case.
  *
- * Caches are cold, so the number of cache lines counts: the flow's slot, this code, and the lines that TCP
- * has just used. This function reads no settings and writes only to the packet. A release races only with
- * the next segment, which picks. */
+ * Caches are cold, so the number of cache lines determines the cost: the flow's slot, this code, and
+ * the lines that TCP has just used. This function reads no settings and writes only to the packet. A
+ * release races only with the next segment, which picks. */
 static __always_inline int follow(struct __sk_buff *ctx, enum ek_steering steering)
 {
 	struct sk_buff *skb = KERNEL_SKB(ctx);
@@ -538,8 +542,8 @@ static __always_inline int follow(struct __sk_buff *ctx, enum ek_steering steeri
 	/* A socket without a cookie matches a free slot, but the word of a free slot is not charged. */
 	flow = home_slot(KERNEL_READ_TCP(sk, __sk_common.skc_cookie.counter));
 	/* TCP has just computed whether data is outstanding (__tcp_transmit_skb). The CPU that frees
-	 * segments does not write the cache line of the result, unlike that of sk_wmem_alloc. The result
-	 * includes all unacknowledged data; choose() checks exactly. */
+	 * segments writes the cache line of sk_wmem_alloc, but not the cache line of this result. The
+	 * result includes all unacknowledged data; choose() checks exactly. */
 	if (!flow || !flow->may_follow || KERNEL_READ_BITFIELD(skb, ooo_okay))
 		return 0;
 	if (steering == EK_STEER_QUEUE)
@@ -547,13 +551,14 @@ static __always_inline int follow(struct __sk_buff *ctx, enum ek_steering steeri
 	seen = *(volatile __u64 *)&flow->word;
 	if (!ek_stays(seen, 0, held_on))
 		return 0;
-	/* With the device's own queues this suffices: the kernel keeps the flow on its queue. */
+	/* With the device's own queues, no further check is needed: the kernel keeps the flow on its
+	 * queue. */
 	if (steering == EK_STEER_CLASS)
 		ctx->priority = flow->class_base + EK_WORD_QUEUE(seen);
 	return 1;
 }
 
-/* noinline, so that the code of the common case is contiguous. */
+/* Use noinline, so that the code of the common case is contiguous. */
 static __noinline int choose_class(struct __sk_buff *ctx)
 {
 	return choose(ctx, EK_STEER_CLASS);
@@ -564,7 +569,7 @@ static __noinline int choose_queue(struct __sk_buff *ctx)
 	return choose(ctx, EK_STEER_QUEUE);
 }
 
-/* Chooses the queue if sockets are read. */
+/* Chooses the queue if the programs read sockets. */
 SEC("?tcx/egress")
 int select_class(struct __sk_buff *ctx)
 {
@@ -577,8 +582,8 @@ int select_queue(struct __sk_buff *ctx)
 	return follow(ctx, EK_STEER_QUEUE) ? NEXT_PROGRAM : choose_queue(ctx);
 }
 
-/* Chooses the queue if sockets are not read. It processes each segment, because ageing uses the time of the
- * last one. */
+/* Chooses the queue if the programs do not read sockets. It processes each segment, because ageing uses
+ * the time of the last segment. */
 SEC("?tcx/egress")
 int select_class_aged(struct __sk_buff *ctx)
 {
@@ -591,8 +596,8 @@ int select_queue_aged(struct __sk_buff *ctx)
 	return choose_queue(ctx);
 }
 
-/* Releases the flow's weight if the completed segment was the last one outstanding. The caller has checked
- * that nothing else is outstanding, which saves the look-up for most segments. */
+/* Releases the flow's weight if the completed segment was the last segment outstanding. The caller has
+ * checked that nothing else is outstanding. This check saves the look-up for most segments. */
 static __always_inline void complete(__u64 cookie, const struct sk_buff *skb, const struct sock *sk)
 {
 	__u32 slot;
@@ -601,7 +606,7 @@ static __always_inline void complete(__u64 cookie, const struct sk_buff *skb, co
 
 	if (!flow)
 		return;
-	/* Read the word first: a segment that is sent later makes the release fail. */
+	/* Read the word first: if a segment is sent later, the release fails. */
 	seen = *(volatile __u64 *)&flow->word;
 	if (!(seen & EK_WORD_CHARGED) || outstanding_besides(skb, sk) >= WMEM_IDLE)
 		return;
@@ -667,11 +672,12 @@ static long age_slot(__u32 index, struct walk *walk)
 	if (seen & EK_WORD_FORGOTTEN) /* create_flow() is filling it */
 		return 0;
 	if (config.read_sockets) {
-		/* Scan flows that the list missed, too. So no flow needs a release by age. */
+		/* Scan flows that are missing on the list, too. So no flow needs a release by age. */
 		look_at(flow, detail);
 		seen = *(volatile __u64 *)&flow->word;
 	}
-	/* Measure silence from the first walk that read this word, so that it is never overestimated. */
+	/* Measure silence from the first walk that read this word, so that the silence is never
+	 * overestimated. */
 	if (seen != detail->walked_word) {
 		detail->walked_word = seen;
 		detail->quiet_since_ns = walk->now;
@@ -702,25 +708,26 @@ static long age_block(__u32 block, struct walk *walk)
 
 #define AGEING_SHORTEST_WALK_NS (1000 * 1000ULL)
 #define AGEING_LONGEST_WALK_NS (100 * 1000 * 1000ULL)
-/* If sockets are read, this walk only removes silent flows, which is not urgent. */
+/* If the programs read sockets, this walk only removes silent flows, which is not urgent. */
 #define FORGETTING_WALK_NS (1000 * 1000 * 1000ULL)
 
-/* Returns the silence after which a flow is released by age: twice the time in which the fullest queue
- * drains if all active queues are served round robin. So a flow with queued segments is not released. */
+/* Returns the silence after which a flow is released by age. It is twice the time in which the fullest
+ * queue drains if the device serves all active queues round robin. So a flow with queued segments is
+ * not released. */
 static __always_inline __u64 next_ageing_limit(const struct walk *walk)
 {
 	__u64 rate = config.rate_bps, limit;
 	__u32 active = walk->active;
 
-	/* The device may shape each queue separately. The share of an idle queue is then not used by others.
-	 */
+	/* The device may shape each queue separately. Other queues then do not use the share of an idle
+	 * queue. */
 	if (config.steering == EK_STEER_QUEUE)
 		active = config.queue_count;
 	/* Compute in KiB, so that no realistic backlog overflows: 8192e9 / rate is ns per KiB. */
 	limit = rate ? 2 * active * ((walk->largest >> 10) + 1) * (8192000000000ULL / rate + 1) : 0;
 	if (limit < config.ageing_floor_ns)
 		limit = config.ageing_floor_ns;
-	/* Reduce the limit gradually: earlier segments are still draining. */
+	/* Reduce the limit gradually: segments queued before are still draining. */
 	if (limit < walk->limit)
 		limit = walk->limit - (walk->limit - limit) / 8;
 	return limit;

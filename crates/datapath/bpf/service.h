@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
  *
- * Service balancing: reads the service of each flow, and holds a backlogged flow back until it may change
- * its queue. Part of queue_select.bpf.c, whose maps it uses.
+ * Service balancing: reads the service of each flow, and holds a backlogged flow back until it may
+ * change its queue. Part of queue_select.bpf.c, whose maps it uses.
  *
- * The kernel lets a socket change its queue when it has nothing outstanding (ooo_okay). A backlogged TCP
- * flow never reaches this state, because it sends at each completion. So this program holds the flow back
- * until its queued segments have left. It reduces the window in arriving acknowledgements to the data in
- * flight: the flow may send no more, and all sent data stays inside the window.
+ * The kernel lets a socket change its queue when it has nothing outstanding (ooo_okay). A backlogged
+ * TCP flow never reaches this state, because it sends at each completion. So this program holds the
+ * flow back until its queued segments have left. The program reduces the window in arriving
+ * acknowledgements to the data in flight. Then the flow may send no more, and all sent data stays
+ * inside the window.
  *
- * The program does not change an acknowledgement that leaves nothing in flight, or that finds nothing
- * outstanding. So another acknowledgement always follows and opens the window. If this program or user
- * space exits, the next acknowledgement opens it as well.
- */
+ * The program does not change an acknowledgement if no data is in flight or outstanding. So another
+ * acknowledgement always follows and opens the window. If this program or user space exits, the next
+ * acknowledgement also opens the window. */
 #ifndef EVENKEEL_SERVICE_H
 #define EVENKEEL_SERVICE_H
 
@@ -23,7 +23,6 @@ struct {
 	__type(value, struct ek_service);
 } services SEC(".maps");
 
-/* Fields of a socket that are needed to hold its flow back. */
 struct tcp_state {
 	__u32 next_sequence;
 	__u32 window_scale;
@@ -163,7 +162,7 @@ static __always_inline struct ek_flow *charged_flow(__u32 index, struct ek_flow_
 	return *detail ? flow : 0;
 }
 
-/* Returns whether a flow with this word has data outstanding. */
+/* Returns whether a flow has data outstanding. `word` is the flow's word, read once by the caller. */
 static __always_inline int is_outstanding(const struct ek_flow *flow, const struct ek_flow_detail *detail,
 					  __u64 word)
 {

@@ -138,9 +138,10 @@ static __always_inline int parse_steered(struct xdp_md *ctx, struct frame *frame
 }
 
 /* Completes a checksum that a sender on this host left to the device. The kernel marks such a packet as
- * valid, but the mark is lost in a ring, so the packet would fail the check. The checksum field holds the
- * sum of the pseudo header. The checksum is the one's complement of the sum of this value and the rest. A
- * complete checksum that equals the sum of the pseudo header by chance does not change. */
+ * valid, but a ring loses the mark, so the packet would fail the check.
+ * The checksum field holds the sum of the pseudo header. The checksum is the one's complement of the
+ * sum of this value and the rest. If a complete checksum equals the sum of the pseudo header by chance,
+ * the result is the same checksum. */
 static __always_inline int finish_checksum(struct xdp_md *ctx, const struct frame *frame)
 {
 	__u32 key = 0, offset = frame->packet.transport, end = frame->end, i, length;
@@ -176,7 +177,7 @@ static __always_inline int finish_checksum(struct xdp_md *ctx, const struct fram
 	field = data + frame->check;
 	if ((void *)(field + 1) > data_end)
 		return 0;
-	/* A UDP checksum of 0 would mean that there is none (RFC 768). */
+	/* A UDP checksum of 0 would mean "no checksum" (RFC 768). */
 	sum = (__u16)~fold(sum);
 	*field = sum ? (__be16)sum : (__be16)0xffff;
 	return 1;
@@ -250,8 +251,8 @@ static __always_inline int has_drained(const struct ek_steer_slot *slot, __u64 n
 	if (!cpu)
 		return 1;
 	ahead = (__s64)(cpu->dequeued + cpu->lost - slot->sequence);
-	/* The thread may still process the batch that it took from the ring last. The batch is done when the
-	 * thread takes the next one. */
+	/* The thread may still process the last batch that it took from the ring. The batch is done
+	 * when the thread takes the next batch. */
 	if (ahead >= EK_STEER_BATCH)
 		return 1;
 	/* Two CPUs that receive packets of the flow may have read the clock in either order. */

@@ -13,10 +13,11 @@ use crate::raw;
 const OBJECT: &str = "batch";
 static BYTES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/batch.bpf.o"));
 
-/// The kernel's BTF type for qdiscs in BPF (`net/sched/bpf_qdisc.c`). Kernels without it do not support them.
+/// The kernel's BTF type for qdiscs in BPF (`net/sched/bpf_qdisc.c`). Kernels without this type do not
+/// support BPF qdiscs.
 const KERNEL_TYPE: &str = "bpf_struct_ops_Qdisc_ops";
 
-/// What a name is one of, for errors.
+/// Noun for the object in error messages.
 const KIND: &str = "a qdisc";
 
 #[derive(Clone, Debug)]
@@ -46,12 +47,13 @@ pub struct BatchCounters {
     pub dropped: u64,
 }
 
-/// A qdisc that waits until the sockets of a batch have enqueued before it dequeues (Titan, section 4.4).
-/// Requires Linux 6.16 or later.
+/// A qdisc that waits until the sockets of a batch have enqueued before it dequeues (Titan, section
+/// 4.4). Requires Linux 6.16 or later.
 ///
-/// The qdisc can be a device's root qdisc or a child of `mq`. It is registered while this value lives. A device
-/// keeps its instance when this value is dropped, even after `kill -9`: programs and maps live until the qdisc
-/// is replaced. So remove it from the devices first.
+/// The qdisc can be a device's root qdisc or a child of `mq`. Dropping this value, or the end of the
+/// process, removes the qdisc's registration but not its instances on devices. The kernel keeps
+/// programs and maps until the instance is replaced. So remove the qdisc from the devices before
+/// dropping this value.
 pub struct TransmitBatching {
     counters: Mapped<raw::ek_batch_counters>,
     name: String,
@@ -61,9 +63,6 @@ pub struct TransmitBatching {
 
 impl TransmitBatching {
     /// Returns whether the kernel supports BPF qdiscs: Linux 6.16 or later, with `CONFIG_NET_SCH_BPF`.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel's BTF cannot be read.
     pub fn is_available() -> Result<bool, DatapathError> {
         let types =
             Btf::from_vmlinux().map_err(DatapathError::system("read the kernel's type information"))?;
@@ -95,7 +94,7 @@ impl TransmitBatching {
         &self.name
     }
 
-    /// Returns the sums over all instances, on all devices.
+    /// Returns the sums over all devices.
     #[must_use]
     pub fn counters(&self) -> BatchCounters {
         let raw::ek_batch_counters { held, batches, dropped } = self.counters.read(0);
@@ -115,7 +114,6 @@ fn validate(options: &BatchOptions) -> Result<(), DatapathError> {
     Ok(())
 }
 
-/// Writes settings and name into the object before it is loaded.
 fn configure(opened: &mut OpenObject, options: &BatchOptions) -> Result<(), DatapathError> {
     let config = raw::ek_batch_config {
         hold_ns: options.hold_ns,

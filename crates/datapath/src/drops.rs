@@ -14,7 +14,6 @@ use crate::raw;
 const OBJECT: &str = "drops";
 static BYTES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/drops.bpf.o"));
 
-/// Packets of one flow dropped for one reason.
 #[derive(Clone, Debug)]
 pub struct DropCount {
     /// The kernel's name without the prefix `SKB_DROP_REASON_`, such as `SOCKET_RCVBUFF`.
@@ -66,9 +65,6 @@ impl DropReasons {
     }
 
     /// Returns the drops since the program was attached, most frequent ones first.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses to read the map.
     pub fn counts(&self) -> Result<Vec<DropCount>, DatapathError> {
         let map = object::map(&self.object, "drops")?;
         let mut counts = Vec::new();
@@ -91,7 +87,6 @@ impl DropReasons {
     }
 }
 
-/// Returns the names of `enum skb_drop_reason` in the running kernel.
 fn reasons(types: &Btf<'_>) -> Result<BTreeMap<u32, String>, DatapathError> {
     let Some(reasons) = types.type_by_name::<types::Enum<'_>>("skb_drop_reason") else {
         return Err(DatapathError::Limit(

@@ -2,19 +2,18 @@
 
 use std::io;
 
-/// The error if a BPF object could not be loaded, attached or read.
 #[derive(Debug, thiserror::Error)]
 pub enum DatapathError {
     #[error("cannot load the BPF object {object}: {source}{}{}", requirement(object, .old_kernel.as_deref()), details(.log))]
     Load {
         object: &'static str,
         source: io::Error,
-        /// The running kernel, if it is older than that of [`oldest_kernel`].
+        /// Release of the running kernel, if it is older than [`oldest_kernel`].
         old_kernel: Option<String>,
         /// The last lines of libbpf's log.
         log: String,
     },
-    /// The process may not open enough file descriptors for the maps and programs of the object.
+    /// The limit of open file descriptors is too low for the maps and programs of the object.
     #[error(
         "cannot load the BPF object {object}: it needs {needed} file descriptors, and {left} are left (ulimit -n {limit}); raise the limit"
     )]
@@ -41,16 +40,17 @@ pub enum DatapathError {
     Limit(String),
 }
 
-/// End of the names of the objects for kernels without `bpf_cast_to_kern_ctx`.
+/// Suffix of the names of objects for kernels without `bpf_cast_to_kern_ctx`.
 pub(crate) const PROBED: &str = "_probed";
 
-/// Returns the version of the oldest kernel that has all that an object uses: tcx (6.6) and `bpf_cast_to_kern_ctx` (6.2).
-/// The objects for older kernels use neither, and are tested on 6.1.
+/// Returns the version of the oldest kernel that has the features of an object: tcx (6.6) and
+/// `bpf_cast_to_kern_ctx` (6.2). The objects for older kernels use neither feature, and are tested on
+/// 6.1.
 fn oldest_kernel(object: &str) -> (u32, u32) {
     if object.ends_with(PROBED) { (6, 1) } else { (6, 6) }
 }
 
-/// Returns the release of the running kernel, if it is older than an object needs.
+/// Returns the release of the running kernel, if it is older than [`oldest_kernel`].
 pub(crate) fn old_kernel(object: &str) -> Option<String> {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").ok()?;
     is_old(&release, oldest_kernel(object)).then(|| release.trim().to_owned())
@@ -78,7 +78,7 @@ impl DatapathError {
         move |error| Self::System { action, source: io_error(&error) }
     }
 
-    /// Returns whether the name is already registered.
+    /// Returns whether the cause is a name that is already registered.
     #[must_use]
     pub fn is_taken(&self) -> bool {
         matches!(self, Self::System { source, .. } if source.kind() == io::ErrorKind::AlreadyExists)
@@ -90,7 +90,8 @@ impl DatapathError {
         match self {
             Self::Descriptors { .. } => true,
             Self::Load { source, .. } | Self::Attach { source, .. } | Self::System { source, .. } => {
-                // A missing privilege or feature: EPERM, EACCES, EINVAL, ENOENT, EOPNOTSUPP or ENOSYS.
+                // The errors of a missing privilege or feature: EPERM, EACCES, EINVAL, ENOENT,
+                // EOPNOTSUPP or ENOSYS.
                 matches!(
                     source.kind(),
                     io::ErrorKind::PermissionDenied

@@ -8,7 +8,6 @@ use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use crate::error::DatapathError;
 use crate::object::{self, Hook};
 
-/// The way in which programs are attached to an interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HookKind {
     /// By links to the tcx hooks, which the kernel removes when the process ends.
@@ -35,7 +34,7 @@ impl HookKind {
     }
 }
 
-/// A program on a hook. It is identified by its id, because the name may be unreadable later.
+/// A program on a hook. The id identifies the program, because the name may be unreadable later.
 #[derive(Clone, Debug)]
 pub struct HookProgram {
     /// Unique since boot.
@@ -73,9 +72,6 @@ pub fn egress_programs(ifindex: i32) -> Result<Vec<HookProgram>, DatapathError> 
 }
 
 /// Returns the programs at tcx ingress; see [`egress_programs`].
-///
-/// # Errors
-/// Returns an error if the kernel refuses, as for [`egress_programs`].
 pub fn ingress_programs(ifindex: i32) -> Result<Vec<HookProgram>, DatapathError> {
     programs(Hook::Ingress, ifindex)
 }

@@ -10,19 +10,20 @@
 //!   └──────────────────────────────┘
 //! ```
 //!
-//! - [`QueueSelect`] owns the queue choice of one device, and [`FlowMover`] moves its flows to other queues.
+//! - [`QueueSelect`] owns the queue choice of one device, and [`FlowMover`] moves its flows to other
+//!   queues.
 //! - [`Meter`] counts received bytes and packets per flow and bin.
 //! - [`DropReasons`] counts the kernel's drops by reason.
 //! - [`TransmitBatching`] is a qdisc.
 //! - [`LolaCongestion`] is a congestion control.
 //! - [`ReceiveSteering`] sends received packets to their CPUs.
 //!
-//! This process owns the links that attach the programs, so the kernel detaches the programs when it exits. On kernels
-//! without tcx hooks ([`HookKind::Clsact`]), the caller attaches and removes them.
-//! Nothing is pinned, except on request [`LolaCongestion`]. Only the qdisc stays on the devices that use it, and the
-//! congestion control on its flows. Times are nanoseconds of
-//! `CLOCK_MONOTONIC`. Sizes are bytes on the wire: `skb->len` plus the headers of the other segments of a GSO
-//! packet.
+//! This process owns the links that attach the programs, so the kernel detaches the programs when the
+//! process exits. On kernels without tcx hooks ([`HookKind::Clsact`]), the caller attaches and removes
+//! the programs. Nothing is pinned, except [`LolaCongestion`] on request. The qdisc stays on the
+//! devices that use it, and the congestion control stays on its flows. Times are nanoseconds of
+//! `CLOCK_MONOTONIC`. Sizes are bytes on the wire: `skb->len` plus the headers of the other segments of
+//! a GSO packet.
 //!
 //! User space makes the decisions: it writes policy, pools and weights into the shared structures of
 //! `include/evenkeel/datapath.h`.

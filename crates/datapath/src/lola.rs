@@ -19,9 +19,9 @@ static BYTES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/lola.bpf.o"));
 
 /// The kernel's BTF type for congestion controls in BPF (`net/ipv4/bpf_tcp_ca.c`).
 const KERNEL_TYPE: &str = "bpf_struct_ops_tcp_congestion_ops";
-/// What a name is one of, for errors.
+/// Noun for the object in error messages.
 const KIND: &str = "a congestion control";
-/// The program that runs for each ACK; it uses all maps.
+/// The program that runs for each ACK; it uses every map.
 const GROWTH: &str = "lola_cong_avoid";
 
 const SETTINGS: &str = ".data.settings";
@@ -30,15 +30,14 @@ const FLOWS: &str = "lola_flows";
 
 type RawSettings = evenkeel_transmit::raw::ek_lola_settings;
 
-/// Sums over the flows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LolaCounters {
     pub started: u64,
     pub ended: u64,
-    /// Flows whose state is not published, because there were too many.
+    /// Flows whose state is not published, because the map of flows was full.
     pub unseen: u64,
     pub losses: u64,
-    /// Tailored decreases.
+    /// Number of tailored decreases.
     pub decreases: u64,
 }
 
@@ -60,7 +59,6 @@ pub struct LolaFlow {
     pub decreases: u32,
 }
 
-/// The maps of a loaded congestion control.
 struct Maps {
     settings: Mapped<RawSettings>,
     counters: Mapped<raw::ek_lola_counters>,
@@ -127,8 +125,8 @@ impl Maps {
     }
 }
 
-/// TCP LoLa, registered with the kernel while this value lives or its link is pinned. Flows that use it keep it
-/// until they end, also after `kill -9`.
+/// TCP LoLa, registered with the kernel while this value lives or its link is pinned. Flows that use
+/// TCP LoLa keep it until they end, even after `kill -9`.
 pub struct LolaCongestion {
     maps: Maps,
     name: String,
@@ -138,9 +136,6 @@ pub struct LolaCongestion {
 
 impl LolaCongestion {
     /// Returns whether the kernel supports congestion controls in BPF: `CONFIG_BPF_JIT` and BTF.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel's BTF cannot be read.
     pub fn is_available() -> Result<bool, DatapathError> {
         let types =
             Btf::from_vmlinux().map_err(DatapathError::system("read the kernel's type information"))?;
@@ -185,14 +180,11 @@ impl LolaCongestion {
     }
 
     /// Returns the flows, oldest first.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses to read the map.
     pub fn flows(&self) -> Result<Vec<LolaFlow>, DatapathError> {
         self.maps.flows()
     }
 
-    /// Pins the registration, so that it outlives this process until [`unpin`].
+    /// Pins the registration, so that it outlives this process until the pinned file is removed.
     ///
     /// # Errors
     /// Returns an error if the file exists, or no BPF file system is mounted.
@@ -203,16 +195,13 @@ impl LolaCongestion {
     }
 }
 
-/// Returns the file that pins a congestion control of this name.
-///
-/// # Errors
-/// Returns an error if the name is invalid.
 pub fn pin_path(name: &str) -> Result<PathBuf, DatapathError> {
     object::operations_name(KIND, name)?;
     Ok(Path::new("/sys/fs/bpf").join(format!("evenkeel-{name}")))
 }
 
-/// A congestion control of this or another process, also one that only its flows keep in the kernel.
+/// A congestion control that this or another process registered. An unregistered congestion control
+/// stays in the kernel while flows use it.
 pub struct LolaInstance {
     maps: Maps,
 }
@@ -251,7 +240,6 @@ impl LolaInstance {
         }
     }
 
-    /// Returns the name under which it was registered.
     #[must_use]
     pub fn name(&self) -> String {
         let name = self.maps.counters.read(0).name;
@@ -279,15 +267,12 @@ impl LolaInstance {
     }
 
     /// Returns the flows, oldest first.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses to read the map.
     pub fn flows(&self) -> Result<Vec<LolaFlow>, DatapathError> {
         self.maps.flows()
     }
 }
 
-/// Returns the maps of a program, if it is this congestion control's.
+/// Returns the maps of a program; `None` if the program is not TCP LoLa.
 fn maps_of(program: &OwnedFd) -> Result<Option<Vec<MapHandle>>, DatapathError> {
     const MOST: usize = 8;
     let known = object::program_info(program.as_fd())?;
@@ -315,7 +300,6 @@ fn maps_of(program: &OwnedFd) -> Result<Option<Vec<MapHandle>>, DatapathError> {
     Ok(Some(ids[..count].iter().filter_map(|id| MapHandle::from_map_id(*id).ok()).collect()))
 }
 
-/// Writes settings and name into the object before it is loaded.
 fn configure(opened: &mut OpenObject, name: &str, settings: &Settings) -> Result<(), DatapathError> {
     let (name, settings): (_, RawSettings) = (object::operations_name(KIND, name)?, (*settings).into());
     let named = std::mem::offset_of!(raw::ek_lola_counters, name);

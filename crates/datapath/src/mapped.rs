@@ -20,7 +20,7 @@ pub(crate) struct Mapped<T> {
 // SAFETY: no thread owns the mapping; all access is by volatile copies of plain integers, as a concurrent
 // writer in the kernel requires.
 unsafe impl<T: Copy + Send> Send for Mapped<T> {}
-// SAFETY: as above.
+// SAFETY: see the `Send` implementation.
 unsafe impl<T: Copy + Send> Sync for Mapped<T> {}
 
 impl<T: Copy> Mapped<T> {

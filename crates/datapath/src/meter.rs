@@ -33,7 +33,6 @@ pub struct MeterOptions {
     pub bin_ns: u64,
 }
 
-/// The counts of one flow.
 #[derive(Clone, Debug)]
 pub struct FlowSample {
     pub tuple: Tuple,
@@ -55,14 +54,14 @@ pub struct FlowSample {
     row: u32,
 }
 
-/// What changes of a row from sample to sample.
+/// The values of a row that change from sample to sample.
 #[derive(Clone, Copy, Debug)]
 pub struct RowCounts {
     /// Bytes on the wire since the meter was attached.
     pub bytes: u64,
     /// TCP or UDP payload since the meter was attached.
     pub payload_bytes: u64,
-    /// As in [`FlowSample`].
+    /// See [`FlowSample::queue_mapping`].
     pub queue_mapping: u32,
 }
 
@@ -75,13 +74,14 @@ pub struct Meter {
     options: MeterOptions,
     link: Option<OwnedFd>,
     program: &'static str,
-    /// Open while the program is attached. A session that finds an unknown program looks for this socket.
+    /// Listening socket that is open while the program is attached. A session that finds an unknown
+    /// program looks for this socket.
     name: UnixListener,
     object: Object,
 }
 
-/// Returns the name of the abstract socket (unix(7)) that marks a program as a meter, which changes no packet.
-/// A socket is used because the name of a program can only be read with `CAP_SYS_ADMIN`.
+/// Returns the name of the abstract socket (unix(7)) that marks a program as a meter, which changes no
+/// packet. The name of the program itself can only be read with `CAP_SYS_ADMIN`.
 #[must_use]
 pub fn meter_socket(program: u32) -> String {
     format!("evenkeel/meter/{program}")
@@ -107,7 +107,7 @@ impl Meter {
         Self::load(options, OBJECT, BYTES, Hook::Ingress)?.attached(ifindex, Hook::Ingress)
     }
 
-    /// Attaches the meter at egress instead. It counts GSO segments as the stack passes them to the device,
+    /// Attaches the meter at egress. It counts GSO segments as the stack passes them to the device,
     /// before the device's queues.
     ///
     /// # Errors
@@ -130,9 +130,6 @@ impl Meter {
     }
 
     /// Returns the program, for a filter.
-    ///
-    /// # Errors
-    /// Returns an error if the object does not have it.
     pub fn program(&self) -> Result<BorrowedFd<'_>, DatapathError> {
         object::program_fd(&self.object, self.program)
     }
@@ -187,24 +184,19 @@ impl Meter {
         Ok(Self { meter, rows, names, bins, options: *options, link: None, program, name, object })
     }
 
-    /// Returns the id of the program, unique since boot.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel does not report it.
     pub fn program_id(&self) -> Result<u32, DatapathError> {
         object::program_id(&self.object, self.program)
     }
 
-    /// Returns the run time of the program; 0 unless the kernel measures it (`kernel.bpf_stats_enabled`).
-    ///
-    /// # Errors
-    /// Returns an error if the kernel does not report it.
+    /// Returns the run time of the program; 0 unless the kernel measures it
+    /// (`kernel.bpf_stats_enabled`).
     pub fn run_time(&self) -> Result<RunTime, DatapathError> {
         object::run_time(&self.object, self.program)
     }
 
-    /// Accepts and closes pending connections to the socket that marks the meter: a socket whose queue is full is not
-    /// trusted. For a meter that is attached for days.
+    /// Accepts and closes pending connections to the socket that marks the meter. A session does not
+    /// trust a socket whose queue is full. Call this function regularly if the meter stays attached for
+    /// days.
     pub fn answer(&self) {
         const MOST: usize = 64;
         let _ = self.name.incoming().take(MOST).take_while(Result::is_ok).count();
@@ -224,7 +216,7 @@ impl Meter {
         self.meter.read(0).overflow
     }
 
-    /// Returns every flow so far, in the order in which they began.
+    /// Returns every flow, in the order in which the flows began.
     #[must_use]
     pub fn flows(&self) -> Vec<FlowSample> {
         let flow = |row: usize| {
@@ -244,7 +236,7 @@ impl Meter {
         (0..self.row_count()).filter_map(flow).collect()
     }
 
-    /// Returns the number of rows that have been given to flows. A row may stay without packets, and a flow keeps its row.
+    /// Returns the number of rows in use, with or without packets. A flow keeps its row.
     #[must_use]
     pub fn row_count(&self) -> usize {
         (self.meter.read(0).next_index as usize).min(self.rows.length())
@@ -259,7 +251,6 @@ impl Meter {
         is_named.then(|| Tuple::from_raw(&self.names.read(row)))
     }
 
-    /// Returns the counts of a row.
     #[must_use]
     pub fn counts(&self, row: usize) -> RowCounts {
         let flow = self.rows.read(row);

@@ -10,7 +10,7 @@ use libbpf_rs::{MapCore, Object, ObjectBuilder, OpenMapMut, OpenObject, PrintLev
 use crate::error::{DatapathError, io_error, old_kernel};
 use crate::statistics::RunTime;
 
-/// The last lines of libbpf's log, for the error if a load fails.
+/// The last lines of libbpf's log, for the error message if a load fails.
 static WORDS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 const LINES_KEPT: usize = 8;
 
@@ -22,7 +22,6 @@ fn keep_words(_level: PrintLevel, text: String) {
     words.drain(..excess);
 }
 
-/// Opens an object that the build script compiled.
 pub(crate) fn open(object: &'static str, bytes: &[u8]) -> Result<OpenObject, DatapathError> {
     static QUIET: Once = Once::new();
     QUIET.call_once(|| {
@@ -46,7 +45,7 @@ fn require_descriptors(object: &'static str, opened: &OpenObject) -> Result<(), 
     if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } != 0 {
         return Ok(());
     }
-    // A program has one descriptor, and its link another one.
+    // A program and its link have one descriptor each.
     let needed = opened.maps().count() as u64 + 2 * opened.progs().count() as u64 + MORE;
     // Opening the directory fails if no descriptor is left.
     let used = std::fs::read_dir("/proc/self/fd").map_or(limit.rlim_cur, |files| files.count() as u64);
@@ -83,7 +82,8 @@ pub(crate) fn initialise(
 /// Length of the name of kernel operations in BPF, including the final NUL (`IFNAMSIZ`, `TCP_CA_NAME_MAX`).
 pub(crate) const NAME_LENGTH: usize = 16;
 
-/// Returns the name of kernel operations, padded with NULs. `kind` is for the error: `a qdisc`.
+/// Returns the name of kernel operations, padded with NULs. `kind` is a noun for the error message,
+/// such as `a qdisc`.
 pub(crate) fn operations_name(kind: &str, name: &str) -> Result<[u8; NAME_LENGTH], DatapathError> {
     // The characters that the kernel allows in names of BPF objects (bpf_obj_name_cpy).
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.');
@@ -99,7 +99,6 @@ pub(crate) fn operations_name(kind: &str, name: &str) -> Result<[u8; NAME_LENGTH
     Ok(bytes)
 }
 
-/// Loads an opened object into the kernel.
 pub(crate) fn load(object: &'static str, opened: OpenObject) -> Result<Object, DatapathError> {
     require_descriptors(object, &opened)?;
     opened.load().map_err(|error| load_error(object, &error))
@@ -116,10 +115,10 @@ pub(crate) enum Hook {
     Egress,
 }
 
-/// Place among the programs of a hook.
+/// Position among the programs of a hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// In front of all: no other program hides packets from it.
+    /// Before all other programs: no other program hides packets from this program.
     First,
     Last,
 }
@@ -158,7 +157,6 @@ pub(crate) fn attach_tcx(
     Ok(unsafe { OwnedFd::from_raw_fd(link) })
 }
 
-/// Attaches a tracing program (fentry) to its function.
 pub(crate) fn attach_trace(object: &Object, program: &'static str) -> Result<OwnedFd, DatapathError> {
     let descriptor = program_fd(object, program)?;
     // SAFETY: no options are passed, and the program's descriptor is open.
@@ -178,7 +176,6 @@ pub(crate) fn run_once(object: &Object, program: &'static str) -> Result<i32, Da
     run_descriptor(program_fd(object, program)?)
 }
 
-/// Runs the program of a descriptor as [`run_once`] does.
 pub(crate) fn run_descriptor(descriptor: BorrowedFd<'_>) -> Result<i32, DatapathError> {
     let mut options = MaybeUninit::<libbpf_sys::bpf_test_run_opts>::zeroed();
     // SAFETY: all zeroes is a valid value of this plain C structure.
@@ -193,7 +190,6 @@ pub(crate) fn run_descriptor(descriptor: BorrowedFd<'_>) -> Result<i32, Datapath
     Ok(options.retval as i32)
 }
 
-/// Returns the id of a program, unique since boot.
 pub(crate) fn program_id(object: &Object, program: &'static str) -> Result<u32, DatapathError> {
     Ok(program_info(program_fd(object, program)?)?.id)
 }
@@ -236,7 +232,6 @@ pub(crate) fn run_time(object: &Object, program: &'static str) -> Result<RunTime
     Ok(RunTime { nanoseconds: info.run_time_ns, runs: info.run_cnt })
 }
 
-/// Returns the kernel's information about a program.
 pub(crate) fn program_info(descriptor: BorrowedFd<'_>) -> Result<libbpf_sys::bpf_prog_info, DatapathError> {
     let mut info = MaybeUninit::<libbpf_sys::bpf_prog_info>::zeroed();
     let mut length = size_of::<libbpf_sys::bpf_prog_info>() as u32;

@@ -45,11 +45,12 @@ pub enum Steering {
 pub enum Completion {
     /// Reads the flows' sockets before a pick and four times a second. There is no cost per segment.
     Sockets,
-    /// Detects it immediately, by fentry on `tcp_wfree`.
+    /// Detects the departure immediately, by fentry on `tcp_wfree`.
     Exact,
-    /// Detects it immediately in a test bed, by tcx ingress on the veth peer.
+    /// Detects the departure immediately in a test bed, by tcx ingress on the veth peer.
     Peer,
-    /// Releases flows only by age, after a long silence. It also releases flows that `Exact` and `Peer` miss.
+    /// Releases flows only by age, after a long silence. Ageing is also active with `Exact` and `Peer`,
+    /// and releases the flows that they miss.
     Ageing,
 }
 
@@ -81,8 +82,8 @@ pub struct SelectOptions {
     /// Silence after which a flow without a socket in this network namespace (from a container, or routed) may
     /// change its queue, µs.
     pub gap_us: u32,
-    /// Maximum number of tracked flows, 1 to 131,072. A further flow replaces a short flow that has nothing
-    /// outstanding. If there is no such flow, the further flow is hashed and counted.
+    /// Maximum number of tracked flows, 1 to 131,072. A further flow replaces a short flow that has
+    /// nothing outstanding. If there is no such flow, the program hashes and counts the further flow.
     pub max_flows: u32,
     /// Permits [`QueueSelect::attach_mover`].
     pub movable: bool,
@@ -108,7 +109,6 @@ impl Default for SelectOptions {
     }
 }
 
-/// Addresses and ports of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tuple {
     pub source: IpAddr,
@@ -168,16 +168,14 @@ impl Tuple {
     }
 }
 
-/// A flow, as the queue choice tracks it.
 #[derive(Clone, Copy, Debug)]
 pub struct FlowState {
     pub tuple: Tuple,
-    /// Queue of the last segment.
     pub queue: Option<u32>,
     /// Weight that is charged to this queue; 0 if nothing is outstanding.
     pub charged_weight: u32,
-    /// Number of data segments, modulo 2^28. If sockets are read, segments for which the program only kept the
-    /// queue are not counted.
+    /// Number of data segments, modulo 2^28. With [`Completion::Sockets`], the program does not count
+    /// segments for which it only kept the queue.
     pub segments: u64,
 }
 
@@ -208,14 +206,15 @@ pub struct QueueSelect {
     completion: Completion,
     program: &'static str,
     hook: HookKind,
-    /// The reason that the kernel gave if the requested completion is not in use.
+    /// The kernel's reason for refusing the requested completion.
     refused: Option<String>,
     object: Object,
 }
 
 impl QueueSelect {
-    /// Loads the programs with their settings, without attaching them. If the kernel refuses the requested
-    /// completion (no fentry, or lockdown), it loads the next best one: sockets, then ageing.
+    /// Loads the programs with their settings, without attaching them. If the kernel refuses the
+    /// requested completion (no fentry, or lockdown), this function loads the next best completion:
+    /// sockets, then ageing.
     ///
     /// # Errors
     /// Returns an error if the kernel refuses the programs, or a setting is out of range.
@@ -288,11 +287,8 @@ impl QueueSelect {
         }
     }
 
-    /// Attaches the queue choice, and exact completion if in use, to an interface in the current network
-    /// namespace. With [`HookKind::Clsact`], the caller attaches the queue choice.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses to attach a program.
+    /// Attaches the queue choice, and exact completion if in use, to an interface in the current
+    /// network namespace. With [`HookKind::Clsact`], the caller attaches the queue choice.
     pub fn attach(&mut self, ifindex: i32) -> Result<(), DatapathError> {
         if self.completion == Completion::Exact {
             self.links.push(object::attach_trace(&self.object, COMPLETE_EXACT)?);
@@ -310,18 +306,12 @@ impl QueueSelect {
     }
 
     /// Returns the program that chooses the queue, for a filter at egress.
-    ///
-    /// # Errors
-    /// Returns an error if the object does not have it.
     pub fn program(&self) -> Result<BorrowedFd<'_>, DatapathError> {
         object::program_fd(&self.object, self.program)
     }
 
     /// Attaches completion to the veth peer in the current network namespace. Does nothing unless
     /// [`Completion::Peer`] is in use.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses to attach the program.
     pub fn attach_peer(&mut self, ifindex: i32) -> Result<(), DatapathError> {
         if self.completion == Completion::Peer {
             self.links.push(object::attach_tcx(
@@ -335,10 +325,6 @@ impl QueueSelect {
         Ok(())
     }
 
-    /// Returns the id of the program that chooses the queue, unique since boot.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel does not report it.
     pub fn program_id(&self) -> Result<u32, DatapathError> {
         object::program_id(&self.object, self.program)
     }
@@ -348,17 +334,14 @@ impl QueueSelect {
         self.completion
     }
 
-    /// Returns the reason that the kernel gave if the requested completion is not in use.
+    /// Returns the kernel's reason for refusing the requested completion.
     #[must_use]
     pub fn refused(&self) -> Option<&str> {
         self.refused.as_deref()
     }
 
-    /// Releases every flow whose socket has nothing outstanding. Does nothing unless [`Completion::Sockets`] is
-    /// in use.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses to run the program.
+    /// Releases every flow whose socket has nothing outstanding. Does nothing unless
+    /// [`Completion::Sockets`] is in use.
     pub fn look(&self) -> Result<(), DatapathError> {
         object::run_once(&self.object, LOOK).map(|_| ())
     }
@@ -387,10 +370,8 @@ impl QueueSelect {
         weights(&self.device, self.queues)
     }
 
-    /// Returns a view of the queues for another thread. It remains valid when this value is dropped.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses to map the tables again.
+    /// Returns a view of the queues for another thread. The view remains valid when this value is
+    /// dropped.
     pub fn view(&self) -> Result<QueueView, DatapathError> {
         Ok(QueueView {
             device: Mapped::new(object::map(&self.object, ".data.device")?.as_fd(), 1)?,
@@ -404,9 +385,10 @@ impl QueueSelect {
         })
     }
 
-    /// Attaches the program that moves flows to the interface of the queue choice, in the current network
-    /// namespace; with [`HookKind::Clsact`], the caller attaches it ([`FlowMover::program`]). Dropping the [`FlowMover`]
-    /// detaches it. This value may be dropped first.
+    /// Attaches the program that moves flows to the interface of the queue choice, in the current
+    /// network namespace. With [`HookKind::Clsact`], the caller attaches the program
+    /// ([`FlowMover::program`]). Dropping the [`FlowMover`] detaches the program. The [`FlowMover`] may
+    /// outlive this value.
     ///
     /// # Errors
     /// Returns an error if the queue choice was loaded without [`SelectOptions::movable`] or without
@@ -421,8 +403,8 @@ impl QueueSelect {
         FlowMover::attach(&self.object, self.hook, ifindex)
     }
 
-    /// Sets the rules for flow weights: the first matching rule decides, and a flow without one has weight 1.
-    /// Existing flows get their new weight with their next segment.
+    /// Sets the rules for flow weights. The first matching rule decides. A flow without a matching rule
+    /// has weight 1. Existing flows get their new weight with their next segment.
     ///
     /// # Errors
     /// Returns an error if there are too many rules, or a weight is out of range. Then no rule changes.
@@ -462,7 +444,6 @@ impl QueueSelect {
         Ok(())
     }
 
-    /// Returns the sums of the counters of all CPUs.
     #[must_use]
     pub fn counters(&self) -> Counters {
         let mut sum = Counters::default();
@@ -481,7 +462,7 @@ impl QueueSelect {
         sum
     }
 
-    /// Returns the current silence after which ageing releases a flow, ns.
+    /// Returns the silence after which ageing currently releases a flow, ns.
     #[must_use]
     pub fn ageing_limit_ns(&self) -> u64 {
         let device = self.device.pointer(0);
@@ -489,7 +470,6 @@ impl QueueSelect {
         unsafe { std::ptr::read_volatile(&raw const (*device).ageing_limit_ns) }
     }
 
-    /// Returns every tracked flow.
     #[must_use]
     pub fn flows(&self) -> Vec<FlowState> {
         (0..self.slots.length())
@@ -507,20 +487,14 @@ impl QueueSelect {
             .collect()
     }
 
-    /// Returns the run time of the queue choice (requires [`crate::RunTimeStatistics`]). There is one run per
-    /// segment.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel does not report it.
+    /// Returns the run time of the queue choice (requires [`crate::RunTimeStatistics`]). The program
+    /// runs once per segment.
     pub fn choice_run_time(&self) -> Result<RunTime, DatapathError> {
         object::run_time(&self.object, self.program)
     }
 
-    /// Returns the run time of completion: of its program, if any (requires [`crate::RunTimeStatistics`]), and
-    /// of the timers. Scans before a pick belong to [`Self::choice_run_time`].
-    ///
-    /// # Errors
-    /// Returns an error if the kernel does not report it.
+    /// Returns the run time of the completion program, if any (requires [`crate::RunTimeStatistics`]),
+    /// and of the timers. Scans before a pick belong to [`Self::choice_run_time`].
     pub fn completion_run_time(&self) -> Result<RunTime, DatapathError> {
         let program = match self.completion {
             Completion::Exact => object::run_time(&self.object, COMPLETE_EXACT)?,
@@ -571,11 +545,9 @@ impl QueueView {
         weights(&self.device, self.queues)
     }
 
-    /// Returns the sum of the weights of flows with data outstanding, for each queue. Unlike [`Self::weights`],
-    /// it excludes finished flows that stay charged until the next scan. It releases no flow.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses to run the program.
+    /// Returns the sum of the weights of flows with data outstanding, for each queue. Unlike
+    /// [`Self::weights`], the sum excludes finished flows that stay charged until the next scan. This
+    /// function releases no flow.
     pub fn busy_weights(&self) -> Result<Vec<u32>, DatapathError> {
         let Some(count) = &self.count else { return Ok(self.weights()) };
         for _ in 0..TRIES_TO_COUNT {
@@ -590,7 +562,8 @@ impl QueueView {
         Ok(self.weights())
     }
 
-    /// Returns the number of charged flows for each queue. It reads all used slots, so call it rarely.
+    /// Returns the number of charged flows for each queue. This function reads all used slots, so call
+    /// it rarely.
     #[must_use]
     pub fn charged_flows(&self) -> Vec<u32> {
         let device = self.device.pointer(0);

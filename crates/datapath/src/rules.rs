@@ -13,7 +13,7 @@ pub const MAX_RULES: usize = raw::EK_MAX_RULES as usize;
 /// A cgroup v2, as BPF programs identify it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CgroupId {
-    /// Inode number of its directory.
+    /// Inode number of the cgroup's directory.
     pub id: u64,
     /// Depth below the root, which has depth 0.
     pub level: u32,
@@ -22,7 +22,7 @@ pub struct CgroupId {
 /// A weight for the flows that match all given fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rule {
-    /// 1 to [`MAX_FLOW_WEIGHT`]; an ordinary flow has 1.
+    /// 1 to [`MAX_FLOW_WEIGHT`]; the default is 1.
     pub weight: u32,
     pub protocol: Option<u8>,
     pub source_port: Option<RangeInclusive<u16>>,

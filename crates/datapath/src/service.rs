@@ -14,7 +14,7 @@ use crate::raw;
 
 const HOLD_BACK: &str = "hold_back";
 const READ_SERVICE: &str = "read_service";
-/// Programs that are loaded only if flows may be moved.
+/// Programs that are loaded only with `SelectOptions::movable`.
 pub(crate) const PROGRAMS: [&str; 2] = [HOLD_BACK, READ_SERVICE];
 
 /// Number of attempts if another scan is running, which takes microseconds.
@@ -23,10 +23,10 @@ const TRIES_TO_READ: usize = 3;
 /// A flow with data outstanding, and the service that it has received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowService {
-    /// The socket's cookie, unique since boot. For a flow without a socket in this network namespace, derived
-    /// from its addresses.
+    /// The socket's cookie, unique since boot. For a flow without a socket in this network namespace,
+    /// the cookie is derived from the addresses.
     pub cookie: u64,
-    /// The queue that the kernel has recorded for its socket (`sk_tx_queue_mapping`).
+    /// The queue that the kernel has recorded for the socket (`sk_tx_queue_mapping`).
     pub queue: u32,
     pub weight: u32,
     /// Bytes that the peer has acknowledged since the start of the connection (`bytes_acked` of `struct
@@ -35,7 +35,6 @@ pub struct FlowService {
     pub acknowledged_bytes: Option<u64>,
     /// Whether the socket has unsent data; true if unknown.
     pub backlogged: bool,
-    /// Whether the mover can change the flow's queue.
     pub movable: bool,
     socket: u64,
     slot: u32,
@@ -44,7 +43,7 @@ pub struct FlowService {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MoveState {
     None,
-    /// The flow is held back, or will be with the next acknowledgement.
+    /// The program holds the flow back, or will do so from the next acknowledgement.
     Waiting,
     /// A segment has used the requested queue.
     Done {
@@ -55,8 +54,8 @@ pub enum MoveState {
     Expired,
 }
 
-/// Moves flows of one device to other queues, one at a time. Dropping this value, or the end of the process,
-/// releases a flow that is held back.
+/// Moves flows of one device to other queues, one flow at a time. If this value is dropped or the
+/// process ends, a flow that is held back is released.
 #[derive(Debug)]
 pub struct FlowMover {
     device: Mapped<raw::ek_device>,
@@ -86,7 +85,6 @@ impl FlowMover {
         })
     }
 
-    /// Returns the id of the program that holds flows back, unique since boot.
     #[must_use]
     pub fn program_id(&self) -> u32 {
         self.program
@@ -98,10 +96,8 @@ impl FlowMover {
         self.descriptor.as_fd()
     }
 
-    /// Returns the flows with data outstanding; `None` if there are 4096 or more, or other scans kept running.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses to run the program.
+    /// Returns the flows with data outstanding. Returns `None` if there are 4096 or more flows, or if
+    /// other scans hold the lock.
     pub fn flows(&self) -> Result<Option<Vec<FlowService>>, DatapathError> {
         for _ in 0..TRIES_TO_READ {
             if object::run_descriptor(self.read.as_fd())? == 0 {

@@ -1,5 +1,3 @@
-//! Run-time statistics of BPF programs.
-
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 
@@ -22,8 +20,8 @@ impl std::ops::Sub for RunTime {
     }
 }
 
-/// Enables the run-time statistics while this value lives (`BPF_ENABLE_STATS`). The kernel disables them when
-/// the descriptor is closed, so also after a crash.
+/// Enables the run-time statistics of BPF programs while this value lives (`BPF_ENABLE_STATS`). The
+/// kernel disables them when the descriptor is closed, even after a crash.
 #[derive(Debug)]
 pub struct RunTimeStatistics {
     _descriptor: OwnedFd,

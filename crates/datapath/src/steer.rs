@@ -35,7 +35,6 @@ const SLOT_REST: Duration = Duration::from_secs(1);
 /// net/core/skbuff.c, Linux 6.18).
 const IN_THE_DRIVER: u32 = 1 << 2;
 
-/// Target of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SteerTarget {
     /// The ring of this CPU.
@@ -73,8 +72,8 @@ pub struct SteeringOptions {
     pub cpus: Vec<u32>,
     /// Capacity of a ring in packets. A full ring drops packets, as a NIC's ring does.
     pub ring_packets: u32,
-    /// Maximum time that a moving flow waits until its packets have left its old ring. After it, the flow moves, so
-    /// that a stalled ring does not hold it; its packets may then be reordered.
+    /// Maximum time that a moving flow waits until its packets have left its old ring. After this time
+    /// the flow moves, even if the ring has stalled. The flow's packets may then be reordered.
     pub hold: Duration,
     pub key: [u8; RSS_KEY_LENGTH],
 }
@@ -112,8 +111,8 @@ pub struct MaskedPort {
     pub mask: u16,
 }
 
-/// A class of flows, and the CPUs over which they are hashed. `None` matches anything. The destination is this
-/// host.
+/// A class of flows towards this host, and the CPUs over which they are hashed. `None` matches
+/// anything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SteeredClass {
     pub protocol: Option<u8>,
@@ -121,7 +120,7 @@ pub struct SteeredClass {
     pub source_port: Option<MaskedPort>,
     pub destination: Option<MaskedAddress>,
     pub destination_port: Option<MaskedPort>,
-    /// Targets of its flows, selected by hash.
+    /// Targets of the class's flows, selected by hash.
     pub targets: Vec<SteerTarget>,
 }
 
@@ -138,9 +137,8 @@ pub struct SteeredFlow {
     pub bytes: u64,
     /// Time of the last packet, `CLOCK_MONOTONIC` ns; 0 if there was none.
     pub last_ns: u64,
-    /// Number of changes of CPU.
     pub moves: u32,
-    /// Number of changes of CPU because the wait had expired. They may have reordered packets.
+    /// Number of changes of CPU because the wait had expired. Such a change may have reordered packets.
     pub forced: u32,
 }
 
@@ -162,7 +160,8 @@ pub struct CpuCounters {
     pub enqueued: u64,
     /// Packets taken from the CPU's ring.
     pub dequeued: u64,
-    /// Packets dropped because the CPU's ring was full, as far as known.
+    /// Packets dropped because the CPU's ring was full; an estimate (see
+    /// [`ReceiveSteering::settle_losses`]).
     pub lost: u64,
     /// Packets that arrived on the CPU.
     pub received: u64,
@@ -308,8 +307,8 @@ impl ReceiveSteering {
         Ok(())
     }
 
-    /// Detaches the program now. Closing the link does not suffice while another process, such as bpftool, has
-    /// it open. Returns whether it was still attached.
+    /// Detaches the program, and returns whether it was still attached. Closing the link does not
+    /// suffice while another process, such as bpftool, has the link open.
     ///
     /// # Errors
     /// Returns an error if the kernel refuses. A missing interface is no error.
@@ -329,28 +328,22 @@ impl ReceiveSteering {
         Ok(was_attached)
     }
 
-    /// Returns the id of the program, unique since boot.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel does not report it.
     pub fn program_id(&self) -> Result<u32, DatapathError> {
         object::program_id(&self.object, PROGRAM)
     }
 
     /// Returns the run time of the program (requires [`crate::RunTimeStatistics`]).
-    ///
-    /// # Errors
-    /// Returns an error if the kernel does not report it.
     pub fn run_time(&self) -> Result<RunTime, DatapathError> {
         object::run_time(&self.object, PROGRAM)
     }
 
-    /// Sets the rules for flows without their own target: the first matching class, else the indirection table
-    /// at the low bits of the hash. All rules take effect at once.
+    /// Sets the rules for flows without their own target. The first matching class decides. Without a
+    /// matching class, the low bits of the hash select an entry of the indirection table. All rules
+    /// take effect at once.
     ///
     /// # Errors
-    /// Returns an error if there are too many classes or targets, a class has no target, or a target CPU has no
-    /// ring.
+    /// Returns an error if there are too many classes or targets, a class has no target, or a target
+    /// CPU has no ring.
     pub fn set_rules(
         &mut self,
         classes: &[SteeredClass],
@@ -434,10 +427,8 @@ impl ReceiveSteering {
         Ok(())
     }
 
-    /// Removes a flow's own target, so that the flow follows the rules. Ignores a flow that has none.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses.
+    /// Removes a flow's own target, so that the flow follows the rules. Ignores a flow without its own
+    /// target.
     pub fn remove_flow(&mut self, tuple: &Tuple) -> Result<(), DatapathError> {
         let Some(slot) = self.taken.of.remove(tuple) else { return Ok(()) };
         object::map(&self.object, "flows")?
@@ -447,7 +438,6 @@ impl ReceiveSteering {
         Ok(())
     }
 
-    /// Returns every flow with its own target.
     #[must_use]
     pub fn flows(&self) -> Vec<SteeredFlow> {
         self.taken.of.iter().filter_map(|(tuple, slot)| self.view(tuple, *slot)).collect()
@@ -472,11 +462,8 @@ impl ReceiveSteering {
         })
     }
 
-    /// Returns the flows without their own target that had packets since the last call. If there are too many,
-    /// it returns the most recent ones.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses.
+    /// Returns the flows without their own target that had packets since the last call. If there are
+    /// too many such flows, returns the most recent ones.
     pub fn take_seen(&self) -> Result<Vec<SeenFlow>, DatapathError> {
         const AT_ONCE: u32 = 1024;
         let map = object::map(&self.object, "seen")?;
@@ -505,7 +492,8 @@ impl ReceiveSteering {
         (0..self.cpus.length())
             .map(|cpu| {
                 let counted = self.cpus.read(cpu);
-                // Packets may be in transit, so only those beyond the ring's capacity are certainly lost.
+                // Packets may be in transit, so only missing packets beyond the ring's capacity are
+                // certainly lost.
                 let missing = counted.enqueued.saturating_sub(counted.dequeued);
                 let beyond = missing.saturating_sub(u64::from(self.options.ring_packets) + BATCHES);
                 CpuCounters {
@@ -524,9 +512,9 @@ impl ReceiveSteering {
             .collect()
     }
 
-    /// Estimates the drops of full rings: if the counts of a CPU have not changed since the last call, every
-    /// packet that was enqueued but not dequeued is lost. Call it several times a second, but at most every 10
-    /// ms, so that a ring can be emptied in between.
+    /// Estimates the drops of full rings. If the counts of a CPU have not changed since the last call,
+    /// every packet that was enqueued but not dequeued is lost. Call this function several times a
+    /// second, but at most every 10 ms, so that the thread can empty a ring between calls.
     pub fn settle_losses(&mut self) {
         for (cpu, looked) in self.looked.iter_mut().enumerate() {
             let counted = self.cpus.read(cpu);
@@ -542,8 +530,8 @@ impl ReceiveSteering {
     }
 }
 
-/// Returns whether a link still has its interface: its `fdinfo` shows the index 0 after a detach or a deletion
-/// (`bpf_xdp_link_show_fdinfo`, net/core/dev.c).
+/// Returns whether a link still has its interface. After a detach or a deletion, the link's `fdinfo`
+/// shows the index 0 (`bpf_xdp_link_show_fdinfo`, net/core/dev.c).
 fn is_attached(link: &OwnedFd) -> bool {
     let shown =
         std::fs::read_to_string(format!("/proc/self/fdinfo/{}", link.as_raw_fd())).unwrap_or_default();

@@ -21,11 +21,9 @@ use evenkeel_report::{Timing, judge};
 #[derive(Clone, Debug)]
 pub struct Request<'a> {
     pub scenario: &'a Scenario,
-    /// The text of the scenario, for the record.
     pub scenario_text: &'a str,
-    /// The variants to run, in the order of the record.
     pub variants: Vec<&'a Variant>,
-    /// Number of repeats of each variant, at least 1.
+    /// At least 1.
     pub repeats: u32,
     /// Number of long windows per repeat; `None`: the scenario's number.
     pub long_windows: Option<u32>,
@@ -35,25 +33,19 @@ pub struct Request<'a> {
     pub seed: u64,
     /// Whether this is a quick run, which is too short to judge expectations.
     pub quick: bool,
-    /// Version of the program, for the record.
     pub version: &'a str,
 }
 
-/// The error for a run without a record.
 #[derive(Debug, thiserror::Error)]
 pub enum ConductError<E: std::error::Error> {
     #[error(transparent)]
     World(E),
     #[error("{world} cannot run any of the requested variants: {}", reasons(.refused))]
-    NothingToRun {
-        world: &'static str,
-        /// The refused variants, with the reasons.
-        refused: Vec<Refusal>,
-    },
+    NothingToRun { world: &'static str, refused: Vec<Refusal> },
 }
 
 fn reasons(refused: &[Refusal]) -> String {
-    // If the reason is the same for all variants, report it once.
+    // If all variants have the same reason, report it once.
     if let Some((first, others)) = refused.split_first()
         && others.iter().all(|other| other.why == first.why)
     {
@@ -62,7 +54,7 @@ fn reasons(refused: &[Refusal]) -> String {
     refused.iter().map(|refusal| format!("{}: {}", refusal.name, refusal.why)).collect::<Vec<_>>().join("; ")
 }
 
-/// Converts the progress of a repeat to that of the whole run.
+/// Converts the progress of a repeat to the progress of the whole run.
 struct Part<'a> {
     whole: &'a dyn Observer,
     /// Number of finished repeats, including those that run concurrently.
@@ -86,7 +78,8 @@ impl Observer for Part<'_> {
     }
 }
 
-/// Runs every repeat of every variant and creates the record. Passes each repeat's series to `writer`, if any.
+/// Runs every repeat of every variant and creates the record. Passes each repeat's series to `writer`,
+/// if any.
 ///
 /// # Errors
 /// Returns an error if the world fails, is interrupted, or refuses every variant.
@@ -194,8 +187,8 @@ pub fn conduct<W: World>(
     })
 }
 
-/// Returns a remark if no byte of any flow arrived in the measured time, or no request was answered, because the metrics
-/// are then meaningless.
+/// Returns a remark if the metrics are meaningless: no byte of any flow arrived in the measured time,
+/// or no request was answered.
 #[must_use]
 pub fn nothing_measured(raw: &RawRepeat, timing: &Timing, variant: &Variant) -> Option<String> {
     // Flows may have finished before the measured time, or the workload may measure fetches instead.
@@ -222,8 +215,9 @@ pub fn nothing_measured(raw: &RawRepeat, timing: &Timing, variant: &Variant) -> 
     })
 }
 
-/// Returns a note for each figure that the workload measures, and a repeat lacks: the latency of a probe without an
-/// answer, and the completion time of values of which none was complete.
+/// Returns a note for each figure that the workload measures and a repeat lacks. Examples are the
+/// latency of a probe without an answer, and the completion time of a size of which no fetch was
+/// complete.
 fn missing_figures(raw: &RawRepeat, timing: &Timing, scenario: &Scenario) -> Vec<String> {
     let mut missing = Vec::new();
     if let Some(probe) = &scenario.workload.latency
@@ -374,7 +368,7 @@ fn raw_series(variant: &str, repeat: u32, timing: &Timing, raw: RawRepeat) -> Se
     }
 }
 
-/// Returns the columns of a flow whose TCP was recorded.
+/// Returns the columns of a flow with recorded TCP state.
 fn tcp_columns(bins: &[RawTcp]) -> Vec<SeriesColumn> {
     if bins.is_empty() {
         return Vec::new();

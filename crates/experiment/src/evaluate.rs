@@ -61,7 +61,7 @@ pub(crate) fn metrics(
             backlogged: flow.backlogged.clone(),
         })
         .collect();
-    // Flows that got nothing share it equally: that is no fairness.
+    // Without payload, all flows have equal shares of nothing, which is no fairness.
     for (name, length) in timing.windows.iter().filter(|_| payload > 0) {
         // Cannot fail: every window is a whole number of bins.
         let found = nfm(&series, timing.bin.as_u64(), length.as_u64(), rate.bits_per_second()).ok().flatten();
@@ -106,7 +106,7 @@ pub(crate) fn metrics(
     metrics
 }
 
-/// Returns the metrics of transfers in addition to those of all workloads. `payload` is in bytes.
+/// Returns the metrics that only transfers have. `payload` is in bytes.
 fn of_transfers(
     raw: &RawTransfers,
     busy_cores: Option<f64>,

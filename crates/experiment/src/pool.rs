@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
-/// Limit of the estimated memory of the repeats that run at a time, bytes.
+/// Limit of the estimated memory of concurrent repeats, bytes.
 const MOST_MEMORY: u64 = 400_000_000;
 
-/// Returns how many of `jobs` repeats run at a time: one per CPU, but not more than fit into `MOST_MEMORY`, and at least
-/// one. Each takes up to `memory` bytes; results take `kept` bytes.
+/// Returns the number of concurrent repeats: one per CPU, but not more than fit into `MOST_MEMORY`, and
+/// at least one. Each repeat takes up to `memory` bytes; the results take `kept` bytes.
 #[must_use]
 pub fn at_a_time(jobs: usize, memory: u64, kept: u64) -> usize {
     let fitting = MOST_MEMORY.saturating_sub(kept) / memory.max(1);
@@ -17,14 +17,14 @@ pub fn at_a_time(jobs: usize, memory: u64, kept: u64) -> usize {
     thread::available_parallelism().map_or(1, NonZero::get).min(jobs).min(fitting)
 }
 
-/// Runs jobs `0..jobs` on this many threads. Passes each result to `take` on the calling thread, in the order
-/// of completion.
+/// Runs jobs `0..jobs` on this many threads. Passes each result to `take` on the calling thread, in the
+/// order of completion.
 ///
-/// If the process may not start a thread (`RLIMIT_NPROC`, a cgroup's `pids.max`), the calling thread runs the
-/// jobs. If `work` returns `None`, no further job starts.
+/// If the process may not start a thread (`RLIMIT_NPROC`, a cgroup's `pids.max`), the calling thread
+/// runs the jobs. If `work` returns `None`, no further job starts.
 ///
 /// # Errors
-/// Returns an error if `take` fails: its first error. No further job starts after it.
+/// Returns the first error of `take`. No further job starts after this error.
 pub fn in_parallel<R: Send, E>(
     threads: usize,
     jobs: usize,

@@ -6,7 +6,6 @@ use evenkeel_metrics::{LatencySummary, Summary};
 use evenkeel_model::record::{ClientsRecord, SecondRecord, metric};
 use evenkeel_model::world::{RawClient, RawClients};
 
-/// Returns the metrics of each group of clients, and of all groups together.
 pub(crate) fn metrics(groups: &[RawClients]) -> BTreeMap<String, f64> {
     let mut metrics = BTreeMap::new();
     for group in groups {

@@ -12,8 +12,8 @@ use evenkeel_model::world::{RawLine, RawProcessor, RawQdisc, RawRepeat};
 const WINDOW_BYTES: f64 = 4.0 * 65_536.0;
 const GIGABYTE: f64 = 1e9;
 
-/// Returns the metrics of tenants in addition to those of all workloads. `payload` is the number of bytes that
-/// all flows delivered.
+/// Returns the metrics that only tenants have. `payload` is the number of bytes that all flows
+/// delivered.
 pub(crate) fn metrics(
     raw: &RawRepeat,
     point: &TenantPoint,
@@ -47,7 +47,7 @@ pub(crate) fn metrics(
         }
     }
     if !tenants.qdiscs.is_empty() {
-        // The counters of a qdisc include those of its children, so the root has the highest.
+        // A qdisc's counters include its children, so the root has the highest counters.
         let root =
             |count: fn(&RawQdisc) -> u64| tenants.qdiscs.iter().map(count).max().map(|most| most as f64);
         let [drops, overlimits, requeues, backlog] = metric::QDISC_PARTS;
@@ -77,11 +77,11 @@ fn cores(processors: &[RawProcessor]) -> [(&'static str, f64); 5] {
     ]
 }
 
-/// Returns the use of the line while packets waited for it, in windows of several segments.
+/// Returns the utilization of the line while packets waited for it, in windows of several segments.
 #[must_use]
 pub fn line_use(line: &RawLine) -> Option<LineUse> {
     let bins = (WINDOW_BYTES / line.capacity_bytes).ceil();
-    // If the line is so slow that a repeat has no complete window, there is no result.
+    // On a slow line, a repeat may have no complete window; then there is no result.
     let bins = (bins.is_finite() && bins < line.bytes.len() as f64).then_some(bins as usize)?;
     evenkeel_metrics::line_use(&line.bytes, &line.backlog_bytes, line.capacity_bytes, bins.max(1))
 }

@@ -48,7 +48,7 @@ impl World for Counting {
     }
 
     fn repeat(&mut self, job: &Job<'_>, _: &dyn Observer) -> Result<RawRepeat, Infallible> {
-        // The temporary directory has a name of its own, and exists from the first series on.
+        // The temporary directory gets its random name when the first series is written.
         let directories = fs::read_dir(&self.directory).unwrap();
         let series = directories.filter_map(|entry| fs::read_dir(entry.unwrap().path().join("series")).ok());
         self.found.push(series.map(Iterator::count).sum());
@@ -77,7 +77,6 @@ impl Observer for Quiet {
     }
 }
 
-/// Checks that a repeat's series is written at its end: those of a long run would not fit into memory.
 #[test]
 fn a_series_is_written_when_its_repeat_ends() {
     let place = tempfile::tempdir().unwrap();

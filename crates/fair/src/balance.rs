@@ -16,20 +16,18 @@ use crate::hooks;
 use crate::preflight::{hook_name, undo_of_program};
 use crate::queue_weights::Backend;
 
-/// Whether flows alternate on shared queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BalanceMode {
     #[default]
     Off,
-    /// If the device does not serve its queues by weight and balancing is possible. Otherwise a remark gives
-    /// the reason.
+    /// Enables balancing if the device does not serve its queues by weight and balancing is possible.
+    /// Otherwise a remark gives the reason.
     Auto,
-    /// Always; the session fails to start if balancing is not possible.
+    /// Enables balancing. The session fails to start if balancing is not possible.
     On,
 }
 
 impl BalanceMode {
-    /// Decides for a device without changing it.
     pub(crate) fn plan(
         self,
         device: &Device,
@@ -75,8 +73,8 @@ impl BalanceMode {
         }
     }
 
-    /// Attaches the flow mover if it is planned, and returns its program's id, too. If attaching turns out to
-    /// be impossible, `Auto` returns `None`.
+    /// Attaches the flow mover if it is planned, and returns its control and the id of its program.
+    /// `Auto` returns `None` if the kernel does not let BPF programs read sockets.
     pub(crate) fn start(
         self,
         planned: bool,
@@ -107,7 +105,6 @@ impl BalanceMode {
     }
 }
 
-/// Describes the effect for `--plan`.
 pub(crate) fn plan_lines(device: &Device) -> [Line; 4] {
     let (hook, direction) = (device.hook, Direction::Ingress);
     [

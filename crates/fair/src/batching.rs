@@ -22,31 +22,28 @@ use crate::error::FairError;
 use crate::own_root::OwnRoot;
 use crate::queue_weights::Backend;
 
-/// Whether a burst is enqueued before its queue is served.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BatchingMode {
-    /// Leaves the leaf qdiscs unchanged.
+    /// Keeps the leaf qdiscs.
     #[default]
     Off,
-    /// Each transmit queue gets Evenkeel's leaf qdisc; if this is not possible, the session fails to start.
+    /// Replaces the leaf qdisc of each transmit queue by Evenkeel's. If this is not possible, the
+    /// session fails to start.
     On,
 }
 
-/// Prefix of the names of Evenkeel's qdiscs.
 const PREFIX: &str = "evk_";
 /// Limit of attempts, because other processes of this machine may have registered names.
 const NAMES_TRIED: u32 = 16;
 /// Three digits at the end of a name leave room for a seven-digit process id (`PID_MAX_LIMIT`).
 const NUMBERS: u32 = 1000;
 
-/// The leaf qdiscs of one run on one device, and the root above them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Batching {
     root: OwnRoot,
     queues: u32,
 }
 
-/// The registered leaf qdiscs.
 pub(crate) struct Leaves {
     tree: Batching,
     qdisc: TransmitBatching,
@@ -78,7 +75,8 @@ impl BatchingMode {
         Ok(Some(Batching { root, queues: device.queues }))
     }
 
-    /// Returns an error if no device can use batching. Call it before other checks, so that this error comes first.
+    /// Returns an error if no device can use batching. Call this function before other checks, so that
+    /// this error comes first.
     pub(crate) fn check(self, backend: Backend, available: bool) -> Result<(), FairError> {
         if self == Self::Off {
             return Ok(());
@@ -110,7 +108,7 @@ fn register() -> Result<TransmitBatching, DatapathError> {
         let name = format!("{PREFIX}{}_{number}", std::process::id());
         let registered = TransmitBatching::register(&BatchOptions { name, ..BatchOptions::default() });
         match registered {
-            // Another PID namespace has a process with the same id.
+            // A process in another PID namespace has the same id.
             Err(error) if error.is_taken() && tries.next().is_some() => {}
             registered => return registered,
         }
@@ -127,7 +125,6 @@ impl Batching {
         self.root.major
     }
 
-    /// Registers the qdisc, which no device uses yet.
     pub(crate) fn register(self) -> Result<Leaves, FairError> {
         Ok(Leaves { tree: self, qdisc: register()? })
     }
@@ -138,7 +135,6 @@ impl Batching {
             .map(move |queue| (Handle::new(self.root.major, queue + 1), Handle::new(FIRST_LEAF + queue, 0)))
     }
 
-    /// Returns the change of the root qdisc with its leaves.
     fn change(self, name: &str) -> Change {
         let root = QdiscState::of(&Qdisc::Mq, Handle::ROOT, self.root.handle());
         let leaf = |(parent, handle)| QdiscSnapshot {
@@ -176,7 +172,7 @@ impl Batching {
 }
 
 impl Leaves {
-    /// Creates `mq` with the leaves, and reads them back.
+    /// Creates `mq` with the leaves, and checks the result.
     pub(crate) fn put(&self, run: &mut Run, netlink: &mut Netlink, device: &Device) -> Result<(), FairError> {
         run.change(&self.tree.change(self.qdisc.name()))?;
         let standing = netlink.qdiscs(device.index)?;
@@ -198,13 +194,12 @@ impl Leaves {
         self.tree.places().map(|(place, _)| (place, self.qdisc.name().to_owned())).collect()
     }
 
-    /// Returns the sum over all queues.
+    /// Returns the sums over all queues.
     pub(crate) fn counters(&self) -> BatchCounters {
         self.qdisc.counters()
     }
 }
 
-/// Returns the qdisc kind at a place; `None` if there is no qdisc.
 pub(crate) fn kind_at(qdiscs: &[QdiscState], place: Handle) -> Option<&str> {
     qdiscs.iter().find(|qdisc| qdisc.parent == place).map(|qdisc| qdisc.kind.as_str())
 }
@@ -250,8 +245,8 @@ mod tests {
     fn the_journal_recognises_only_our_root() {
         let change = TREE.change("evk_7_0");
         let ours = evenkeel_apply::Ours::These(vec![change.to.clone()]);
-        // The journal recognises the root without all leaves, too, because the process may die before it
-        // creates them.
+        // The journal must also recognise the root without some leaves, because the process may die
+        // before it creates all leaves.
         let Value::Qdiscs(tree) = &change.to else { panic!() };
         for count in 1..=tree.len() {
             assert!(ours.includes(&change.knob, &Value::Qdiscs(tree[..count].to_vec())));

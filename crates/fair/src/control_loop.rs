@@ -32,15 +32,16 @@ pub enum SegmentMode {
     Fixed(u32),
 }
 
-/// Bytes of Titan's short window, 1 ms at 10 Gbit/s; at other rates, the window is the time for the same
-/// bytes.
+/// Bytes of Titan's short window: 1 ms at 10 Gbit/s. At other rates, the window is the time for this
+/// number of bytes.
 const WINDOW_BYTES: u64 = 1_250_000;
-/// Limit of unfairness in such a window for `auto`: two flows differ by at most one fair share.
+/// Limit of unfairness in a window of [`WINDOW_BYTES`] for `auto`: two flows differ by at most one fair
+/// share.
 const GOAL: f64 = 1.0;
 const INTERVAL: Duration = Duration::from_millis(10);
-/// How long queues must be shared before segments shrink.
+/// Time for which queues must be shared before segments shrink.
 const SHRINK_AFTER_NS: u64 = 100_000_000;
-/// How long queues must be unshared before segments grow again.
+/// Time for which queues must be unshared before segments grow again.
 const GROW_AFTER_NS: u64 = 5_000_000_000;
 
 /// A back end that does not restore sizes, because the journal does.
@@ -65,8 +66,8 @@ impl SegmentBackend for Journalled<DeviceSegments> {
 }
 
 impl SegmentMode {
-    /// Returns the controller's options for a device with this largest segment; `None` if sizes are not
-    /// controlled.
+    /// Returns the controller's options for a device whose largest segment is `largest`; `None` if
+    /// sizes are not controlled.
     fn options(self, largest: u32) -> Option<SegmentOptions> {
         let goal = self.goal()?;
         Some(SegmentOptions { goal, largest, shrink_after_ns: SHRINK_AFTER_NS, grow_after_ns: GROW_AFTER_NS })
@@ -80,7 +81,8 @@ impl SegmentMode {
         }
     }
 
-    /// Refuses sizes if the route cache cannot be flushed: running flows would keep the old size.
+    /// Refuses sizes if the route cache cannot be flushed, because running flows would keep the old
+    /// size.
     pub(crate) fn check(self) -> Result<(), FairError> {
         if self == Self::Off {
             return Ok(());
@@ -93,7 +95,6 @@ impl SegmentMode {
         })
     }
 
-    /// Describes the possible changes as comments and shell lines.
     pub(crate) fn plan(self, device: &Device) -> Result<Script, FairError> {
         let (mut script, interface) = (Script::default(), &device.name);
         let sizes = match self {
@@ -127,18 +128,16 @@ fn undo(device: &Device, knob: Knob) -> Result<Line, FairError> {
     Ok(Line::comment(format_args!("  undo: {}", undo.shell(&device.name))))
 }
 
-/// The task of the controller.
 pub(crate) struct Wanted {
     pub(crate) segments: SegmentMode,
     pub(crate) weights: Option<WeightControl>,
     pub(crate) balance: Option<BalanceControl>,
-    /// `None` if unknown.
     pub(crate) rate_bps: Option<u64>,
     /// Whether no other device is managed at the same time.
     pub(crate) alone: bool,
 }
 
-/// Prepares the controller, and adds every value that it may set to the journal.
+/// Prepares the controller, and adds to the journal every value that the controller may set.
 pub(crate) fn prepare(
     wanted: Wanted,
     run: &mut Run,
@@ -159,13 +158,13 @@ pub(crate) fn prepare(
         gate.admit(run, &Knob::GsoSizes, Ours::These(may_come.collect()))?;
         segments = Some(SegmentControl { backend: Box::new(Journalled(device)), options });
     }
-    // The limit applies to the whole namespace, and two devices might need different ones. The preflight has reported
-    // one that cannot be set.
+    // The limit applies to the whole namespace, and two devices might need different limits. The
+    // preflight has reported a limit that cannot be set.
     let shaped = segments.is_some() || weights.is_some();
     let limits = alone && shaped && OutputLimit::check().is_ok();
     let backlog = match limits.then(|| limit_backlog(run, gate)) {
         Some(Ok(backlog)) => Some(backlog),
-        // Another run in this namespace sets the limit; each would overwrite the other's value.
+        // Another run in this namespace sets the limit. Two runs would overwrite each other's value.
         Some(Err(FairError::Apply(error))) if error.is_owned() => None,
         Some(Err(error)) => return Err(error),
         None => None,

@@ -11,7 +11,6 @@ use evenkeel_netlink::{Link, Netlink};
 
 use crate::error::FairError;
 
-/// A device, with all properties that affect the queue choice.
 #[derive(Clone, Debug)]
 pub struct Device {
     pub index: u32,
@@ -27,14 +26,13 @@ pub struct Device {
     pub xps: Vec<XpsMap>,
     /// `None` while the device is down.
     pub root: Option<QdiscState>,
-    /// How programs are attached to the device.
     pub hook: HookKind,
-    /// Other programs at tcx egress, except meters (`is_meter`); none if the kernel has no tcx hooks.
+    /// Other programs at tcx egress, except meters (`is_meter`); empty if the kernel has no tcx hooks.
     pub programs: Vec<HookProgram>,
-    /// Those at tcx ingress.
+    /// Other programs at tcx ingress, except meters; empty if the kernel has no tcx hooks.
     pub ingress: Vec<HookProgram>,
     pub filters: Vec<FilterState>,
-    /// The values that a run restores after a killed run, before it starts.
+    /// The changes of a killed run that the next run restores before it starts.
     pub restored: Vec<Change>,
 }
 
@@ -51,22 +49,22 @@ pub(crate) fn link_difference(
     })
 }
 
-/// Returns whether a program is a meter of an Evenkeel process: it counts, and changes no packet.
+/// Returns whether a program is a meter of an Evenkeel process. A meter changes no packet.
 pub(crate) fn is_meter(program: u32) -> Result<bool, FairError> {
     Ok(SocketName::holder(&meter_socket(program))?.is_some_and(|holder| holder.is_trusted()))
 }
 
 /// The programs that run before a meter at tcx egress.
 pub(crate) enum BeforeMeter {
-    /// The meter is not at the hook.
     Detached,
-    /// These programs, other meters excluded, were attached later and may hide packets from the meter.
+    /// Programs that were attached later, except meters. They may hide packets from the meter.
     Foreign(Vec<HookProgram>),
 }
 
-/// Returns the programs that run before a meter of this process, without the meters of other Evenkeel processes.
-/// `meters` remembers these: when a process exits, its socket, by which [`is_meter`] recognises a meter, can close before
-/// the kernel detaches the program.
+/// Returns the programs that run before a meter of this process, without the meters of other Evenkeel
+/// processes.
+/// `meters` records the meters of other processes. When such a process exits, its socket can close
+/// before the kernel detaches the program, and [`is_meter`] recognises a meter by this socket.
 pub(crate) fn before_meter(
     index: u32,
     meter: u32,
@@ -80,7 +78,7 @@ pub(crate) fn before_meter(
     Ok(BeforeMeter::Foreign(but_meters(programs, meters)?))
 }
 
-/// Returns the programs that are not meters, and adds the meters to the known meters.
+/// Returns the programs that are not meters. Adds the meters to `meters`.
 pub(crate) fn but_meters(
     mut programs: Vec<HookProgram>,
     meters: &mut BTreeSet<u32>,
@@ -122,7 +120,7 @@ impl Device {
         })
     }
 
-    /// Returns the device as it will be when these changes have restored the settings of a killed run.
+    /// Returns the device in the state after these changes have restored the settings of a killed run.
     #[must_use]
     pub(crate) fn restored(mut self, changes: &[Change]) -> Self {
         for Change { knob, to } in changes {
@@ -157,36 +155,38 @@ impl Device {
         self.driver.as_deref().unwrap_or("unknown")
     }
 
-    /// Returns the kind of the root qdisc that holds the packets of all transmit queues together, if there is one.
+    /// Returns the kind of a root qdisc that queues the packets of all transmit queues together; `None`
+    /// for other root qdiscs.
     #[must_use]
     pub fn shared_root(&self) -> Option<&str> {
         self.root.as_ref().map(|root| root.kind.as_str()).filter(|kind| !waits_by_queue(kind))
     }
 
-    /// Returns whether the root qdisc has a child per transmit queue, and so counts by queue.
+    /// Returns whether the root qdisc has one child per transmit queue, and so has counters per queue.
     #[must_use]
     pub fn counts_by_queue(&self) -> bool {
         self.root.as_ref().is_some_and(|root| root.kind == "mq")
     }
 
-    /// Returns the line rate for the ageing limit, bit/s: the link's speed, or a usual one if the speed is
-    /// unknown.
+    /// Returns the line rate for the ageing limit, bit/s: the link's speed, or a default if the speed
+    /// is unknown.
     #[must_use]
     pub fn rate_bps(&self) -> u64 {
         const USUAL: u64 = 10_000_000_000;
         self.speed_bps.unwrap_or(USUAL)
     }
 
-    /// Returns the command that gives the device more transmit queues; `None` if it has the maximum.
+    /// Returns the command that gives the device more transmit queues; `None` if the device has the
+    /// maximum.
     #[must_use]
     pub fn more_queues(&self) -> Option<String> {
-        // A program opens the queues of a tap (`tun_ethtool_ops`, drivers/net/tun.c, has no `set_channels`).
+        // A tap's queues are opened by its program: `tun_ethtool_ops` (drivers/net/tun.c) has no
+        // `set_channels`.
         let channels = self.channels.filter(|_| self.driver.as_deref() != Some("tun"))?;
         let most = channels.transmit_queues_most();
         (most > self.queues).then(|| self.set_queues(most))
     }
 
-    /// Returns the command that sets the number of transmit queues.
     pub(crate) fn set_queues(&self, count: u32) -> String {
         let is_combined =
             self.channels.is_some_and(|channels| channels.combined_most >= channels.transmit_most);
@@ -204,7 +204,6 @@ impl Device {
         ))
     }
 
-    /// Creates a device with four queues and default settings.
     #[cfg(test)]
     pub(crate) fn for_tests(name: &str) -> Self {
         Self {
@@ -226,8 +225,9 @@ impl Device {
     }
 }
 
-/// Returns whether packets wait by transmit queue below a root qdisc of this kind. Another kind, such as htb or pfifo,
-/// schedules the packets of all queues, so that flows with a queue in common need not share its rate.
+/// Returns whether a root qdisc of this kind queues packets per transmit queue. Other kinds, such as
+/// htb or pfifo, schedule the packets of all queues together. Then two flows on one queue need not
+/// share the queue's rate.
 #[must_use]
 pub fn waits_by_queue(root_qdisc: &str) -> bool {
     ["noqueue", "mq", "mqprio", "taprio", "multiq"].contains(&root_qdisc)

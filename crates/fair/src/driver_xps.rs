@@ -1,7 +1,8 @@
 //! The XPS maps that drivers set by themselves.
 //!
-//! A driver distributes the processors over its queues when it creates or resizes them. The kernel does not record who
-//! set a map, so maps count as the driver's if they have the form of its distribution.
+//! A driver distributes the CPUs over its queues when it creates or resizes the queues. The kernel does
+//! not record which program set a map. So this module attributes a map to the driver if the map has the
+//! form of the driver's distribution.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
@@ -11,16 +12,16 @@ use evenkeel_host::{XpsKey, XpsMap};
 use evenkeel_model::change::processor_list_text;
 use evenkeel_model::text::counted;
 
-/// How a driver distributes processors.
+/// Distribution of the CPUs over the queues by a driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Spread {
-    /// Each queue has one processor.
+    /// Each queue has one CPU.
     OneEach,
-    /// Each processor has a queue, so queues have several processors if there are fewer queues.
+    /// Each CPU has a queue. If there are fewer queues than CPUs, a queue has several CPUs.
     All,
 }
 
-/// The drivers that set maps, with the kernel function that does (below `drivers/net`).
+/// The drivers that set XPS maps, with the kernel function (below `drivers/net`).
 const DRIVERS: [(&str, Spread); 11] = [
     ("virtio_net", Spread::All),  // virtio_net.c: virtnet_set_affinity
     ("mlx5_core", Spread::All),   // ethernet/mellanox/mlx5/core/en_main.c: mlx5e_set_default_xps_cpumasks
@@ -35,7 +36,7 @@ const DRIVERS: [(&str, Spread); 11] = [
     ("mvpp2", Spread::OneEach),   // ethernet/marvell/mvpp2/mvpp2_main.c: mvpp2_setup_txqs
 ];
 
-/// Directories with programs and rules that an administrator's system runs on new interfaces.
+/// Directories with programs and rules that the system runs on new interfaces.
 const CONFIGURATION: [&str; 9] = [
     "etc/udev/rules.d",
     "run/udev/rules.d",
@@ -47,11 +48,11 @@ const CONFIGURATION: [&str; 9] = [
     "etc/network/if-up.d",
     "etc/cron.d",
 ];
-/// Limits of a search: files per directory, and bytes per file.
+/// Limits of a search: number of files per directory, and bytes per file.
 const MOST_FILES: usize = 500;
 const MOST_BYTES: u64 = 64 * 1024;
 
-/// Checks whether maps are the driver's own. `nearest` has the online processors by distance from the device.
+/// Checks whether the driver set the maps. `nearest` lists the online CPUs by distance from the device.
 ///
 /// # Errors
 /// Returns the first difference, as the end of a sentence about the maps.
@@ -67,7 +68,7 @@ pub fn check(driver: &str, maps: &[XpsMap], nearest: &[u32]) -> Result<(), Strin
     for member in maps.iter().flat_map(|map| &map.members) {
         *queues.entry(*member).or_default() += 1;
     }
-    // With more queues than processors, a queue has one processor, and processors have several queues.
+    // With more queues than CPUs, a queue has one CPU, and a CPU has several queues.
     let (least, most) = match spread {
         Spread::OneEach => (1, 1),
         Spread::All => shares(queues.len(), maps.len()),
@@ -104,7 +105,8 @@ fn shares(number: usize, places: usize) -> (usize, usize) {
     ((number / places).max(1), number.div_ceil(places).max(1))
 }
 
-/// Returns the files of the system's configuration that set XPS maps or run a driver's script that does; sorted.
+/// Returns the files of the system's configuration that set XPS maps or run a driver's script that sets
+/// them; sorted.
 #[must_use]
 pub fn possible_setters(root: &Path) -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = CONFIGURATION
@@ -119,7 +121,7 @@ pub fn possible_setters(root: &Path) -> Vec<PathBuf> {
 }
 
 fn mentions_xps(path: &Path) -> bool {
-    // A FIFO would block.
+    // Reading a FIFO would block.
     if !std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file()) {
         return false;
     }
@@ -139,15 +141,15 @@ mod tests {
     use crate::xps::tests::maps;
 
     const EIGHT: [u32; 8] = [0, 1, 2, 3, 4, 5, 6, 7];
-    /// The device is at the second node.
+    /// The CPUs by distance from a device at the second node.
     const SECOND_NODE: [u32; 8] = [4, 5, 6, 7, 0, 1, 2, 3];
 
     #[test]
     fn distributions_of_drivers_are_recognised() {
-        // virtnet_set_affinity: 8 processors on 3 queues.
+        // virtnet_set_affinity: 8 CPUs on 3 queues.
         check("virtio_net", &maps(&[&[0, 1, 2], &[3, 4, 5], &[6, 7]]), &EIGHT).unwrap();
         check("virtio_net", &maps(&[&[0], &[1], &[0], &[1]]), &[0, 1]).unwrap();
-        // mlx5e_set_default_xps_cpumasks: vectors 0, 2, 4, 6 and 1, 3, 5, 7 from the nearest processor.
+        // mlx5e_set_default_xps_cpumasks: vectors 0, 2, 4, 6 and 1, 3, 5, 7 from the nearest CPU.
         check("mlx5_core", &maps(&[&[4, 6, 0, 2], &[5, 7, 1, 3]]), &SECOND_NODE).unwrap();
         check("ice", &maps(&[&[4], &[5], &[6], &[7]]), &SECOND_NODE).unwrap();
         // i40e_config_xps_tx_ring uses no node: cpumask_local_spread(vector, -1).

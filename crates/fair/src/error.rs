@@ -9,44 +9,33 @@ use evenkeel_netlink::{Netlink, NetlinkError};
 use crate::device::link_difference;
 use crate::own_root::StrayRoot;
 
-/// An interface could not be observed or managed.
 #[derive(Debug, thiserror::Error)]
 pub enum FairError {
     #[error("there is no interface '{name}' here; {}", there_is(.others))]
     NoInterface { name: String, others: Vec<String> },
     /// A requirement is missing, or a setting prevents the operation.
     #[error("{what}; {remedy}")]
-    Unable {
-        what: String,
-        /// The action that the user should take.
-        remedy: String,
-    },
-    /// A device was renamed or removed while it was read or set up; errors of its files are the consequence.
+    Unable { what: String, remedy: String },
+    /// A device was renamed or removed during the start; errors of its files are the consequence.
     #[error("{device}: {reason} during the start; `ip link` shows the present names")]
     Moved { device: String, reason: String },
-    /// A dead session's settings are in use, so the administrator's are unknown.
+    /// The settings of a dead session are in use, so the administrator's settings are unknown.
     #[error("{0}")]
     Stray(StrayRoot),
-    /// The caller ended the set-up; see [`crate::Session::start`]. With the roll-back of each device.
+    /// The caller ended the start (see [`crate::Session::start`]). Contains the rollback of each
+    /// device.
     #[error("interrupted before the session began")]
     Interrupted(Vec<(String, Report)>),
     /// Options that exclude each other.
     #[error("{what}; {remedy}")]
-    Conflict {
-        what: String,
-        /// The options that are compatible.
-        remedy: String,
-    },
-    /// The queue choice could not be loaded, attached or read.
+    Conflict { what: String, remedy: String },
     #[error(transparent)]
     Datapath(#[from] DatapathError),
-    /// A setting could not be changed.
     #[error(transparent)]
     Apply(#[from] ApplyError),
     /// Queue weights or segment sizes could not be maintained.
     #[error(transparent)]
     Control(#[from] ControlError),
-    /// Privileges could not be dropped.
     #[error("cannot drop the capabilities that are no longer needed: {0}")]
     Privileges(#[source] std::io::Error),
     #[error(transparent)]
@@ -64,7 +53,8 @@ impl FairError {
         Self::Conflict { what: what.into(), remedy: remedy.into() }
     }
 
-    /// Returns the rename or removal of one of these devices (index and name), if that is the cause of this error.
+    /// Returns the rename or removal of one of these devices (index and name) if this event caused the
+    /// error.
     pub(crate) fn of_devices<'d>(self, devices: impl IntoIterator<Item = (u32, &'d str)>) -> Self {
         let Ok(mut netlink) = Netlink::open() else { return self };
         let moved = devices.into_iter().find_map(|(index, device)| {
@@ -72,13 +62,12 @@ impl FairError {
             Some(Self::Moved { device: device.to_owned(), reason })
         });
         match (self, moved) {
-            // It has the roll-back.
+            // This error contains the rollback.
             (interrupted @ Self::Interrupted(_), _) => interrupted,
             (error, moved) => moved.unwrap_or(error),
         }
     }
 
-    /// Returns the cause, which determines the exit code.
     #[must_use]
     pub fn cause(&self) -> Cause {
         match self {

@@ -1,5 +1,5 @@
-//! The flows of a device, for a monitor: the bytes of each flow since the last reading, and the fairness of the last
-//! second.
+//! The flows of a device, for a monitor: the bytes of each flow since the previous reading, and the
+//! fairness of the last second.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
@@ -12,7 +12,7 @@ use crate::error::FairError;
 use crate::flows::{FlowSample, QueueCounters, Sample, Sampler, sent_between};
 use crate::windows::{BIN_NS, BINS, Window, Windows};
 
-/// Observes the flows of one device, as [`crate::Observer`] does. Dropping it detaches the meter.
+/// Observes the flows of one device, like [`crate::Observer`]. Dropping this value detaches the meter.
 pub struct FlowWatch {
     index: u32,
     sampler: Sampler,
@@ -25,23 +25,23 @@ pub struct FlowWatch {
     ticks: u32,
 }
 
-/// Sums the bytes of flows between two readings. Only readings update it: ticks are much more frequent.
+/// Sums the bytes of flows between two readings. Only a reading updates the sums, because ticks are
+/// much more frequent.
 struct Counted {
-    /// Sample of the previous reading, or the first sample of a meter that was attached later.
+    /// Sample of the previous reading, or the first sample of a meter that was attached after that
+    /// reading.
     from: Arc<Sample>,
-    /// Bytes since the previous reading that earlier meters counted.
+    /// Bytes since the previous reading that previous meters counted.
     carried: HashMap<Tuple, u64>,
-    /// Bytes since the watch began that earlier meters counted, for the flows in the last earlier meter.
+    /// Bytes since the watch began that previous meters counted, for the flows in the last of them.
     earlier: HashMap<Tuple, u64>,
 }
 
-/// A flow that sent between two readings.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct FlowBytes {
     tuple: Tuple,
     queue: Option<u32>,
     sent: u64,
-    /// Since the watch began.
     total: u64,
 }
 
@@ -67,7 +67,7 @@ impl Counted {
         }
     }
 
-    /// Returns the flows that sent until a sample, and begins the next reading there.
+    /// Returns the flows that sent before a sample. The next reading starts at this sample.
     fn sent_until(&mut self, now: Arc<Sample>) -> Vec<FlowBytes> {
         let sent = sent_between(&self.from, &now);
         let mut carried = std::mem::take(&mut self.carried);
@@ -92,43 +92,46 @@ impl Counted {
     }
 }
 
-/// The flows of a device since the previous reading.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FlowReading {
-    /// Number of flows that sent since the previous reading.
     pub active: u64,
-    /// The flows with the most bytes, the largest first.
+    /// The flows with the most bytes, largest first.
     pub flows: Vec<WatchedFlow>,
-    /// Number of flows that sent in each tenth of the last whole second; `None` before the first one.
+    /// Number of flows that sent in each tenth of the last whole second; `None` before the first whole
+    /// second.
     pub busy: Option<u32>,
-    /// Number of these flows on each transmit queue, as far as known; empty before the first whole second.
+    /// Number of busy flows on each transmit queue, as far as known; empty before the first whole
+    /// second.
     pub busy_by_queue: HashMap<u32, u32>,
-    /// Number of busy flows that share a queue with another one; `None` before the first whole second.
+    /// Number of busy flows that share a queue with another busy flow; `None` before the first whole
+    /// second.
     pub colliding: Option<u32>,
     /// The normalised fairness metric of the last whole second; `None` if no two flows competed.
     pub nfm_1s: Option<f64>,
-    /// The mean of the metric over the tenths of this second.
+    /// Mean of the normalised fairness metric over the tenths of the last whole second.
     pub nfm_100ms: Option<f64>,
-    /// Jain's index of the busy flows' bytes in this second.
+    /// Jain's index of the busy flows' bytes in the last whole second.
     pub jain_1s: Option<f64>,
-    /// Whether some packets were not counted, because there were too many flows.
+    /// Whether packets were not counted because there were too many flows.
     pub incomplete: bool,
-    /// Processor time of the meter since it was attached, ns; 0 unless `kernel.bpf_stats_enabled` is 1.
+    /// CPU time of the meter since it was attached, ns; 0 unless `kernel.bpf_stats_enabled` is 1.
     pub run_time_ns: u64,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct WatchedFlow {
     pub tuple: Tuple,
-    /// The transmit queue that the flow's socket used last; `None` if it has recorded none.
+    /// The last transmit queue of the flow's socket; `None` if the socket has recorded no queue.
     pub queue: Option<u32>,
     /// Bytes on the wire since the watch began.
     pub total: u64,
     /// Bytes on the wire since the previous reading.
     pub sent: u64,
-    /// Whether the flow sent in each tenth of the last whole second; `None` before the first one.
+    /// Whether the flow sent in each tenth of the last whole second; `None` before the first whole
+    /// second.
     pub busy: Option<bool>,
-    /// Bytes of the flow in this second, divided by the fair share of a busy flow; `None` if the flow was not busy.
+    /// Bytes of the flow in the last whole second, divided by the fair share of a busy flow; `None` if
+    /// the flow was not busy.
     pub of_fair_share: Option<f64>,
 }
 
@@ -136,7 +139,8 @@ impl FlowWatch {
     /// Attaches to a device of the calling thread's network namespace.
     ///
     /// # Errors
-    /// Returns an error if the kernel refuses the program, or another one is attached in front of it at the same time.
+    /// Returns an error if the kernel refuses the program, or another program is attached in front of
+    /// it at the same time.
     pub fn attach(index: u32) -> Result<Self, FairError> {
         let mut sampler = Sampler::attach(index, 0, QueueCounters::None, None)?;
         let first = Arc::new(sampler.sample(None, None)?);
@@ -154,7 +158,7 @@ impl FlowWatch {
         Ok(watch)
     }
 
-    /// Refuses to go on if the meter does not see every packet: its figures would be too low, or 0.
+    /// Returns an error if the meter does not see every packet, because its figures would be too low.
     fn check(&mut self) -> Result<(), FairError> {
         match before_meter(self.index, self.sampler.program()?, &mut self.meters)? {
             BeforeMeter::Detached => Err(FairError::unable(
@@ -171,13 +175,14 @@ impl FlowWatch {
         }
     }
 
-    /// Takes a sample; to be called ten times per second.
+    /// Takes a sample. Call this function ten times per second.
     ///
     /// # Errors
-    /// Returns an error if the kernel cannot be queried, or another program keeps packets from the meter. The figures are
-    /// then wrong until a new watch is attached.
+    /// Returns an error if the kernel cannot be queried, or another program hides packets from the
+    /// meter. The figures are then wrong until a new watch is attached.
     pub fn tick(&mut self) -> Result<(), FairError> {
-        // The first tick after the attachment may be early, and a flow that sends in bursts could miss a short bin.
+        // The first tick after the attachment may be early. In a short bin, a flow that sends in bursts
+        // could appear silent.
         if monotonic_ns().saturating_sub(self.windows.last.at_ns) < BIN_NS / 10 * 9 {
             return Ok(());
         }
@@ -201,16 +206,16 @@ impl FlowWatch {
         Ok(sample)
     }
 
-    /// Returns the flows since the previous reading, at most `most` of them. Bytes are counted up to now, not up to
-    /// the last tick, so that they match counters that are read at the same time.
+    /// Returns at most `most` flows that sent since the previous reading. Counts bytes up to the time
+    /// of the call, so that the bytes match counters that are read at the same time.
     ///
     /// # Errors
-    /// Returns an error in the same cases as [`Self::tick`].
+    /// See [`Self::tick`].
     pub fn read(&mut self, most: usize) -> Result<FlowReading, FairError> {
         self.check()?;
         let sample = self.take_sample()?;
         let sent = self.counted.sent_until(Arc::clone(&sample));
-        // After a gap in the samples, the last window says nothing about now.
+        // After a gap in the samples, the last window is out of date.
         let oldest = monotonic_ns().saturating_sub(3 * BIN_NS * BINS as u64);
         let window = self.window.as_ref().filter(|window| window.ended_ns >= oldest);
         Ok(FlowReading {
@@ -292,7 +297,6 @@ mod tests {
         assert_eq!(found(counted.sent_until(sample(40, 1))), [(50 + 40, 150 + 40, Some(3))]);
         assert_eq!(found(counted.sent_until(sample(45, 1))), [(5, 150 + 45, Some(3))]);
         assert_eq!(found(counted.sent_until(sample(45, 1))), []);
-        // The flow has not sent since the next meter was attached.
         let next = || Arc::new(Sample { epoch: 2, ..Sample::default() });
         counted.note_next(&sample(50, 1), &next());
         assert_eq!(found(counted.sent_until(next())), [(5, 150 + 50, None)]);

@@ -16,13 +16,10 @@ use crate::soft_nic::SoftNic;
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FlowView {
-    /// Address and port.
     pub source: String,
-    /// Address and port.
     pub destination: String,
     /// `tcp`, `udp` or the protocol number.
     pub protocol: String,
-    /// `None` if unknown.
     pub queue: Option<u32>,
     /// Bytes on the wire since observation began.
     pub bytes: u64,
@@ -41,13 +38,11 @@ pub struct QueueView {
     pub bytes: Option<u64>,
 }
 
-/// The normalised fairness metric at one second (see `docs/reference/metrics.md`), over the flows that sent
-/// in each tenth of a window. The line rate is the sum of these flows' rates.
+/// The normalised fairness metric at one second (see `docs/reference/metrics.md`), over the flows that
+/// sent in each tenth of a window. The line rate is the sum of these flows' rates.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct NfmView {
-    /// Mean over the windows.
     pub mean: f64,
-    /// Maximum over the windows.
     pub max: f64,
     /// Number of windows in which flows competed.
     pub windows: usize,
@@ -56,23 +51,21 @@ pub struct NfmView {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DeviceView {
     pub name: String,
-    /// `None` if the driver does not report it.
     pub driver: Option<String>,
     /// `None` while the device is down.
     pub root_qdisc: Option<String>,
     pub queues: Vec<QueueView>,
-    /// Flows that sent since observation began, the largest first.
+    /// Flows that sent since observation began, largest first.
     pub flows: Vec<FlowView>,
     /// Number of busy flows that share a queue with another busy flow; `None` before the first whole second, and
     /// below a root qdisc that schedules all queues together.
     pub colliding_flows: Option<u32>,
-    /// How to give the device more queues, if that is possible.
+    /// Instructions to give the device more queues, if possible.
     pub advice: Option<String>,
     /// `None` if no two flows competed.
     pub nfm_1s: Option<NfmView>,
 }
 
-/// Formats source, destination and protocol of a flow.
 #[must_use]
 pub fn endpoints(tuple: &Tuple) -> (String, String, String) {
     let protocol = match tuple.protocol {
@@ -84,7 +77,6 @@ pub fn endpoints(tuple: &Tuple) -> (String, String, String) {
     (end(tuple.source, tuple.source_port), end(tuple.destination, tuple.destination_port), protocol)
 }
 
-/// A flow at the time of a sample.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct FlowSample {
     /// Bytes on the wire since the meter was attached; 0 for a flow without payload (pure ACKs).
@@ -94,11 +86,12 @@ pub(crate) struct FlowSample {
 
 /// A device at the time of a sample.
 ///
-/// Flows are in the rows of the meter, where they stay: ten samples per second are compared by row, without a search.
+/// A flow keeps its row in the meter. So ten samples per second can be compared by row, without a
+/// search.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sample {
     pub(crate) at_ns: u64,
-    /// The flow of each row. Samples share them until there are more.
+    /// The flow of each row. Samples share the list until the meter has more flows.
     pub(crate) tuples: Arc<Vec<Tuple>>,
     pub(crate) rows: Vec<FlowSample>,
     /// Bytes of all flows since the meter was attached, including flows without payload.
@@ -107,7 +100,7 @@ pub(crate) struct Sample {
     pub(crate) incomplete: bool,
     /// `None` if the device does not count by queue.
     pub(crate) queue_bytes: Option<Vec<u64>>,
-    /// Number that increases when the flows' bytes restart at 0, in other rows.
+    /// Number that increases when a new meter starts: the flows' bytes restart at 0, in other rows.
     pub(crate) epoch: u32,
 }
 
@@ -130,7 +123,6 @@ impl Sample {
     }
 }
 
-/// The bytes that flows sent between two samples.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sent {
     pub(crate) epoch: u32,
@@ -140,16 +132,14 @@ pub(crate) struct Sent {
 }
 
 impl Sent {
-    /// Returns the flows that sent.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&Tuple, u64)> {
         self.tuples.iter().zip(self.rows.iter().copied()).filter(|(_, bytes)| *bytes > 0)
     }
 }
 
-/// Reads flows and counters of a device.
 pub(crate) struct Sampler {
     meter: Meter,
-    /// The flows of the meter's rows until the last sample.
+    /// The flows of the meter's rows, up to the last sample.
     tuples: Arc<Vec<Tuple>>,
     netlink: Netlink,
     index: u32,
@@ -160,7 +150,6 @@ pub(crate) struct Sampler {
     filter: Option<FilterPlace>,
 }
 
-/// The source of the bytes by queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum QueueCounters {
     None,
@@ -178,12 +167,12 @@ impl QueueCounters {
     }
 }
 
-/// Number of flows that the meter can hold. Beyond it, a new meter is attached.
+/// Maximum number of flows of a meter. Further flows require a new meter.
 pub(crate) const METERED_FLOWS: u32 = 16_384;
 
-/// Attaches a meter by tcx, or as a filter that a run journals.
+/// Attaches a meter by tcx; with a run, as a filter that the run journals.
 fn attach_meter(index: u32, run: Option<&mut Run>) -> Result<(Meter, Option<FilterPlace>), FairError> {
-    // Bins are not used: at high rates a bin overflows within a window.
+    // Bins are not used, because at high rates a bin overflows within a window.
     let options = MeterOptions { flows: METERED_FLOWS, bins: 1, bin_ns: 1_000_000 };
     let Some(run) = run else { return Ok((Meter::attach_egress(&options, index.cast_signed())?, None)) };
     let meter = Meter::load_for_filter(&options)?;
@@ -193,7 +182,8 @@ fn attach_meter(index: u32, run: Option<&mut Run>) -> Result<(Meter, Option<Filt
 }
 
 impl Sampler {
-    /// Attaches to a device in the calling thread's network namespace. With a run, it attaches by a filter.
+    /// Attaches to a device in the calling thread's network namespace. With a run, attaches the meter
+    /// as a filter.
     pub(crate) fn attach(
         index: u32,
         queues: u32,
@@ -213,28 +203,26 @@ impl Sampler {
         })
     }
 
-    /// Detaches the meter.
     pub(crate) fn detach(self, run: &mut Run) -> Result<(), FairError> {
         self.filter.map_or(Ok(()), |filter| hooks::detach(run, filter))
     }
 
-    /// Returns the id of the meter's current program.
     pub(crate) fn program(&self) -> Result<u32, FairError> {
         Ok(self.meter.program_id()?)
     }
 
-    /// Returns the processor time of the meter since it was attached, ns; 0 unless the kernel measures it.
+    /// Returns the CPU time of the meter since it was attached, ns; 0 unless the kernel measures it.
     pub(crate) fn run_time_ns(&self) -> u64 {
         self.meter.run_time().map_or(0, |time| time.nanoseconds)
     }
 
-    /// Accepts pending connections of processes that ask whose program this is.
+    /// Accepts pending connections of processes that check whether this program is a meter.
     pub(crate) fn answer(&self) {
         self.meter.answer();
     }
 
-    /// Takes a sample. A flow's queue is the one chosen by the program; without the program, it is that of
-    /// the flow's socket. The run is that of [`Self::attach`].
+    /// Takes a sample. The queue of a flow is the queue that the program chose. Without the program, it
+    /// is the queue of the flow's socket. Pass the run of [`Self::attach`].
     pub(crate) fn sample(
         &mut self,
         select: Option<&QueueSelect>,
@@ -281,7 +269,8 @@ impl Sampler {
     /// Reads the flows of new rows. Returns the number of rows.
     fn read_tuples(&mut self) -> usize {
         let known = self.tuples.len();
-        // Stop at a row that the BPF program is still writing. The next call reads it and the rows after it.
+        // Stop at a row that the BPF program is still writing. The next call reads this row and the
+        // following rows.
         let new: Vec<Tuple> =
             (known..self.meter.row_count()).map_while(|row| self.meter.tuple(row)).collect();
         if !new.is_empty() {
@@ -313,7 +302,6 @@ impl Sampler {
     }
 }
 
-/// Returns the bytes that each flow sent between two samples.
 pub(crate) fn sent_between(before: &Sample, now: &Sample) -> Sent {
     let earlier = if before.epoch == now.epoch { before.rows.as_slice() } else { &[] };
     let earlier = earlier.iter().map(|flow| flow.bytes).chain(std::iter::repeat(0));

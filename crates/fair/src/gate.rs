@@ -1,9 +1,9 @@
 //! The gate between the controller and the journal.
 //!
-//! The controller sets weights and sizes whenever flows start or end. Each setting has one journal entry with
-//! all its possible values. The journal, not the controller, restores it, because only the journal detects
-//! whether another program has changed it. The gate refuses a value that the journal lacks, because that
-//! value could not be restored.
+//! The controller sets weights and sizes whenever flows start or end. Each setting has one journal
+//! entry with all its possible values. The journal restores the setting, because only the journal
+//! detects whether another program has changed it. The gate refuses a value that is not in the journal,
+//! because the journal could not restore the setting.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,27 +20,24 @@ pub(crate) fn max_rate_knob(queue: u32) -> Knob {
     Knob::InterfaceFile(format!("queues/tx-{queue}/tx_maxrate"))
 }
 
-/// Returns the journal's value for the segment sizes of an interface.
 pub(crate) fn sizes(GsoSizes { all, ipv4 }: GsoSizes) -> Value {
     Value::Sizes { all, ipv4 }
 }
 
-/// The settings that the controller may write.
 #[derive(Default)]
 pub(crate) struct JournalGate {
     settings: Mutex<BTreeMap<Knob, Passage>>,
-    /// Major numbers of Evenkeel's own root qdiscs: their classes are created and removed with the roots.
+    /// Major numbers of Evenkeel's own root qdiscs, which are created and removed with their classes.
     roots: Mutex<Vec<u16>>,
 }
 
-/// A journalled setting.
 struct Passage {
     entry: Entry,
     /// The value that the controller last set; `None` if unknown.
     last: Option<Value>,
 }
 
-/// Blocks the controller's writes until dropped.
+/// Blocks the controller's writes until this value is dropped.
 pub(crate) struct Stopped<'a> {
     _settings: MutexGuard<'a, BTreeMap<Knob, Passage>>,
 }
@@ -54,7 +51,7 @@ impl JournalGate {
         Arc::default()
     }
 
-    /// Adds every value that the controller may set to the journal, and admits these values.
+    /// Adds to the journal every value that the controller may set, and admits these values.
     pub(crate) fn admit(&self, run: &mut Run, knob: &Knob, ours: Ours) -> Result<(), FairError> {
         run.allow(knob, ours)?;
         if let Some(entry) = run.entries().iter().find(|entry| entry.knob == *knob) {
@@ -78,7 +75,8 @@ impl JournalGate {
         lock(&self.roots).extend(majors);
     }
 
-    /// Blocks the controller, and passes its last values to the run, which then recognizes them as its own.
+    /// Blocks the controller. Passes the controller's last values to the run, so that the run
+    /// recognizes them as its own.
     pub(crate) fn stop(&self, run: &mut Run) -> Stopped<'_> {
         let settings = lock(&self.settings);
         for (knob, passage) in settings.iter() {
@@ -114,7 +112,8 @@ impl Gate for JournalGate {
             return if lock(&self.roots).contains(&class.major) { write() } else { refused };
         }
         let Some((knob, value)) = journalled(setting) else { return refused };
-        // Locked during the write, so that a check sees the setting either before or after it.
+        // Hold the lock during the write, so that a check sees the setting either before or after the
+        // write.
         let mut settings = lock(&self.settings);
         let Some(passage) = settings.get_mut(&knob).filter(|passage| passage.entry.allows(&value)) else {
             return refused;
@@ -122,7 +121,7 @@ impl Gate for JournalGate {
         let before = passage.last.take();
         match write() {
             Ok(()) => passage.last = Some(value),
-            // Another program's value was found, so no value was written.
+            // The setting had another program's value, so the controller wrote nothing.
             Err(error @ ControlError::SetByOthers { .. }) => {
                 passage.last = before;
                 return Err(error);
@@ -135,7 +134,6 @@ impl Gate for JournalGate {
 
 #[cfg(test)]
 impl JournalGate {
-    /// Creates a gate with these knobs and without a run.
     pub(crate) fn with(knobs: impl IntoIterator<Item = (Knob, Value, Ours)>) -> Arc<Self> {
         let gate = Self::new();
         for (knob, from, ours) in knobs {

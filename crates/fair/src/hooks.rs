@@ -1,7 +1,7 @@
 //! Attaches programs as filters of a clsact qdisc, for kernels without tcx hooks (before Linux 6.6).
 //!
-//! A filter stays when the process ends, unlike a tcx link. So each filter is a journalled change of the run: the
-//! guardian and `revert` remove it, recognized by the id of its program.
+//! Unlike a tcx link, a filter stays when the process ends. So each filter is a journalled change of
+//! the run. The guardian and `revert` recognize the filter by the id of its program and remove it.
 
 use std::os::fd::BorrowedFd;
 
@@ -22,7 +22,7 @@ pub(crate) fn attach(
 ) -> Result<FilterPlace, FairError> {
     let mut netlink = Netlink::open()?;
     if netlink.clsact(index)? == clsact::NONE {
-        // Both have the handle ffff: (`TC_H_INGRESS` and `TC_H_CLSACT` are the same).
+        // Both qdiscs have the handle ffff: (`TC_H_INGRESS` equals `TC_H_CLSACT`).
         if netlink.qdiscs(index)?.iter().any(|qdisc| qdisc.kind == "ingress") {
             return Err(FairError::unable(
                 "without tcx hooks evenkeel needs a clsact qdisc, which the interface's ingress qdisc excludes",
@@ -41,12 +41,12 @@ pub(crate) fn attach(
     Ok(place)
 }
 
-/// Removes the filter of [`attach`].
 pub(crate) fn detach(run: &mut Run, place: FilterPlace) -> Result<(), FairError> {
     Ok(run.set(&Knob::Filter(place), &Value::Program(None))?)
 }
 
-/// Returns the first preference that no filter uses: a smaller one runs first.
+/// Returns the smallest preference that no filter uses. The filter with the smallest preference runs
+/// first.
 fn free_preference(filters: &[FilterState]) -> u16 {
     let is_free = |preference: &u16| filters.iter().all(|filter| filter.preference != *preference);
     (1..=u16::MAX).find(is_free).unwrap_or(u16::MAX)

@@ -1,7 +1,7 @@
 //! Leftovers of killed runs on the devices below an interface.
 //!
-//! A preflight checks the current settings, so leftovers must be rolled back first. For example, a killed run's
-//! soft NIC is a root qdisc that could not be restored exactly.
+//! A preflight checks the current settings, so a rollback of the leftovers must come first. For
+//! example, the soft NIC of a killed run is a root qdisc that could not be restored exactly.
 
 use evenkeel_apply::{
     ApplyError, Change, Header, InterfaceIdentity, KnobError, Leftover, StateDirectory, check_renamed,
@@ -33,8 +33,9 @@ fn identities(interface: &str) -> Result<Vec<InterfaceIdentity>, FairError> {
         .collect()
 }
 
-/// Refuses an interface below which a session manages a device, or a killed run left a renamed or damaged journal, as
-/// [`put_back_leftovers`] does. For a plan, which would be made from their settings.
+/// Returns an error if a session manages a device below an interface, or if a killed run left a renamed
+/// or damaged journal (see [`put_back_leftovers`]). Call this function before a plan, because the plan
+/// would be based on that run's settings.
 ///
 /// # Errors
 /// Returns an error that names the session or the journal, or if the interface does not exist.
@@ -50,12 +51,12 @@ pub fn check_unmanaged(interface: &str, state: &StateDirectory) -> Result<(), Fa
     Ok(())
 }
 
-/// Rolls back killed runs on the devices below an interface of the calling thread's network namespace. Call it
-/// before a [`crate::Preflight`] for a [`crate::Session`].
+/// Rolls back killed runs on the devices below an interface of the calling thread's network namespace.
+/// Call this function before a [`crate::Preflight`] for a [`crate::Session`].
 ///
 /// # Errors
-/// Returns an error if the interface does not exist, a run uses one of its devices, also with another state directory, or
-/// a journal cannot be read.
+/// Returns an error if the interface does not exist, a run uses one of its devices (even with another
+/// state directory), or a journal cannot be read.
 pub fn put_back_leftovers(interface: &str, state: &StateDirectory) -> Result<Vec<Leftover>, FairError> {
     let mut found = Vec::new();
     for identity in identities(interface)? {
@@ -66,8 +67,8 @@ pub fn put_back_leftovers(interface: &str, state: &StateDirectory) -> Result<Vec
     Ok(found)
 }
 
-/// Returns the killed runs on the devices below an interface whose leftovers a revert restores completely, with the
-/// changes that it makes. Changes no setting.
+/// Returns the killed runs below an interface whose leftovers a revert restores completely, with the
+/// changes of the revert. Changes no setting.
 ///
 /// # Errors
 /// Returns an error if the interface does not exist, or a journal cannot be read.

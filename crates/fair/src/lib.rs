@@ -8,13 +8,14 @@
 //!                          another program changes the queues, qdisc or XPS maps: restore, exit ──────┘
 //! ```
 //!
-//! [`Preflight`] finds the real devices below an interface and reports obstacles without changing a setting.
-//! [`Observer`] shows flows, queues, collisions and fairness without changing a choice, and [`FlowWatch`] gives the same
-//! to a monitor. A [`Session`] manages
-//! the devices until it is finished or must exit.
+//! [`Preflight`] finds the real devices below an interface and reports obstacles without changing a
+//! setting. [`Observer`] shows flows, queues, collisions and fairness without changing a choice.
+//! [`FlowWatch`] provides the same data to a monitor. A [`Session`] manages the devices until it is
+//! finished or must exit.
 //!
-//! At the end, a session restores each setting, or keeps a value that the administrator has set since. The
-//! process owns the links of its programs, and the journal of the crate `apply` has every setting.
+//! At the end, a session restores each setting, or keeps a value that the administrator has set since
+//! the start. The process owns the links of its programs. The journal of the crate `apply` contains
+//! every setting.
 
 #![forbid(unsafe_code)]
 

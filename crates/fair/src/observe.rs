@@ -1,7 +1,7 @@
-//! `--observe`: shows flows on the queues that the kernel selects. It changes no choice and no setting.
+//! `--observe`: shows flows on the queues that the kernel selects. Changes no choice and no setting.
 //!
-//! A meter at tcx egress counts bytes by flow before the qdisc, so queued bytes count as sent. The flow's
-//! socket records the queue of its last segment; an unconnected UDP socket does not.
+//! A meter at tcx egress counts bytes by flow before the qdisc, so queued bytes count as sent. The
+//! flow's socket records the queue of its last segment. An unconnected UDP socket records no queue.
 
 use std::collections::HashMap;
 use std::process::Command;
@@ -22,32 +22,30 @@ use crate::windows::{Window, Windows};
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Observation {
-    /// The interface with the name that the user gave.
+    /// The name that the user gave, which may differ from the device's name.
     pub interface: String,
-    /// Duration, seconds.
     pub seconds: f64,
-    /// The real devices.
     pub devices: Vec<DeviceView>,
 }
 
-/// Observes flows on the devices below an interface. Dropping it detaches all programs.
+/// Observes flows on the devices below an interface. Dropping this value detaches all programs.
 pub struct Observer {
     interface: String,
     devices: Vec<Observed>,
     stack: Option<Stack>,
 }
 
-/// Interval of the checks of qdiscs, XPS maps and filters: each lists the qdiscs of all interfaces, and reads two files per
-/// queue.
+/// Interval of the checks of qdiscs, XPS maps and filters. Each check lists the qdiscs of all
+/// interfaces, and reads two files per queue.
 const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// The report of a roll-back, by the name of the device.
+/// The name of a device, and the report of its rollback.
 pub type Detached = (String, Report);
 
 struct Observed {
     device: Device,
     sampler: Sampler,
-    /// Journals the meter's filter, if the kernel has no tcx hooks.
+    /// Journals the meters' filters, if the kernel has no tcx hooks.
     run: Option<Run>,
     /// Time of the last check of qdiscs, XPS maps and filters.
     checked: Instant,
@@ -58,11 +56,13 @@ struct Observed {
 impl Observer {
     /// Attaches to the devices of a preflight, in the calling thread's network namespace.
     ///
-    /// Without tcx hooks, the meter is a filter, which stays when the process ends. Then it is a journalled change, as for
-    /// [`crate::Session::start`], which rolls back killed runs, too. Returns them.
+    /// Without tcx hooks, the meter is a filter, which stays when the process ends. So the filter is a
+    /// journalled change. As in [`crate::Session::start`], this function first rolls back killed runs,
+    /// and returns them.
     ///
     /// # Errors
-    /// Returns an error if the kernel refuses the programs, or if another run has a device whose meter is a filter.
+    /// Returns an error if the kernel refuses the programs, or if another run has a device whose meter
+    /// is a filter.
     pub fn start(
         preflight: &Preflight,
         state: &StateDirectory,
@@ -105,7 +105,7 @@ impl Observer {
         Ok((Self { interface: preflight.interface.clone(), devices, stack }, leftovers))
     }
 
-    /// Returns whether the meters are filters, which the observer removes at the end.
+    /// Returns whether the meters are filters. The observer removes filters at the end.
     #[must_use]
     pub fn uses_filters(&self) -> bool {
         self.devices.iter().any(|observed| observed.run.is_some())
@@ -121,14 +121,15 @@ impl Observer {
         runs.map(|(name, run)| Ok((name, run.finish()?))).collect()
     }
 
-    /// Returns and clears the remarks of [`Self::tick`] for the user.
     pub fn take_remarks(&mut self) -> Vec<String> {
         let runs = self.devices.iter_mut().filter_map(|observed| observed.run.as_mut());
         runs.flat_map(Run::take_remarks).collect()
     }
 
-    /// Takes a sample; to be called ten times per second. Returns a change if an observed device no longer exists,
-    /// if its queues, root qdisc or XPS maps have changed, or if another program hides packets from the meter.
+    /// Takes a sample. Call this function ten times per second. Returns a change in these cases:
+    /// - an observed device no longer exists
+    /// - its queues, root qdisc or XPS maps have changed
+    /// - another program hides packets from the meter
     ///
     /// # Errors
     /// Returns an error if the kernel cannot be queried.
@@ -148,7 +149,6 @@ impl Observer {
         self.stack.as_mut().map_or(Ok(None), Stack::difference)
     }
 
-    /// Returns the observation so far.
     #[must_use]
     pub fn observation(&self) -> Observation {
         Observation {
@@ -160,7 +160,7 @@ impl Observer {
 }
 
 impl Observed {
-    /// Returns a change that makes the meter's figures, or the facts about the device, wrong.
+    /// Returns a change that invalidates the meter's figures or the facts about the device.
     fn difference(&mut self) -> Result<Option<String>, FairError> {
         let own = self.watched.own_difference()?;
         if own.is_some() || self.checked.elapsed() < CHECK_INTERVAL {
@@ -173,15 +173,15 @@ impl Observed {
     }
 }
 
-/// Sums over the samples of one device.
 struct Tally {
     began_ns: u64,
     first_queue_bytes: Option<Vec<u64>>,
-    /// The last readings: a qdisc that another program puts in place of the root counts from 0.
+    /// The last readings. If another program replaces the root qdisc, the new qdisc counts from 0.
     queue_bytes: Option<Vec<u64>>,
     windows: Windows,
     totals: HashMap<Tuple, u64>,
-    /// Flows that were busy throughout the last complete window; `None` before the first one.
+    /// Flows that were busy throughout the last complete window; `None` before the first complete
+    /// window.
     busy: Option<HashMap<Tuple, u64>>,
     nfm_sum: f64,
     nfm_max: f64,
@@ -300,7 +300,7 @@ mod tests {
         Device::for_tests("eth0")
     }
 
-    /// Creates a sample at a tenth of a second: flows by port with their total bytes and queue.
+    /// Creates a sample at a tenth of a second. Each flow has a port, its total bytes and its queue.
     fn sample(tenth: u64, flows: &[(u16, u64, u32)], epoch: u32) -> Sample {
         let flows = flows
             .iter()
@@ -323,13 +323,13 @@ mod tests {
         assert!(advice.contains("ethtool -L eth0 combined 8"), "{advice}");
         let ports: Vec<(u64, f64)> = view.flows.iter().map(|flow| (flow.bytes, flow.share)).collect();
         assert_eq!(ports, [(2000, 0.5), (1000, 0.25), (1000, 0.25)]);
-        // The largest and the smallest differ by 1,000 bytes; the fair share is a third of 4,000.
+        // The largest and the smallest flow differ by 1,000 bytes; the fair share is a third of 4,000.
         let found = view.nfm_1s.unwrap();
         assert!((found.mean - 0.75).abs() < 1e-9 && found.windows == 1, "{found:?}");
         assert!((tally.seconds() - 1.0).abs() < 1e-9);
     }
 
-    /// HTB gives each flow its class, whatever queue it has.
+    /// HTB selects a flow's class independently of the flow's queue.
     #[test]
     fn below_a_root_qdisc_of_all_queues_no_collision_is_counted() {
         let mut tally = Tally::new(Sample::default());

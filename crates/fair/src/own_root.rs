@@ -31,7 +31,7 @@ fn free_major(taken: &[u16]) -> Option<u16> {
         .find(|major| !taken.contains(major))
 }
 
-/// One run's root qdisc on one device, by its major number.
+/// The root qdisc of one run on one device, identified by its major number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OwnRoot {
     pub(crate) major: u16,
@@ -59,12 +59,11 @@ pub struct StrayRoot {
     pub handle: Handle,
     /// The state directory that was searched for the journal.
     pub directory: PathBuf,
-    /// Path of the journal, if it exists but its line of the root cannot be read.
+    /// Path of the journal, if the journal exists but its line of the root cannot be read.
     pub journal: Option<PathBuf>,
 }
 
 impl StrayRoot {
-    /// Returns the command that removes the root qdisc.
     #[must_use]
     pub fn fix(&self) -> String {
         Line::new("tc qdisc del dev {} root", &[&self.interface]).to_string()
@@ -98,8 +97,8 @@ impl From<StrayRoot> for FairError {
     }
 }
 
-/// Returns the root qdisc if a session built this tree. The root's number alone is not sufficient, because an
-/// administrator may choose the same.
+/// Returns the root qdisc if a session built this tree. The root's number alone is not sufficient,
+/// because an administrator may choose a number in [`MAJORS`].
 fn own(tree: &[QdiscState]) -> Option<&QdiscState> {
     let root = tree.iter().find(|qdisc| qdisc.parent == Handle::ROOT)?;
     let is_built = match root.kind.as_str() {
@@ -112,14 +111,14 @@ fn own(tree: &[QdiscState]) -> Option<&QdiscState> {
     (MAJORS.contains(&root.handle.major) && is_built).then_some(root)
 }
 
-/// Returns the stray roots of the interfaces in the calling thread's network namespace. A dead session has
-/// none if its journal can restore the root.
+/// Returns the stray roots of the interfaces in the calling thread's network namespace. The root of a
+/// dead session is not stray if a journal can restore it.
 ///
 /// # Errors
 /// Returns an error if the kernel refuses a request, or if a journal cannot be read.
 pub fn stray_roots(state: &StateDirectory) -> Result<Vec<StrayRoot>, FairError> {
     let mut netlink = Netlink::open()?;
-    // Callers report a directory that cannot be read: it may have the journal.
+    // A directory that cannot be read may contain the journal. Callers report such a directory.
     let (Ok(damaged), Ok(renamed)) = (damaged(state), renamed(state)) else { return Ok(Vec::new()) };
     let mut found = Vec::new();
     for link in netlink.links()? {

@@ -23,24 +23,22 @@ use crate::queue_weights::{Backend, QueueWeights};
 use crate::soft_nic::SoftNic;
 use crate::xps::{self, XpsMode, XpsState};
 
-/// The options of a session on an interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Request {
-    /// Whether to observe only; obstacles to a queue choice do not matter then.
+    /// Whether to observe only. Then obstacles to a queue choice do not matter.
     pub observe: bool,
     pub xps: XpsMode,
     pub segments: SegmentMode,
     pub weights: QueueWeights,
-    /// Whether flows may have different weights.
     pub flow_weights: bool,
     pub balance: BalanceMode,
     pub batching: BatchingMode,
-    /// Whether to attach by filters of a clsact qdisc also where the kernel has tcx hooks.
+    /// Whether to attach by filters of a clsact qdisc even if the kernel has tcx hooks.
     pub filters: bool,
 }
 
 impl Request {
-    /// Checks the options alone, before any setting is read or changed.
+    /// Checks the options before any setting is read or changed.
     ///
     /// # Errors
     /// Returns an error if the options exclude each other.
@@ -69,18 +67,14 @@ impl Request {
 /// A device that can be managed, and its planned changes.
 #[derive(Clone, Debug)]
 pub struct Planned {
-    /// The device before any change.
     pub device: Device,
     pub backend: Backend,
-    /// Handles of the soft NIC's classes, if one is planned.
+    /// Handles of the soft NIC's classes, if a soft NIC is planned.
     pub(crate) soft_nic: SoftNic,
-    /// Changes of the device's settings.
     pub changes: Vec<Change>,
-    /// Pools by processor number; empty if every processor uses all queues.
+    /// Pools by CPU number; empty if every CPU uses all queues.
     pub pools: Vec<Pool>,
-    /// Whether flows alternate between shared queues.
     pub balance: bool,
-    /// Evenkeel's leaf qdiscs, if planned.
     pub(crate) batching: Option<Batching>,
 }
 
@@ -88,12 +82,10 @@ pub struct Planned {
 #[derive(Clone, Debug)]
 pub struct Preflight {
     pub interface: String,
-    /// Index of the interface.
     pub(crate) index: u32,
     pub request: Request,
     /// The devices to attach to: the interface itself, or the devices below it.
     pub devices: Vec<Planned>,
-    /// Messages for the user.
     pub remarks: Vec<String>,
 }
 
@@ -109,7 +101,7 @@ impl Preflight {
         Self::after(interface, request, &[])
     }
 
-    /// Checks an interface as it will be when the settings of these killed runs are restored ([`crate::leftovers`]).
+    /// Checks an interface in the state after the rollback of these killed runs ([`crate::leftovers()`]).
     ///
     /// # Errors
     /// Returns an error with a remedy for a missing requirement or an obstacle.
@@ -153,7 +145,7 @@ impl Preflight {
                 )
             }));
         }
-        // A device of a bond that cannot be managed does not exclude the others.
+        // A bond's device that cannot be managed does not exclude the bond's other devices.
         remarks.extend(refusals.iter().map(|error| format!("left out: {error}")));
         let mut preflight =
             Self { interface: interface.to_owned(), index: named.index, request, devices, remarks };
@@ -168,7 +160,6 @@ impl Preflight {
         Ok(preflight)
     }
 
-    /// Returns index and name of each device.
     pub(crate) fn names(&self) -> impl Iterator<Item = (u32, &str)> {
         self.devices.iter().map(|planned| (planned.device.index, planned.device.name.as_str()))
     }
@@ -182,13 +173,10 @@ impl Preflight {
     }
 
     /// Describes every change and its undo as shell lines.
-    ///
-    /// # Errors
-    /// Returns an error if a setting cannot be read.
     pub fn plan(&self) -> Result<String, FairError> {
         let mut script = Script::default();
         let command = evenkeel_apply::printed_command("evenkeel fair {}", &[&self.interface]);
-        // The shown command must repeat these options, because they change the plan.
+        // The shown command must repeat the user's options, because they change the plan.
         let same = if self.request == Request::default() { "" } else { " with the same options" };
         script
             .push(Line::comment(format_args!("What `{command}`{same} would do. Nothing has been changed.")));
@@ -245,7 +233,6 @@ impl Preflight {
     }
 }
 
-/// Returns the name of the hook to which a program is attached.
 pub(crate) fn hook_name(hook: HookKind, direction: Direction) -> String {
     let kind = match hook {
         HookKind::Tcx => "tcx",
@@ -254,7 +241,7 @@ pub(crate) fn hook_name(hook: HookKind, direction: Direction) -> String {
     format!("{kind} {}", direction.word())
 }
 
-/// Describes for `--plan` how a program is removed.
+/// Describes for `--plan` how to remove a program.
 pub(crate) fn undo_of_program(hook: HookKind, direction: Direction) -> Line {
     match hook {
         HookKind::Tcx => {
@@ -267,7 +254,8 @@ pub(crate) fn undo_of_program(hook: HookKind, direction: Direction) -> Line {
     }
 }
 
-/// Describes the change of a `txqueuelen` of 0 that the kernel makes with a root qdisc.
+/// Describes the side effect of a new root qdisc on a device with `txqueuelen` 0: the kernel changes
+/// this length.
 fn length_plan(device: &Device) -> Result<Script, FairError> {
     let (mut script, knob) = (Script::default(), Knob::TransmitQueueLength);
     let before = current(device, &knob)?;
@@ -282,7 +270,8 @@ fn length_plan(device: &Device) -> Result<Script, FairError> {
     Ok(script)
 }
 
-/// Returns a setting's value before a run changes it: the current one, or the one that the run restores first.
+/// Returns a setting's value before a run changes it: the current value, or the value that the run
+/// restores first.
 pub(crate) fn current(device: &Device, knob: &Knob) -> Result<Value, FairError> {
     use evenkeel_apply::{ApplyError, Kernel, LiveKernel};
     if let Some(value) = device.restored_value(knob) {
@@ -335,8 +324,8 @@ pub(crate) fn devices_of(
     Ok((named.clone(), real_devices(named, &links, sysfs)?))
 }
 
-/// Returns the lowest devices below a bond, VLAN, bridge or macvlan, each once. Follows the links `lower_*`,
-/// which sysfs has for all these relations.
+/// Returns the lowest devices below a bond, VLAN, bridge or macvlan, each device once. Follows the
+/// links `lower_*`, which sysfs has for all these relations.
 pub(crate) fn real_devices(named: &Link, links: &[Link], sysfs: &Sysfs) -> Result<Vec<Link>, FairError> {
     let mut found = Vec::new();
     let mut seen = BTreeSet::new();
@@ -355,7 +344,6 @@ pub(crate) fn real_devices(named: &Link, links: &[Link], sysfs: &Sysfs) -> Resul
     Ok(found)
 }
 
-/// Plans a device, or returns the obstacle as an error.
 fn plan(
     device: Device,
     root: OwnRoot,
@@ -384,7 +372,8 @@ fn plan(
     if !request.weights.is_soft_nic() {
         check_queues(&device)?;
     }
-    // The kernel creates the root qdisc, which determines the plan, only when the device is set up.
+    // The kernel creates the root qdisc only when the device is set up, and the plan depends on the
+    // root qdisc.
     if !device.up {
         let remedy = format!("bring it up first: {}", Line::new("ip link set {} up", &[&device.name]));
         return Err(FairError::unable(format!("{} is down", device.name), remedy));
@@ -417,11 +406,11 @@ fn plan(
 
 /// `ARPHRD_ETHER` (`include/uapi/linux/if_arp.h`).
 const ETHERNET: &str = "1";
-/// `ARPHRD_LOOPBACK`: a loopback device has Ethernet headers, too (`drivers/net/loopback.c`).
+/// `ARPHRD_LOOPBACK`: a loopback device also has Ethernet headers (`drivers/net/loopback.c`).
 const LOOPBACK: &str = "772";
 
-/// Returns an error for a device without Ethernet headers (WireGuard, tun, ipip, PPP): the programs parse
-/// packets from the Ethernet header and would misread the network header.
+/// Returns an error for a device without Ethernet headers (WireGuard, tun, ipip, PPP). The programs
+/// parse packets from the Ethernet header and would misread the network header.
 fn check_link_layer(name: &str, hardware_type: &str) -> Result<(), FairError> {
     if [ETHERNET, LOOPBACK].contains(&hardware_type.trim()) {
         return Ok(());
@@ -482,7 +471,7 @@ fn check_qdisc(device: &Device, batching: BatchingMode, remarks: &mut Vec<String
     let Some(root) = &device.root else { return Ok(()) };
     match root.kind.as_str() {
         "mq" => {}
-        // skb_tx_hash limits a chosen queue to the range of the packet's traffic class.
+        // skb_tx_hash restricts the choice to the queues of the packet's traffic class.
         "mqprio" | "taprio" => {
             return Err(FairError::unable(
                 format!("{name} has the root qdisc {}, whose traffic classes select the queues", root.kind),
@@ -492,7 +481,7 @@ fn check_qdisc(device: &Device, batching: BatchingMode, remarks: &mut Vec<String
                 ),
             ));
         }
-        // Evenkeel's mq replaces it.
+        // Evenkeel's mq replaces this root qdisc.
         _ if batching == BatchingMode::On => {}
         kind => remarks.push(format!(
             "{name} has the root qdisc {kind}, which does not count by queue: evenkeel cannot verify that the \
@@ -542,7 +531,7 @@ fn pools(device: &Device, sysfs: &Sysfs) -> Result<Vec<Pool>, String> {
     xps::pools(&device.xps, &sysfs.node_of_processors(sysfs.processor_numbers()), device.queues)
 }
 
-/// Returns how to run on a device with XPS maps.
+/// Returns the options that permit a run on a device with XPS maps.
 fn take_over(device: &Device, sysfs: &Sysfs) -> String {
     let pools = match pools(device, sysfs) {
         Ok(_) => ", --xps pools keeps to the queues of the processor's NUMA node or pool",
@@ -551,7 +540,6 @@ fn take_over(device: &Device, sysfs: &Sysfs) -> String {
     format!("let evenkeel manage XPS during this run: --xps off lets every processor use every queue{pools}")
 }
 
-/// Returns the error for maps that the driver did not set.
 fn maps_of_others(name: &str, difference: &str, remedy: &str) -> FairError {
     let setters = driver_xps::possible_setters(Path::new("/"));
     let by = match setters.as_slice() {
@@ -569,7 +557,7 @@ fn maps_of_others(name: &str, difference: &str, remedy: &str) -> FairError {
     )
 }
 
-/// Returns what maps do to the queue choice.
+/// Describes the effect of the maps on the queue choice.
 fn overridden(state: XpsState) -> &'static str {
     match state {
         XpsState::SeveralQueues => "pools of queues to processors, and overrides the queue choice",
@@ -661,7 +649,7 @@ mod tests {
         assert!(check().to_string().contains("/sys is not mounted"), "{}", check());
         std::fs::create_dir_all(directory.path().join("sys/kernel")).unwrap();
         assert!(check().to_string().contains("no BPF type information"), "{}", check());
-        // As in a sandbox that masks the file.
+        // A sandbox may mask the file with an empty directory.
         std::fs::create_dir(directory.path().join("sys/kernel/btf")).unwrap();
         std::fs::write(directory.path().join("sys/kernel/btf/vmlinux"), "").unwrap();
         assert!(check().to_string().contains("no BPF type information"), "{}", check());

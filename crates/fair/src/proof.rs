@@ -1,14 +1,16 @@
 //! Checks that the device follows the choices.
 //!
-//! A driver may select the queue itself (`ndo_select_queue`). So in each interval the bytes of the flows that the
-//! choice has on a queue are compared with the device's counter of that queue. The agreeing part is `Σ
-//! min(chosen, counted) / Σ counted`.
+//! A driver may select the queue itself (`ndo_select_queue`). So in each interval, this module sums the
+//! bytes of the flows that the choice has on a queue. It compares the sum with the device's counter of
+//! that queue. The agreeing part is `Σ min(chosen, counted) / Σ counted`.
 //!
-//! With few flows, a driver that uses its own hash agrees in about one over the number of queues. With many
-//! flows on every queue both always agree, but then the driver's choice has little effect.
+//! With few flows, a driver that uses its own hash agrees in about one over the number of queues. With
+//! many flows on every queue, the choice and the counters always agree, but then the driver's choice
+//! has little effect.
 //!
-//! The meter sees TCP and UDP. If it missed many bytes of an interval (IPsec, GRE, fragments, more flows than
-//! rows), or most bytes are of flows that changed their queue, the interval is no evidence.
+//! The meter sees TCP and UDP. An interval is no evidence in two cases:
+//! - the meter missed many bytes (IPsec, GRE, fragments, more flows than rows)
+//! - most bytes are of flows that changed their queue
 
 use std::fmt;
 
@@ -20,7 +22,6 @@ use crate::flows::{Sample, sent_between};
 pub enum Verdict {
     /// The device does not count by queue.
     NoCounters,
-    /// Not enough evidence so far.
     Open,
     /// The device follows the choices. The value is the agreeing part, 0 to 1.
     Followed(f64),
@@ -48,18 +49,19 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Smallest number of bytes of an interval that counts: ACKs and single packets may use any queue.
+/// Minimum number of bytes of an interval that counts, because ACKs and single packets may use any
+/// queue.
 const LEAST_BYTES: u64 = 1_000_000;
 /// An interval counts only if the meter saw at least this share of the device's bytes.
 const METERED: f64 = 0.8;
 /// Number of intervals that must agree.
 const INTERVALS: u32 = 3;
-/// From this share of agreeing bytes on, the device follows the choices.
+/// Minimum agreeing part if the device follows the choices.
 const FOLLOWED: f64 = 0.8;
-/// Below this share, the driver overrides the choices. In between, more intervals are needed.
+/// Below this agreeing part, the driver overrules the choices. Between [`OVERRULED`] and [`FOLLOWED`],
+/// more intervals are needed.
 const OVERRULED: f64 = 0.5;
 
-/// Collects intervals until there is a verdict.
 #[derive(Debug)]
 pub(crate) struct Proof {
     last: Option<Sample>,
@@ -97,8 +99,8 @@ impl Proof {
     }
 }
 
-/// Returns the part of the device's bytes that is on the flows' queues; `None` if too few bytes were sent or
-/// the meter missed too many.
+/// Returns the part of the device's bytes that is on the flows' queues; `None` if too few bytes were
+/// sent or the meter missed too many bytes.
 fn agreeing_part(before: &Sample, now: &Sample) -> Option<f64> {
     let counted: Vec<u64> = before
         .queue_bytes
@@ -118,8 +120,8 @@ fn agreeing_part(before: &Sample, now: &Sample) -> Option<f64> {
     }
     let mut chosen = vec![0_u64; counted.len()];
     let sent = sent_between(before, now);
-    // The queue of a moved flow's bytes is unknown, and flows without payload are not tracked, so these bytes
-    // may be on any queue.
+    // The queue is unknown for the bytes of moved flows and of flows without payload. These bytes may
+    // be on any queue.
     let mut either = metered.saturating_sub(sent.rows.iter().sum());
     let (queues_before, queues) = (before.queues(), now.queues());
     let queue_throughout = |tuple: &Tuple| {
@@ -167,8 +169,8 @@ mod tests {
 
     const MB: u64 = 1_000_000;
 
-    /// Returns the verdict for two flows of 1 MB/s, which the choice has on queues 0 and 1, and the device
-    /// counts on `counted`.
+    /// Returns the verdict for two flows of 1 MB/s. The choice has them on queues 0 and 1; the device
+    /// counts them on `counted`.
     fn judge(counted: [usize; 2], seconds: u64) -> Verdict {
         let mut proof = Proof::new(true);
         for second in 0..=seconds {
@@ -186,7 +188,7 @@ mod tests {
         assert_eq!(judge([0, 1], 3), Verdict::Followed(1.0));
         assert_eq!(judge([2, 3], 3), Verdict::Overruled(0.0));
         assert_eq!(judge([0, 1], 2), Verdict::Open);
-        // One of two flows on the expected queue may be chance.
+        // One of two flows may be on the expected queue by chance.
         assert_eq!(judge([0, 3], 9), Verdict::Open);
     }
 
@@ -212,7 +214,8 @@ mod tests {
         // Half of the bytes belong to a flow on the expected queue.
         let half = |second| sample(&[(1, second * MB, 0)], &[second * MB, second * MB]);
         assert_eq!(judge_of(half), Verdict::Open);
-        // A receiving host sends only ACKs: they are metered, but belong to no flow that the choice tracks.
+        // A receiving host sends only ACKs. The meter counts their bytes, but the choice tracks no flow
+        // for them.
         let acks = |second| Sample { metered_bytes: 2 * second * MB, ..sample(&[], &[2 * second * MB, 0]) };
         assert_eq!(judge_of(acks), Verdict::Open);
     }

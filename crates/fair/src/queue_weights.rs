@@ -19,18 +19,18 @@ use crate::device::Device;
 use crate::error::FairError;
 use crate::gate::{JournalGate, max_rate_knob};
 
-/// How queues are served by the weights of their flows.
+/// Method to serve queues by the weights of their flows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum QueueWeights {
     #[default]
     Off,
-    /// By net-shaper if the device supports weights; otherwise off.
+    /// By net-shaper if the device supports weights; otherwise not by weight.
     Auto,
     /// By a soft NIC above the device, with this rate limit.
     Htb(BitRate),
     /// By the kernel's net-shaper interface.
     NetShaper,
-    /// By a maximum rate per queue, as a share of this rate; `None`: of the link's speed.
+    /// By a maximum rate per queue, as a share of this rate; `None`: as a share of the link's speed.
     MaxRate(Option<BitRate>),
 }
 
@@ -48,15 +48,15 @@ pub enum Backend {
     MaxRate(BitRate),
 }
 
-/// Largest queue weight, equal to the largest flow weight. The interface takes 32 bits, and devices do not
-/// report their maximum. The limit leaves values that only another program can have set.
+/// Largest queue weight, equal to the largest flow weight. The interface takes 32 bits, and devices do
+/// not report their maximum. So a larger value must come from another program.
 const MOST: u32 = 65_535;
 /// Time constant of the weights: a few rounds of all flows at 1 Gbit/s and above.
 const SMOOTHING: Duration = Duration::from_millis(50);
-/// Smallest time between two updates of a device's shapers; bounds the number of netlink requests.
+/// Minimum time between two updates of a device's shapers; limits the number of netlink requests.
 const SHAPER_INTERVAL: Duration = Duration::from_millis(1);
-/// Smallest time between two updates of a device's maximum rates, because in most drivers each is a firmware
-/// command.
+/// Minimum time between two updates of a device's maximum rates. In most drivers an update is a
+/// firmware command.
 const MAX_RATE_INTERVAL: Duration = Duration::from_millis(100);
 
 const MEGABIT: u64 = 1_000_000;
@@ -66,7 +66,7 @@ fn megabits(rate: BitRate) -> u32 {
 }
 
 impl QueueWeights {
-    /// Returns whether a soft NIC is requested, which does not use the device's own queues.
+    /// Returns whether a soft NIC is requested. A soft NIC does not use the device's own queues.
     pub(crate) fn is_soft_nic(self) -> bool {
         matches!(self, Self::Htb(_))
     }
@@ -120,7 +120,6 @@ impl QueueWeights {
     }
 }
 
-/// Returns whether a device supports queue weights through net-shaper.
 fn takes_weights(device: &Device) -> Result<bool, FairError> {
     match Shapers::open()? {
         Some(mut shapers) => Ok(shapers.queue_capabilities(device.index)?.weight),
@@ -151,7 +150,7 @@ fn has_caps(device: &Device, sysfs: &Sysfs) -> Result<bool, FairError> {
     Ok(caps.is_supported(0).map_err(ControlError::from)?)
 }
 
-/// A back end that does not restore settings, because the journal does.
+/// A back end that does not restore settings, because the journal restores them.
 struct Journalled<B> {
     backend: B,
     /// Keeps the sysfs mount of the back end's files alive.
@@ -183,7 +182,7 @@ impl Backend {
         }
     }
 
-    /// Returns the rate of the bottleneck, bit/s, if the back end limits it.
+    /// Returns the rate of the bottleneck, bit/s; `None` if the back end does not limit the rate.
     pub(crate) fn rate_bps(self) -> Option<u64> {
         match self {
             Self::None | Self::NetShaper => None,
@@ -205,8 +204,8 @@ impl Backend {
         }
     }
 
-    /// Adds every possible value to the journal and returns the weight back end. The soft NIC has its own
-    /// function.
+    /// Adds every possible value to the journal and returns the weight back end. For the soft NIC, see
+    /// `soft_nic`.
     pub(crate) fn weights(
         self,
         device: &Device,
@@ -246,7 +245,7 @@ impl Backend {
         }
     }
 
-    /// Describes the settings as shell lines for equal weights, with the undo of each.
+    /// Describes the settings for equal weights as shell lines, each with its undo.
     pub(crate) fn plan(self, device: &Device) -> Result<Script, FairError> {
         let queues = u64::from(device.queues.max(1));
         let (remark, equal) = match self {
@@ -336,7 +335,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Checks that the journal has every value that is written for any weights.
+        /// Checks that the journal contains every value that the back end can write.
         #[test]
         fn no_weight_is_refused_by_its_own_journal(
             updates in proptest::collection::vec(proptest::collection::vec(0_u32.., 4), 1..5),

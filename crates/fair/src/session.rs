@@ -30,8 +30,8 @@ use crate::soft_nic;
 use crate::stack::Stack;
 use crate::watch::Watched;
 
-/// The reason to exit: another program changed a setting that the session depends on. The session keeps the
-/// other program's value.
+/// The reason to exit: another program changed a setting on which the session depends. The session
+/// keeps the other program's value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForeignChange {
     pub device: String,
@@ -47,15 +47,12 @@ impl fmt::Display for ForeignChange {
 #[derive(Clone, Debug, Serialize)]
 pub struct Status {
     pub name: String,
-    /// `None` if the driver does not report it.
     pub driver: Option<String>,
-    /// How the completion of segments is detected.
+    /// Method to detect the completion of segments.
     pub completion: String,
-    /// Number of the device's transmit queues.
     pub queues: u32,
     /// Sum of the weights of flows with data outstanding, by queue; with `htb` by class.
     pub weights: Vec<u32>,
-    /// Number of tracked flows.
     pub flows: usize,
     /// Number of flows with data outstanding that share their queue.
     pub colliding_flows: usize,
@@ -75,17 +72,13 @@ pub struct Status {
     /// Number of updates that reduced a weight to the back end's maximum.
     pub weights_cut: u64,
     pub segment_changes: u64,
-    /// `None` if off.
     pub balance: Option<BalanceStatus>,
-    /// `None` if off.
     pub batching: Option<BatchingStatus>,
     /// Advice, while flows share queues and no back end serves them by weight.
     pub advice: Option<String>,
-    /// Describes whether the device's counters follow the choices.
     pub proof: String,
 }
 
-/// Counters of service balancing.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct BalanceStatus {
     pub wanted: u64,
@@ -99,7 +92,6 @@ pub struct BalanceStatus {
     pub mean_hold_ms: f64,
 }
 
-/// Counters of transmit batching, over all queues of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct BatchingStatus {
     /// Number of segments that were held because their queue was empty.
@@ -110,22 +102,16 @@ pub struct BatchingStatus {
     pub dropped: u64,
 }
 
-/// Final status of a device.
 #[derive(Debug)]
 pub struct Ended {
-    /// The last status.
     pub status: Status,
-    /// Result of restoring the device's settings.
     pub report: Report,
     /// A change by another program that was lost with Evenkeel's own root qdisc.
     pub lost: Option<ForeignChange>,
 }
 
-/// Keeps only `CAPABILITIES` in this thread. If `/sys` belongs to another namespace, `CAP_SYS_ADMIN` stays,
-/// too, because a replacement guardian must mount its own.
-///
-/// # Errors
-/// Returns an error if the kernel refuses the request.
+/// Drops all capabilities of this thread except `CAPABILITIES`. If `/sys` belongs to another namespace,
+/// `CAP_SYS_ADMIN` also stays, because a replacement guardian must mount its own `/sys`.
 pub fn give_up_privileges() -> Result<(), FairError> {
     let mut kept = CAPABILITIES.to_vec();
     if !Sysfs::mounted_is_own()? {
@@ -134,20 +120,19 @@ pub fn give_up_privileges() -> Result<(), FairError> {
     evenkeel_apply::privileges::keep_only(&kept).map_err(FairError::Privileges)
 }
 
-/// Devices under management. Dropping it restores all settings.
+/// Devices under management. Dropping this value restores all settings.
 pub struct Session {
     managed: Vec<Managed>,
     stack: Option<Stack>,
 }
 
-/// Fields are dropped in this order: first those that write settings, then the journal's run, which restores
-/// them, and the queue choice last.
+/// Fields are dropped in this order: first the fields that write settings, then the journal's run,
+/// which restores the settings, and finally the queue choice.
 struct Managed {
     controller: Option<Controller>,
-    /// The options of a controller that has not started yet.
+    /// The options of a controller that has not started.
     pending: Option<ControlOptions>,
     gate: Arc<JournalGate>,
-    /// Whether flows alternate between shared queues.
     balances: bool,
     run: Run,
     /// Leaf qdiscs, registered until the run has restored the old root.
@@ -161,10 +146,11 @@ struct Managed {
     device: Device,
 }
 
-/// Time between two checks of everything that a session depends on.
+/// Time between two checks of the settings on which a session depends.
 const WATCH_INTERVAL: Duration = Duration::from_millis(500);
-/// The same with service balancing, and the time between two samples of the proof then. Balancing moves flows several
-/// times per second, and the queue of a flow that moves between two samples proves nothing.
+/// Time between two checks, and between two samples of the proof, with service balancing. Balancing
+/// moves flows several times per second. The queue of a flow that moves between two samples proves
+/// nothing.
 const BALANCE_INTERVAL: Duration = Duration::from_millis(200);
 /// Time between two samples of the proof without service balancing.
 const PROOF_INTERVAL: Duration = Duration::from_secs(1);
@@ -172,11 +158,12 @@ const PROOF_INTERVAL: Duration = Duration::from_secs(1);
 const AGEING_FLOOR_NS: u64 = 200_000_000;
 
 impl Session {
-    /// Begins to manage the devices of a preflight, in the calling thread's network namespace. Rolls back
-    /// killed runs first, and returns them.
+    /// Begins to manage the devices of a preflight, in the calling thread's network namespace. Rolls
+    /// back killed runs first, and returns them.
     ///
-    /// `guardian` returns the command of a guardian process (see [`evenkeel_apply::guardian`]); `None`: no
-    /// guardian. `is_interrupted` is called before each change; once it returns true, the set-up ends.
+    /// `guardian` returns the command of a guardian process (see [`evenkeel_apply::guardian`]); `None`:
+    /// no guardian. The function calls `is_interrupted` before each change, and stops when the result
+    /// is true.
     ///
     /// # Errors
     /// Returns an error if another session has a device, if the kernel refuses a request, or
@@ -204,7 +191,7 @@ impl Session {
             leftovers.extend(leftover);
             runs.insert(device.index, run);
         }
-        // The preflight may have seen a killed run's settings, so repeat it.
+        // The preflight may have seen a killed run's settings, so repeat the preflight.
         let again;
         let preflight = if leftovers.is_empty() {
             preflight
@@ -229,8 +216,8 @@ impl Session {
         Ok((Self { managed, stack: Stack::of(preflight)? }, leftovers))
     }
 
-    /// Starts the controllers, each on its own thread. Separate from [`Self::start`], so that the process can
-    /// drop privileges in between: threads inherit them.
+    /// Starts the controllers, each on its own thread. Separate from [`Self::start`], so that the
+    /// process can drop privileges between the two calls: threads inherit the privileges.
     ///
     /// # Errors
     /// Returns an error if a thread cannot be started.
@@ -243,16 +230,15 @@ impl Session {
         Ok(())
     }
 
-    /// Returns the time between two calls of [`Self::tick`]: shorter with service balancing, see
-    /// [`BALANCE_INTERVAL`].
+    /// Returns the time between two calls of [`Self::tick`]; see [`BALANCE_INTERVAL`].
     #[must_use]
     pub fn interval(&self) -> Duration {
         let balances = self.managed.iter().any(|managed| managed.balances);
         if balances { BALANCE_INTERVAL } else { WATCH_INTERVAL }
     }
 
-    /// Checks everything that the session depends on, and returns the reason to exit, if any. To be called after each
-    /// [`Self::interval`].
+    /// Checks the settings on which the session depends, and returns the reason to exit, if any. Call
+    /// this function after each [`Self::interval`].
     ///
     /// # Errors
     /// Returns an error if the kernel cannot be queried.
@@ -265,12 +251,11 @@ impl Session {
         self.stack.as_mut().map_or(Ok(None), Stack::difference)
     }
 
-    /// Returns and clears the remarks of [`Self::tick`] for the user.
     pub fn take_remarks(&mut self) -> Vec<String> {
         self.managed.iter_mut().flat_map(|managed| managed.run.take_remarks()).collect()
     }
 
-    /// Sets the flow weights on every device; running flows follow with their next segment.
+    /// Sets the flow weights on every device. Running flows get their weight with their next segment.
     ///
     /// # Errors
     /// Returns an error if there are too many rules.
@@ -281,7 +266,6 @@ impl Session {
         Ok(())
     }
 
-    /// Returns the status of all devices.
     #[must_use]
     pub fn status(&self) -> Vec<Status> {
         self.managed.iter().map(Managed::status).collect()
@@ -300,22 +284,22 @@ impl Session {
                 // Ignore the error: the journal restores the controller's changes.
                 let _ = controller.map(Controller::stop);
                 drop(gate.stop(&mut run));
-                // Changes since the last tick. Ignore the error: the device may be gone.
+                // Detect changes since the last tick. Ignore the error: the device may be gone.
                 let lost = watched.lost_with_root().ok().flatten();
                 let lost = lost.map(|reason| ForeignChange { device: status.name.clone(), reason });
                 let report = run.restore();
-                // Detach before waiting for the guardian, because a stopped guardian takes time.
+                // Detach before waiting for the guardian, because a guardian that was stopped responds
+                // late.
                 drop((select, sampler, leaves));
                 let last = run.finish().map_err(|error| error.after(&report, &status.name))?;
-                // The second report covers settings that could not be restored at first and may be restored
-                // by now.
+                // The second report covers settings whose first restore failed.
                 Ok(Ended { status, report: if report.is_settled() { report } else { last }, lost })
             })
             .collect()
     }
 }
 
-/// Returns the run, or undoes its changes if the set-up is to end.
+/// Returns the run. If `is_interrupted` returns true, undoes the run's changes and returns an error.
 fn unless(is_interrupted: &dyn Fn() -> bool, run: Run, device: &Device) -> Result<Run, FairError> {
     if !is_interrupted() {
         return Ok(run);
@@ -343,7 +327,7 @@ impl Managed {
                 (Steering::Queue, device.queues, QueueCounters::of(&device))
             }
         };
-        // With batching the root is Evenkeel's, and counts by queue.
+        // With batching, the root qdisc is Evenkeel's mq, which has counters per queue.
         let counters = planned.batching.map_or(counters, |batching| QueueCounters::Mq(batching.major()));
         let rate_bps = backend.rate_bps().or(device.speed_bps);
         let mut select = QueueSelect::load(&SelectOptions {
@@ -358,14 +342,15 @@ impl Managed {
             hook: device.hook,
             ..SelectOptions::default()
         })?;
-        // Attach before the changes below (XPS maps, root qdisc): flows that the kernel hashes in between
-        // would stay on their queue. Until the HTB classes exist, packets use the default class.
+        // Attach before changing XPS maps and the root qdisc. Otherwise flows that the kernel hashes in
+        // between would stay on their queue. Until the HTB classes exist, packets use the default
+        // class.
         select.attach(device.index.cast_signed())?;
         if device.hook == HookKind::Clsact {
             let program = (select.program()?, select.program_id()?);
             hooks::attach(&mut run, device.index, Direction::Egress, program, "evenkeel select_queue")?;
         }
-        // Start balancing before any change, because it may be refused.
+        // Start balancing before any change, because the kernel may refuse balancing.
         let balance = preflight.request.balance.start(planned.balance, &device, &select, &mut run)?;
         let leaves = planned.batching.map(|batching| batching.register()).transpose()?;
         for change in &planned.changes {
@@ -390,12 +375,12 @@ impl Managed {
             }
         };
         let counts = counters != QueueCounters::None;
-        // The meter costs time per packet, so it is detached after the verdict.
+        // The meter costs time per packet, so the session detaches it after the verdict.
         let journalled = (device.hook == HookKind::Clsact).then_some(&mut run);
         let sampler =
             if counts { Some(Sampler::attach(device.index, queues, counters, journalled)?) } else { None };
         let mut watched = Watched::new(&device)?;
-        // The run watches filters, because it journals them.
+        // For clsact, the run watches the filters, because it journals them.
         if device.hook == HookKind::Tcx {
             if let Some(sampler) = &sampler {
                 watched.expect_meter(Some(sampler.program()?));
@@ -438,7 +423,6 @@ impl Managed {
         })
     }
 
-    /// Returns the reason to exit, if this device has one.
     fn check(&mut self) -> Result<Option<String>, FairError> {
         // Check this first, because a deleted device has no other readable state.
         if let Some(difference) = self.watched.device_difference()? {
@@ -468,7 +452,7 @@ impl Managed {
 
     fn prove(&mut self) -> Result<(), FairError> {
         let Some(sampler) = &mut self.sampler else { return Ok(()) };
-        // With service balancing, at every tick.
+        // With service balancing, sample at every tick.
         let is_early = |before: Instant| !self.balances && before.elapsed() < PROOF_INTERVAL;
         if self.sampled.is_some_and(is_early) {
             return Ok(());

@@ -1,11 +1,11 @@
 //! A soft NIC above a device: HTB classes serve as queues with weights.
 //!
-//! It is for devices whose queues do not support weights, or that have only one queue. An HTB root limits the
-//! rate so that it is the bottleneck. It has one class per queue, and the program selects the class in
-//! `skb->priority`.
+//! The soft NIC is for devices whose queues do not support weights, or that have only one queue. An HTB
+//! root limits the rate so that it is the bottleneck. It has one class per queue, and the program
+//! selects the class in `skb->priority`.
 //!
-//! This costs a lock that all processors share (`net/sched/sch_htb.c`), and limits the line to this rate. The
-//! test bed uses the same soft NIC ([`soft_nic`]).
+//! HTB has a lock that all CPUs share (`net/sched/sch_htb.c`), and limits the line to the configured
+//! rate. The test bed uses the same soft NIC ([`soft_nic`]).
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -25,11 +25,12 @@ use crate::own_root::OwnRoot;
 
 pub(crate) const QUEUES: u32 = soft_nic::DEVICE_QUEUES as u32;
 
-/// Packets without a class use the first queue; while the program is attached, there are none.
+/// Packets without a class use the first queue. While the program is attached, every packet has a
+/// class.
 const ROOT_QDISC: Qdisc = Qdisc::Htb { default_class: FIRST_QUEUE_CLASS };
 const LEAF: Qdisc = Qdisc::Pfifo { limit_packets: soft_nic::LEAF_LIMIT_PACKETS };
 
-/// The soft NIC of one run, identified by its root.
+/// The soft NIC of one run, identified by its root qdisc.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SoftNic {
     root: OwnRoot,
@@ -83,13 +84,12 @@ impl SoftNic {
         (handle.major == self.root.major && queue < QUEUES).then_some(queue as usize)
     }
 
-    /// Returns the change of the root qdisc; its classes are created and removed with it.
+    /// Returns the change of the root qdisc. The kernel removes its classes with the root qdisc.
     pub(crate) fn change(self) -> Change {
         let root = QdiscState::of(&ROOT_QDISC, Handle::ROOT, self.root());
         Change::new(Knob::RootQdisc, Value::Qdiscs(vec![QdiscSnapshot::from(&root)]))
     }
 
-    /// Creates the classes below the root.
     pub(crate) fn build(
         self,
         netlink: &mut Netlink,
@@ -108,7 +108,6 @@ impl SoftNic {
         Ok(queues)
     }
 
-    /// Describes the classes as shell lines.
     pub(crate) fn plan(self, interface: &str, rate: BitRate) -> Vec<Line> {
         let class = |parent: &dyn Display, handle: Handle, class: soft_nic::Class| {
             Line::new(

@@ -13,12 +13,11 @@ pub(crate) struct Stack {
     sysfs: Sysfs,
     index: u32,
     name: String,
-    /// Index and name of the devices in use.
     devices: Vec<(u32, String)>,
 }
 
 impl Stack {
-    /// Creates a watch; `None` if the interface itself is the device.
+    /// Returns a watch; `None` if the interface itself is the device.
     pub(crate) fn of(preflight: &Preflight) -> Result<Option<Self>, FairError> {
         let devices: Vec<(u32, String)> = preflight
             .devices
@@ -33,15 +32,16 @@ impl Stack {
         Ok(Some(Self { netlink, sysfs, index: preflight.index, name, devices }))
     }
 
-    /// Returns a reason to exit if the interface no longer exists, or a managed device is no longer below it.
-    /// A new device below it is no reason to exit, because ports of a bridge may be added at any time.
+    /// Returns a reason to exit if the interface no longer exists, or a managed device is no longer
+    /// below the interface. A new device below the interface is no reason to exit, because an
+    /// administrator may add bridge ports at any time.
     pub(crate) fn difference(&mut self) -> Result<Option<ForeignChange>, FairError> {
         let links = self.netlink.links()?;
         let Some(named) = links.iter().find(|link| link.index == self.index) else {
             let reason = "the interface left this network namespace (deleted or moved)".to_owned();
             return Ok(Some(ForeignChange { device: self.name.clone(), reason }));
         };
-        // A device was deleted between the two reads; the next check reports it.
+        // A device was deleted between the two reads. The next check reports the deletion.
         let Ok(real) = real_devices(named, &links, &self.sysfs) else { return Ok(None) };
         let left = self.devices.iter().find(|(index, _)| real.iter().all(|link| link.index != *index));
         Ok(left.map(|(_, device)| ForeignChange {

@@ -1,4 +1,4 @@
-//! Watches all settings that a session depends on.
+//! Watches all settings on which a session depends.
 
 use std::collections::BTreeSet;
 
@@ -19,23 +19,21 @@ pub(crate) struct Watched {
     sysfs: Sysfs,
     index: u32,
     name: String,
-    /// Inode of its directory in sysfs: another interface may get its name and index.
+    /// Inode of the device's directory in sysfs, because another interface may get the device's name
+    /// and index.
     device: Option<u64>,
     queues: u32,
-    /// Kind and handle of the root qdisc.
     root: Option<(String, Handle)>,
     /// Evenkeel's qdiscs below the root, by place.
     leaves: Vec<(Handle, String)>,
-    /// The tree of the soft NIC, if there is one.
     tree: Option<Tree>,
     programs: Vec<HookProgram>,
     filters: Vec<FilterState>,
     xps: Vec<XpsMap>,
     /// Meters of this process or of an observer, which may be attached and detached at any time.
     meters: BTreeSet<u32>,
-    /// The meter of this process, while it needs one.
+    /// The meter of this process, while the meter is attached.
     own_meter: Option<u32>,
-    /// The program of this process at tcx ingress, if it has one.
     mover: Option<u32>,
     /// If a flow mover is attached: the programs at tcx ingress, including the mover, without meters.
     ingress: Vec<HookProgram>,
@@ -63,8 +61,8 @@ fn below_root(mut qdiscs: Vec<QdiscState>) -> Vec<QdiscState> {
     qdiscs
 }
 
-/// An HTB root with its classes, their qdiscs, and the filters of both. An HTB of another program under the same
-/// handle has other classes.
+/// An HTB root with its classes, their qdiscs, and the filters of all these. An HTB of another program
+/// under the same handle has other classes.
 #[derive(Clone)]
 struct Tree {
     qdiscs: Vec<QdiscState>,
@@ -134,7 +132,6 @@ impl Watched {
         Ok(watched)
     }
 
-    /// Adds qdisc kinds at places below the root to the watched state.
     pub(crate) fn expect(&mut self, leaves: Vec<(Handle, String)>) {
         self.leaves = leaves;
     }
@@ -157,7 +154,8 @@ impl Watched {
         Ok(Tree { qdiscs: below_root(qdiscs), classes, filters })
     }
 
-    /// Returns a change by another program below Evenkeel's own root qdisc; it is lost with the root.
+    /// Returns another program's change below Evenkeel's own root qdisc. This change is lost when the
+    /// root qdisc is removed.
     pub(crate) fn lost_with_root(&mut self) -> Result<Option<String>, FairError> {
         let qdiscs = self.netlink.qdiscs(self.index)?;
         if root_of(&qdiscs) != self.root {
@@ -176,16 +174,16 @@ impl Watched {
         }))
     }
 
-    /// Sets the meter of this process in place of an earlier meter. From then on the watch detects that the meter is
-    /// detached.
+    /// Replaces the meter of this process. The watch then detects if the meter is detached.
     pub(crate) fn expect_meter(&mut self, program: Option<u32>) {
         // A replaced meter loses its name shortly before its program is detached.
         self.meters.extend(program);
         self.own_meter = program;
     }
 
-    /// Sets the program of this process at tcx ingress. From then on the watch detects that this program is
-    /// detached, and that other programs are attached before it, which may hide packets from it.
+    /// Sets the program of this process at tcx ingress. The watch then detects if this program is
+    /// detached. It also detects programs that are attached before this program, because they may hide
+    /// packets from it.
     pub(crate) fn expect_mover(&mut self, program: u32) -> Result<(), FairError> {
         self.mover = Some(program);
         self.ingress = self.ingress_now()?;
@@ -202,7 +200,7 @@ impl Watched {
         self.but_meters(programs)
     }
 
-    /// Returns the programs at tcx ingress, except meters; none without a mover.
+    /// Returns the programs at tcx ingress, except meters; empty without a mover.
     fn ingress_now(&mut self) -> Result<Vec<HookProgram>, FairError> {
         match self.mover {
             Some(_) => self.but_meters(ingress_programs(self.index.cast_signed())?),
@@ -261,7 +259,7 @@ impl Watched {
         }
         let queues = match self.sysfs.transmit_queues(&self.name) {
             Ok(queues) => queues,
-            // The device was deleted between the two reads; the next check reports it.
+            // The device was deleted between the two reads. The next check reports the deletion.
             Err(_) => return Ok(None),
         };
         if queues != self.queues {
@@ -273,7 +271,6 @@ impl Watched {
         Ok(None)
     }
 
-    /// Returns a change by another program on the device.
     pub(crate) fn difference(&mut self) -> Result<Option<String>, FairError> {
         self.checked(Self::surroundings)
     }
@@ -286,8 +283,8 @@ impl Watched {
         })
     }
 
-    /// Returns a change of the device itself, the loss of a program of this process, or a new program that may hide
-    /// packets from its meter. Other programs may be attached and detached.
+    /// Returns a change of the device itself, the loss of a program of this process, or a new program
+    /// that may hide packets from the meter of this process. Ignores other programs.
     pub(crate) fn own_difference(&mut self) -> Result<Option<String>, FairError> {
         self.checked(|watched| match watched.lost_program()? {
             Some(lost) => Ok(Some(lost.to_owned())),

@@ -10,7 +10,6 @@ use evenkeel_files::{InputError, Kind, Text, Watched, shown};
 use evenkeel_model::scenario::{FlowRule, FlowWeights, ScenarioError};
 use evenkeel_model::text::path_text;
 
-/// Errors of a file of flow weights.
 #[derive(Debug, thiserror::Error)]
 pub enum WeightsError {
     #[error(transparent)]
@@ -22,7 +21,6 @@ pub enum WeightsError {
     Cgroup { path: PathBuf, reason: String },
 }
 
-/// A file of flow weights, and its rules.
 #[derive(Debug)]
 pub struct WeightsFile {
     file: Watched,
@@ -35,20 +33,19 @@ pub struct WeightsFile {
     remarks: Vec<String>,
 }
 
-/// Why the rules have changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refreshed {
     File,
-    /// A cgroup in the file was created, removed or replaced, as on a restart of its service.
+    /// A cgroup in the file was created, removed or replaced, for example by a restart of its service.
     Cgroups,
 }
 
 impl WeightsFile {
-    /// Reads a file.
+    /// Reads a file of flow weights.
     ///
     /// # Errors
-    /// Returns an error if the file cannot be read, is invalid, or has rules by cgroup without a cgroup v2
-    /// mount.
+    /// Returns an error if the file cannot be read, is invalid, or has rules by cgroup without a cgroup
+    /// v2 mount.
     pub fn open(path: &Path) -> Result<Self, WeightsError> {
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         let cgroups = cgroup_mount(&mounts).map(PathBuf::from);
@@ -64,22 +61,21 @@ impl WeightsFile {
         Ok(file)
     }
 
-    /// Returns and clears the messages for the user.
     pub fn take_remarks(&mut self) -> Vec<String> {
         std::mem::take(&mut self.remarks)
     }
 
-    /// Returns the rules in order; the last one matches every flow.
+    /// Returns the rules in order; the last rule matches every flow.
     #[must_use]
     pub fn rules(&self) -> &[Rule] {
         &self.rules
     }
 
-    /// Reads the file again if it has changed, and checks its cgroups. Returns the reason if the rules have
-    /// changed.
+    /// Reads the file again if it has changed, and checks the cgroups in the file. Returns the reason
+    /// if the rules have changed.
     ///
     /// # Errors
-    /// Returns the errors of [`WeightsFile::open`], each once. The old rules stay in use.
+    /// Returns each error of [`WeightsFile::open`] once. The old rules stay in use.
     pub fn refresh(&mut self) -> Result<Option<Refreshed>, WeightsError> {
         let mut why = Refreshed::Cgroups;
         if let Some(text) = self.file.read_changed()? {
@@ -115,9 +111,9 @@ impl WeightsFile {
         changed
     }
 
-    /// Returns the id and depth of a cgroup, if it exists. The kernel identifies a cgroup by its directory's
-    /// inode, and compares the socket's ancestor at that depth. A restarted service has a new cgroup with the
-    /// same name.
+    /// Returns the id and depth of a cgroup, if it exists. The kernel identifies a cgroup by the inode
+    /// of its directory, and compares the socket's ancestor at this depth. A restarted service has a
+    /// new cgroup with the same name.
     fn cgroup(&self, cgroup: &str) -> Option<CgroupId> {
         let directory = self.cgroups.as_ref()?.join(cgroup.trim_start_matches('/'));
         let metadata = fs::metadata(&directory).ok().filter(fs::Metadata::is_dir)?;
@@ -223,14 +219,13 @@ mod tests {
         assert_eq!(cgroups(&file), [id(), None]);
         assert_eq!(file.refresh().unwrap(), None);
 
-        // The service stops: its rule is removed, which is reported once.
+        // The service stops. Its rule is removed, and one message reports the removal.
         fs::remove_dir(&service).unwrap();
         assert_eq!(file.refresh().unwrap(), Some(Refreshed::Cgroups));
         assert_eq!(cgroups(&file), [None]);
         assert!(file.take_remarks()[0].contains("no cgroup /system.slice/a.service"));
         assert_eq!((file.refresh().unwrap(), file.take_remarks()), (None, Vec::new()));
 
-        // The service restarts with another inode.
         let other = root.join("system.slice/b.service");
         fs::create_dir(&other).unwrap();
         fs::create_dir(&service).unwrap();

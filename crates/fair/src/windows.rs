@@ -1,5 +1,4 @@
-//! Windows of one second over samples that are taken ten times per second: which flows were busy, and how fairly the
-//! device served them.
+//! Windows of one second over ten samples per second: the busy flows, and the fairness among them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,29 +12,26 @@ use crate::flows::{Sample, Sent, sent_between};
 pub(crate) const BINS: usize = 10;
 pub(crate) const BIN_NS: u64 = 100_000_000;
 
-/// Fairness among the flows that were busy in a window. Their fair share is the sum of their rates, divided by their
-/// number.
+/// Fairness among the flows that were busy in a window. The fair share is the sum of their rates,
+/// divided by their number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Fairness {
-    /// The normalised fairness metric at one second.
     pub(crate) nfm_1s: f64,
-    /// The same at a tenth of a second: the mean over the window.
+    /// The normalised fairness metric at a tenth of a second: the mean over the window.
     pub(crate) nfm_100ms: f64,
-    /// Jain's index of their bytes.
+    /// Jain's index of the bytes of the busy flows.
     pub(crate) jain: f64,
 }
 
-/// A window that has ended.
 #[derive(Clone, Debug)]
 pub(crate) struct Window {
     pub(crate) ended_ns: u64,
     /// Bytes of the flows that sent in each bin.
     pub(crate) busy: HashMap<Tuple, u64>,
-    /// `None` if no two of them competed.
+    /// `None` if no two busy flows competed.
     pub(crate) fairness: Option<Fairness>,
 }
 
-/// Sums over the samples of one device.
 pub(crate) struct Windows {
     pub(crate) last: Arc<Sample>,
     /// The current window: bytes of each flow in each bin.
@@ -43,11 +39,10 @@ pub(crate) struct Windows {
     bin_began_ns: u64,
 }
 
-/// What a sample adds.
 pub(crate) struct Taken {
-    /// Bytes of each flow since the sample before.
+    /// Bytes of each flow since the previous sample.
     pub(crate) sent: Arc<Sent>,
-    /// The window that ended with this sample.
+    /// The window that ended with this sample, if any.
     pub(crate) window: Option<Window>,
 }
 
@@ -57,7 +52,6 @@ impl Windows {
         Self { bins: Vec::new(), bin_began_ns: first.at_ns, last: first }
     }
 
-    /// Takes the next sample.
     pub(crate) fn take(&mut self, sample: impl Into<Arc<Sample>>) -> Taken {
         let sample = sample.into();
         let sent = Arc::new(sent_between(&self.last, &sample));
@@ -88,7 +82,7 @@ fn busy_in_each(bins: &[Arc<Sent>]) -> Vec<(Tuple, Vec<u64>)> {
     if bins.iter().all(|bin| bin.epoch == first.epoch) {
         let of_row = |row: usize| {
             let in_bin = |bin: &Arc<Sent>| bin.rows.get(row).copied().filter(|bytes| *bytes > 0);
-            // Most flows of a busy host pause: they take no memory.
+            // Most flows of a busy host pause. Flows that pause take no memory here.
             if !bins.iter().all(|bin| in_bin(bin).is_some()) {
                 return None;
             }
@@ -96,7 +90,7 @@ fn busy_in_each(bins: &[Arc<Sent>]) -> Vec<(Tuple, Vec<u64>)> {
         };
         return (0..first.rows.len()).filter_map(of_row).collect();
     }
-    // A new meter has the flows in other rows.
+    // After a change of the meter, a flow is in another row.
     let mut found: HashMap<Tuple, Vec<u64>> = HashMap::new();
     for (at, bin) in bins.iter().enumerate() {
         for (tuple, bytes) in bin.iter() {
@@ -144,7 +138,7 @@ mod tests {
         let other: Vec<u64> = one.iter().map(|bytes| 400 - bytes).collect();
         let found = fairness(vec![one, other]).unwrap();
         close(found.nfm_1s, 0.0);
-        // In each tenth they differ by 200 bytes, and the fair share is 200.
+        // In each tenth the flows differ by 200 bytes, and the fair share is 200.
         close(found.nfm_100ms, 1.0);
         close(found.jain, 1.0);
     }

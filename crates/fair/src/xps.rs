@@ -1,10 +1,10 @@
 //! XPS maps, and the queue choice that they allow.
 //!
-//! Transmit packet steering gives each processor (or receive queue) a set of transmit queues
+//! Transmit packet steering gives each CPU (or receive queue) a set of transmit queues
 //! (`Documentation/networking/scaling.rst`). A map overrides the queue that a program sets
-//! (`__netdev_pick_tx`, net/core/dev.c), and many drivers set one queue per processor.
+//! (`__netdev_pick_tx`, net/core/dev.c), and many drivers set one queue per CPU.
 //!
-//! So the maps must be emptied before the choice takes effect. The choice then has all queues, or it keeps
+//! So the maps must be empty before the choice takes effect. Then the choice uses all queues, or keeps
 //! the maps' locality as pools.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,17 +13,15 @@ use evenkeel_apply::{Change, Knob, Value};
 use evenkeel_host::{XpsKey, XpsMap};
 use evenkeel_transmit::Pool;
 
-/// Handling of XPS maps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum XpsMode {
-    /// Empties the maps if they are the driver's own, and leaves others unchanged.
+    /// Empties the maps if the driver set them, and leaves other maps unchanged.
     #[default]
     Auto,
-    /// Leaves the maps unchanged.
     Respect,
-    /// Empties the maps: every processor may use every queue.
+    /// Empties the maps: every CPU may use every queue.
     Off,
-    /// Empties the maps but keeps their locality: each processor uses a pool of queues.
+    /// Empties the maps but keeps their locality: each CPU uses a pool of queues.
     Pools,
 }
 
@@ -32,13 +30,13 @@ pub enum XpsMode {
 pub enum XpsState {
     /// All maps are empty.
     Unset,
-    /// No processor has more than one queue.
+    /// No CPU has more than one queue.
     OneQueueEach,
-    /// Some processors have several queues.
+    /// Some CPUs have several queues.
     SeveralQueues,
 }
 
-/// Returns the queues of each processor or receive queue.
+/// Returns the queues of each CPU or receive queue.
 fn queues_by_member(maps: &[XpsMap], key: XpsKey) -> BTreeMap<u32, BTreeSet<u32>> {
     let mut found: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
     for map in maps.iter().filter(|map| map.key == key) {
@@ -62,7 +60,6 @@ pub fn state(maps: &[XpsMap]) -> XpsState {
     }
 }
 
-/// Returns the changes that empty every map.
 #[must_use]
 pub fn take_over(maps: &[XpsMap]) -> Vec<Change> {
     let set = maps.iter().filter(|map| !map.members.is_empty());
@@ -73,10 +70,10 @@ pub fn take_over(maps: &[XpsMap]) -> Vec<Change> {
     .collect()
 }
 
-/// Returns a pool per processor number. If a processor has several queues, they are its pool. If each
-/// processor has one queue, the pool has the queues of its NUMA node, so that a local choice remains.
+/// Returns a pool per CPU number. If a CPU has several queues, they form its pool. If each CPU has one
+/// queue, the pool has the queues of the CPU's NUMA node, so that the choice stays local.
 ///
-/// `nodes` has the node of each processor.
+/// `nodes` lists the node of each CPU.
 ///
 /// # Errors
 /// Returns the reason why these maps cannot be converted to pools.
@@ -98,7 +95,7 @@ pub fn pools(maps: &[XpsMap], nodes: &[u32], queues: u32) -> Result<Vec<Pool>, S
         .zip(nodes)
         .map(|(processor, node)| {
             let set = if several { by_processor.get(&processor) } else { by_node.get(node) };
-            // A processor without a map may use every queue.
+            // A CPU without a map may use every queue.
             let Some(set) = set else { return Ok(all) };
             contiguous(set).ok_or_else(|| {
                 let list: Vec<String> = set.iter().map(ToString::to_string).collect();
@@ -119,7 +116,6 @@ pub(crate) mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
 
-    /// Creates the map of each queue.
     pub(crate) fn maps(members: &[&[u32]]) -> Vec<XpsMap> {
         (0..)
             .zip(members)
@@ -131,7 +127,7 @@ pub(crate) mod tests {
     fn a_driver_that_gives_each_processor_one_queue_leaves_no_choice() {
         assert_eq!(state(&maps(&[&[], &[]])), XpsState::Unset);
         assert_eq!(state(&maps(&[&[0], &[1]])), XpsState::OneQueueEach);
-        // Two processors share each queue, but each processor has only one queue.
+        // Two CPUs share each queue, but each CPU has only one queue.
         assert_eq!(state(&maps(&[&[0, 2], &[1, 3]])), XpsState::OneQueueEach);
         assert_eq!(state(&maps(&[&[0, 1], &[0, 1], &[2]])), XpsState::SeveralQueues);
     }
@@ -153,7 +149,7 @@ pub(crate) mod tests {
             pools(&one_each, &[0, 0, 1, 1], 4),
             Ok(vec![pool(0, 2), pool(0, 2), pool(2, 2), pool(2, 2)])
         );
-        // If processors alternate between nodes, so do the queues of a node.
+        // If CPUs alternate between nodes, the queues of a node also alternate.
         let error = pools(&one_each, &[0, 1, 0, 1], 4).unwrap_err();
         assert!(error.contains("queues 0, 2 of processor 0"), "{error}");
         let by_receive_queue = [XpsMap { queue: 0, key: XpsKey::ReceiveQueues, members: vec![0] }];

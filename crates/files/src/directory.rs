@@ -1,8 +1,9 @@
-//! A directory for a result. It is claimed before the work begins, and filled at its end.
+//! A directory for a result. The program claims the directory before the work begins, and fills it at
+//! the end of the work.
 //!
-//! The directory keeps its inode, so a shell in this working directory sees the result. The result is written
-//! to a temporary subdirectory, and its entries are then moved up. The entry that completes the result is moved
-//! last.
+//! The directory keeps its inode, so a shell in this working directory sees the result. The program
+//! writes the result to a temporary subdirectory, and then moves its entries up. The entry that
+//! completes the result is moved last.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
@@ -17,34 +18,35 @@ use tempfile::TempDir;
 
 use crate::output::{OutputError, PARTIAL, sync_directory};
 
-/// A directory that is locked while this value lives. If the claim created the directory, it is removed when
-/// this value is dropped, unless [`Self::keep`] was called.
+/// A directory that is locked while this value lives. Dropping this value removes the directory if the
+/// claim created it, unless [`Self::keep`] was called.
 #[derive(Debug)]
 pub struct ClaimedDirectory {
     path: PathBuf,
-    /// Directories that the claim created, the outermost first.
+    /// Directories that the claim created, outermost first.
     made: Vec<PathBuf>,
-    /// Those of them that are kept.
+    /// Directories that the claim created and that stay after the drop.
     kept: Vec<PathBuf>,
     /// `None` if the filesystem cannot lock directories.
     _lock: Option<Flock<File>>,
 }
 
 impl ClaimedDirectory {
-    /// Creates the directory, or takes an existing one, and locks it.
+    /// Creates the directory, or uses an existing directory, and locks it.
     ///
     /// # Errors
-    /// Returns an error if the path is no directory, another process has claimed it, or the system refuses.
+    /// Returns an error if the path is not a directory, another process has claimed it, or the system
+    /// refuses.
     pub fn claim(path: &Path) -> Result<Self, OutputError> {
         Self::locked(make(path)?, path)
     }
 
-    /// Locks a directory of which this process created some parts.
+    /// Locks a directory. `made` lists the parts of the path that this process created.
     fn locked(made: Vec<PathBuf>, path: &Path) -> Result<Self, OutputError> {
         let mut claim = Self { path: path.to_owned(), made, kept: Vec::new(), _lock: None };
         claim.path = path.canonicalize().map_err(OutputError::system("find", path))?;
         claim._lock = lock(&claim.path, path).inspect_err(|error| {
-            // The process that holds the lock may have found this directory, and uses it.
+            // The process that holds the lock may use this directory, so do not remove it.
             if matches!(error, OutputError::Busy { .. }) {
                 claim.made.clear();
             }
@@ -53,9 +55,6 @@ impl ClaimedDirectory {
     }
 
     /// Keeps the directory and syncs it.
-    ///
-    /// # Errors
-    /// Returns an error if the system refuses.
     pub fn keep(&mut self) -> Result<(), OutputError> {
         sync_directory(&self.path)?;
         self.made.iter().filter_map(|made| made.parent()).try_for_each(|parent| {
@@ -65,7 +64,7 @@ impl ClaimedDirectory {
         Ok(())
     }
 
-    /// Undoes [`Self::keep`]: dropping the claim removes the directories that it created and that are empty.
+    /// Undoes [`Self::keep`]: dropping the claim removes the empty directories that it created.
     pub fn give_up(&mut self) {
         self.made.append(&mut self.kept);
     }
@@ -73,39 +72,42 @@ impl ClaimedDirectory {
 
 impl Drop for ClaimedDirectory {
     fn drop(&mut self) {
-        // A directory that has entries now stays.
+        // A directory that is not empty stays.
         for made in self.made.iter().rev() {
             let _ = fs::remove_dir(made);
         }
     }
 }
 
-/// A claimed directory for a result. If it is dropped before it is filled, no files remain.
+/// A claimed directory for a result. If this value is dropped before the directory is filled, no files
+/// remain.
 #[derive(Debug)]
 pub struct OutputDirectory {
-    /// The temporary directory, once something is written. This field is dropped first, because the claim removes only an
-    /// empty directory.
+    /// The temporary directory, after the first write. This field is dropped first, because the claim
+    /// removes only an empty directory.
     partial: Mutex<Option<TempDir>>,
     claim: ClaimedDirectory,
 }
 
 impl OutputDirectory {
-    /// Creates the directory, or takes an empty one, and checks that it is writable.
+    /// Creates the directory, or uses an empty directory, and checks that it is writable.
     ///
     /// # Errors
-    /// Returns an error if it is not empty, no directory, or claimed by another process, or the system refuses.
+    /// Returns an error if the path is not an empty directory, another process has claimed it, or the
+    /// system refuses.
     pub fn claim(path: &Path) -> Result<Self, OutputError> {
         let claim = ClaimedDirectory::claim(path)?;
         let entries = fs::read_dir(&claim.path).map_err(OutputError::system("read", path))?;
         for entry in entries {
             let entry = entry.map_err(OutputError::system("read", path))?;
-            // This process holds the lock, so an unfinished result belongs to a process that was killed.
+            // This process holds the lock, so an unfinished result belongs to a process that was
+            // killed.
             if !entry.file_name().as_encoded_bytes().starts_with(PARTIAL.as_bytes()) {
                 return Err(OutputError::Occupied { path: path.to_owned() });
             }
             let _ = fs::remove_dir_all(entry.path()).or_else(|_| fs::remove_file(entry.path()));
         }
-        // Write data as a trial: on a full disk, creating a directory may still succeed.
+        // Write data as a test: on a full disk, creating a directory may still succeed.
         const TRIAL: [u8; 4096] = [0; 4096];
         tempfile::tempfile_in(&claim.path)
             .and_then(|mut file| file.write_all(&TRIAL).and_then(|()| file.sync_all()))
@@ -119,8 +121,8 @@ impl OutputDirectory {
         &self.claim.path
     }
 
-    /// Calls `write` with a temporary directory, and moves its entries into this directory, `last` at the end.
-    /// Either all entries are moved, or none.
+    /// Calls `write` with a temporary directory, and moves its entries into this directory, `last` at
+    /// the end. Moves all entries or none.
     ///
     /// # Errors
     /// Returns an error if `write` fails or the system refuses. Then no files remain.
@@ -134,11 +136,8 @@ impl OutputDirectory {
         Ok(written)
     }
 
-    /// Returns the temporary directory, for a result that is written in several steps. Creates it on the first call: a
-    /// process that is killed before leaves nothing.
-    ///
-    /// # Errors
-    /// Returns an error if the system refuses.
+    /// Returns the temporary directory, for a result that is written in several steps. The first call
+    /// creates it, so that a process that is killed before this call leaves nothing.
     pub fn partial(&self) -> Result<PathBuf, OutputError> {
         let mut partial = self.partial.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(made) = &*partial {
@@ -153,16 +152,14 @@ impl OutputDirectory {
         Ok(partial.insert(made).path().to_owned())
     }
 
-    /// Moves the entries of the temporary directory into the claimed one, `last` at the end. Either all entries are moved,
-    /// or none.
-    ///
-    /// # Errors
-    /// Returns an error if the system refuses.
+    /// Moves the entries of the temporary directory into the claimed directory, `last` at the end.
+    /// Moves all entries or none.
     pub fn finish(self, last: &str) -> Result<(), OutputError> {
         let partial = self.partial()?;
-        // Bindings are dropped in reverse order: the claim removes its directory last, when it is empty.
+        // Bindings are dropped in reverse order. So the claim is dropped last, when its directory is
+        // empty.
         let Self { mut claim, partial: made } = self;
-        // Sync all files with one call: a recorded host has thousands.
+        // Sync all files with one call, because a recorded host has thousands of files.
         let synced = File::open(&partial).and_then(|root| Ok(nix::unistd::syncfs(&root)?));
         synced.map_err(OutputError::system("sync", &claim.path))?;
         move_up(&partial, &claim.path, OsStr::new(last))?;
@@ -171,7 +168,7 @@ impl OutputDirectory {
     }
 }
 
-/// Moves all entries of a directory to another one, `last` at the end. If one cannot be moved, none is.
+/// Moves all entries of a directory to another directory, `last` at the end. Moves all entries or none.
 fn move_up(from: &Path, to: &Path, last: &OsStr) -> Result<(), OutputError> {
     let failed = || OutputError::system("write to", to);
     let entries = fs::read_dir(from).map_err(failed())?;

@@ -1,8 +1,8 @@
 //! Waits for a descriptor or a termination signal.
 //!
-//! A blocking read is restarted after a signal handler (SA_RESTART, signal(7)), so a flag that the handler sets
-//! would never be checked. Therefore the signals are blocked during the wait and read from a signalfd,
-//! regardless of their handlers.
+//! The kernel restarts a blocking read after a signal handler (SA_RESTART, signal(7)), so the read
+//! would not return to check a flag that the handler sets. So this module blocks the signals during the
+//! wait and reads them from a signalfd, regardless of their handlers.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -13,10 +13,9 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
-/// The termination signals, blocked during a wait.
 pub(crate) struct EndSignals {
     arrivals: SignalFd,
-    /// The thread's signal mask before the wait. It is restored at the end.
+    /// The thread's signal mask before the wait, restored at the end.
     before: SigSet,
 }
 
@@ -30,7 +29,7 @@ pub(crate) enum Wake {
 impl EndSignals {
     pub(crate) fn hold() -> io::Result<Self> {
         let mut signals = SigSet::empty();
-        // Leave out signals that are ignored (by `nohup` or a shell): a blocked signal would be delivered here.
+        // Leave out signals that are ignored (by `nohup` or a shell): the signalfd would deliver them.
         for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
             if !is_ignored(signal) {
                 signals.add(signal);

@@ -1,5 +1,3 @@
-//! Reads input files.
-
 use std::borrow::Cow;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read};
@@ -44,11 +42,10 @@ pub enum Fault {
         column: usize,
     },
     Empty,
-    /// Standard input was closed when the process started.
     Closed,
     /// The path is relative to a directory that no longer exists.
     NoCurrentDirectory,
-    /// Standard input was named a second time.
+    /// The command line names standard input a second time.
     ReadBefore,
     /// A signal ended the wait for data from a pipe.
     Interrupted,
@@ -108,7 +105,6 @@ impl InputError {
     }
 }
 
-/// A text, and the name of its file for messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Text {
     pub text: String,
@@ -127,27 +123,28 @@ pub fn shown(path: &Path) -> String {
 const REPORT_WAIT_MS: u16 = 1000;
 static REPORT: OnceLock<fn(&str)> = OnceLock::new();
 
-/// Sets the function that informs the user which pipe a read is waiting for. Only the first call has an effect.
+/// Sets the function that informs the user about a wait for a pipe. Only the first call has an effect.
 pub fn report_waits(show: fn(&str)) {
     let _ = REPORT.set(show);
 }
 
-/// Reads a text from a regular file, a pipe, or standard input (`-`). Waits for the writer of a pipe, until
-/// SIGINT, SIGTERM or SIGHUP arrives.
+/// Reads a text from a regular file, a pipe, or standard input (`-`). Waits for the writer of a pipe,
+/// until SIGINT, SIGTERM or SIGHUP arrives.
 ///
 /// # Errors
-/// Returns an error if the file is of another type, too large for its kind, or not UTF-8. Also returns an error
-/// if the system refuses, or a signal ended the wait.
+/// Returns an error if the file is of another type, too large for its kind, or not UTF-8. Also returns
+/// an error if the system refuses, or a signal ends the wait.
 pub fn read(path: &Path, kind: Kind) -> Result<Text, InputError> {
     let mut bytes = Vec::new();
     open(path, kind)?.read_to_end(&mut bytes).map_err(|error| failed(path, error))?;
     decoded(bytes, path, kind)
 }
 
-/// Reads bytes with the rules of [`read`], for a format that is not only text or whose end may be damaged.
+/// Reads bytes with the rules of [`read`], for a format that contains other data than text, or whose
+/// end may be damaged.
 ///
 /// # Errors
-/// Returns the errors of [`read`], apart from those of the text.
+/// Returns the errors of [`read`], except the errors of the text.
 pub fn read_bytes(path: &Path, kind: Kind) -> Result<Vec<u8>, InputError> {
     let mut bytes = Vec::new();
     open(path, kind)?.read_to_end(&mut bytes).map_err(|error| failed(path, error))?;
@@ -157,7 +154,7 @@ pub fn read_bytes(path: &Path, kind: Kind) -> Result<Vec<u8>, InputError> {
     Ok(bytes)
 }
 
-/// Opens a file for reading line by line, with the rules of [`read`]. Read errors are those of [`io::Read`],
+/// Opens a file for reading line by line, with the rules of [`read`]. A read error is an [`io::Error`]
 /// with the message of an [`InputError`].
 ///
 /// # Errors
@@ -192,11 +189,12 @@ pub fn open(path: &Path, kind: Kind) -> Result<Input, InputError> {
     Ok(Input { file, blocks, unreported, signals, left: kind.most(), kind, origin: shown(path) })
 }
 
-/// Reads the text of a regular file, and never waits for a pipe. It is for running sessions, and for files that
-/// the user did not name individually.
+/// Reads the text of a regular file, and never waits for a pipe. For running sessions, and for files
+/// that the user did not name individually.
 ///
 /// # Errors
-/// Returns an error if it is not a regular file, too large for its kind, or not UTF-8, or the system refuses.
+/// Returns an error if the file is not regular, too large for its kind, or not UTF-8, or the system
+/// refuses.
 pub fn read_regular(path: &Path, kind: Kind) -> Result<Text, InputError> {
     let mut bytes = Vec::new();
     open_regular(path, kind)?.read_to_end(&mut bytes).map_err(|error| failed(path, error))?;
@@ -206,7 +204,7 @@ pub fn read_regular(path: &Path, kind: Kind) -> Result<Text, InputError> {
 /// Opens a regular file for reading line by line, with the rules of [`read_regular`].
 ///
 /// # Errors
-/// Returns an error if it is not a regular file, or too large for its kind.
+/// Returns an error if the file is not regular, or too large for its kind.
 pub fn open_regular(path: &Path, kind: Kind) -> Result<Input, InputError> {
     let fails = |fault| InputError { origin: shown(path), fault };
     if is_standard_input(path) {
@@ -234,20 +232,19 @@ pub(crate) fn is_standard_input(path: &Path) -> bool {
     ["-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"].iter().any(|name| path == Path::new(name))
 }
 
-/// Opens a file without waiting for a pipe's writer. Returns whether it is a pipe.
+/// Opens a file without waiting for a pipe's writer. Returns the file, and whether it is a pipe.
 fn open_named(path: &Path, kind: Kind) -> Result<(File, bool), Fault> {
     // Check the type before opening: opening a device may have an effect, such as rewinding a tape or starting
     // a watchdog.
     check(&fs::metadata(path).map_err(|error| of_path(path, error))?, kind)?;
     let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(Fault::System)?;
-    // Check again: another file may have replaced it.
+    // Check again, because another file may have replaced the checked file.
     let metadata = file.metadata().map_err(Fault::System)?;
     check(&metadata, kind)?;
     Ok((file, metadata.file_type().is_fifo()))
 }
 
-/// Returns the reason why a path cannot be opened.
 fn of_path(path: &Path, error: io::Error) -> Fault {
     let is_gone = error.kind() == io::ErrorKind::NotFound && path.is_relative();
     if is_gone && std::env::current_dir().is_err() { Fault::NoCurrentDirectory } else { Fault::System(error) }
@@ -278,7 +275,7 @@ pub struct Input {
     file: File,
     /// Whether reads may block: a pipe, a socket or a terminal.
     blocks: bool,
-    /// Whether this is a pipe, open with O_NONBLOCK, that has had no writer yet and was not reported.
+    /// Whether the file is a pipe, open with O_NONBLOCK, that has had no writer and was not reported.
     unreported: bool,
     /// For a blocking file, the signals are blocked from the start, so that a signal between two reads is not
     /// lost.
@@ -325,7 +322,7 @@ impl Read for Input {
                     self.left -= read as u64;
                     return Ok(read);
                 }
-                // A file below /proc may block, too.
+                // A file below /proc may also block.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => waits = true,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),

@@ -41,12 +41,12 @@ impl Kind {
             Self::FlowList | Self::Record => 64 << 20,
             // A repeat needs about 2 kB.
             Self::Repeats => 128 << 20,
-            // It stays in memory as it is, and a sample with 100 flows and 64 queues needs about 60 kB.
+            // The recording stays in memory unchanged. A sample with 100 flows and 64 queues needs
+            // about 60 kB.
             Self::Recording => 256 << 20,
         }
     }
 
-    /// Returns whether an empty file of this kind is valid.
     pub(crate) const fn may_be_empty(self) -> bool {
         !matches!(
             self,

@@ -1,10 +1,13 @@
 //! Reads the files that users name, and writes results.
 //!
-//! - [`read`] reads a regular file, a pipe or standard input (`-`). Each [`Kind`] of file has a size limit.
-//!   Directories, devices and sockets are refused. SIGINT, SIGTERM and SIGHUP end the wait for a pipe.
-//! - [`Watched`] and [`read_regular`] are for running sessions: they accept only regular files and never wait.
-//! - [`replace`] writes a file, and [`OutputDirectory`] a directory, atomically. The directory is claimed
-//!   before the work that produces the result. [`NewFile`] does the same for a file that must not exist yet.
+//! - [`read`] reads a regular file, a pipe or standard input (`-`). Each [`Kind`] of file has a size
+//!   limit. It refuses directories, devices and sockets. SIGINT, SIGTERM and SIGHUP end the wait for a
+//!   pipe.
+//! - [`Watched`] and [`read_regular`] are for running sessions: they accept only regular files and
+//!   never wait.
+//! - [`replace`] writes a file, and [`OutputDirectory`] a directory, atomically. The directory is
+//!   claimed before the work that produces the result. [`NewFile`] is a claimed file that must not
+//!   exist before.
 
 mod directory;
 mod end_signals;

@@ -1,4 +1,5 @@
-//! A file for a result that must not exist yet. It is claimed before the work begins, and appears whole at its end.
+//! A new file for a result. The program claims the file before the work begins. The file gets its name
+//! when it is complete.
 
 use std::fs::File;
 use std::io::{ErrorKind, Write};
@@ -9,7 +10,7 @@ use tempfile::TempPath;
 
 use crate::output::{OutputError, parent_of, partial_file, sync_directory};
 
-/// A claimed file. If it is dropped before [`Self::finish`], no file remains.
+/// A claimed file. If this value is dropped before [`Self::finish`], no file remains.
 #[derive(Debug)]
 pub struct NewFile {
     path: PathBuf,
@@ -21,9 +22,9 @@ impl NewFile {
     /// Creates an unfinished file next to `path`.
     ///
     /// # Errors
-    /// Returns an error if `path` exists, its directory does not, or the system refuses.
+    /// Returns an error if `path` exists, its directory does not exist, or the system refuses.
     pub fn claim(path: &Path, mode: u32) -> Result<Self, OutputError> {
-        // A symbolic link exists, too, whatever it points to.
+        // A symbolic link counts as an existing file, even if its target is missing.
         if path.symlink_metadata().is_ok() {
             return Err(OutputError::Exists { path: path.to_owned() });
         }
@@ -37,10 +38,10 @@ impl NewFile {
         Ok(Self { path: path.to_owned(), file, partial })
     }
 
-    /// Writes and syncs the file, and gives it its name.
+    /// Writes and syncs the file, and renames it to `path`.
     ///
     /// # Errors
-    /// Returns an error if the file exists by now, or the system refuses. Then no file remains.
+    /// Returns an error if `path` exists, or the system refuses. Then no file remains.
     pub fn finish(mut self, bytes: &[u8]) -> Result<(), OutputError> {
         let path = &self.path;
         self.file

@@ -44,8 +44,8 @@ impl OutputError {
         matches!(self, Self::System { source, .. } if crate::is_limit(source))
     }
 
-    /// Returns whether another path would help. It would not for a full or broken disk, or a limit of the file
-    /// size (`ulimit -f`).
+    /// Returns whether another path may avoid the error. Another path does not help with a full or
+    /// broken disk, or with a limit of the file size (`ulimit -f`).
     #[must_use]
     pub fn is_usage(&self) -> bool {
         use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
@@ -72,7 +72,7 @@ pub fn replace(path: &Path, bytes: &[u8], mode: u32) -> Result<(), OutputError> 
     sync_directory(parent)
 }
 
-/// Creates the unfinished file of `path` next to it, and locks it.
+/// Creates and locks the unfinished file of `path`, in the same directory.
 pub(crate) fn partial_file(path: &Path, mode: u32) -> Result<(Flock<File>, TempPath), OutputError> {
     let failed = |action| OutputError::system(action, path);
     let parent = parent_of(path);
@@ -86,14 +86,13 @@ pub(crate) fn partial_file(path: &Path, mode: u32) -> Result<(Flock<File>, TempP
         let (file, name) = partial.into_parts();
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             Ok(file) if file.metadata().map_err(failed("write"))?.nlink() > 0 => return Ok((file, name)),
-            // Before it was locked, another process took it for an abandoned one.
+            // Before the file was locked, another process removed it as abandoned.
             Ok(_) | Err((_, Errno::EWOULDBLOCK)) => {}
             Err((_, error)) => return Err(failed("lock")(error.into())),
         }
     }
 }
 
-/// Returns the directory of a file.
 pub(crate) fn parent_of(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -106,7 +105,8 @@ pub(crate) fn sync_directory(path: &Path) -> Result<(), OutputError> {
     File::open(path).and_then(|directory| directory.sync_all()).map_err(OutputError::system("sync", path))
 }
 
-/// Removes unfinished files of writers that were killed: those that no process has locked. Ignores errors.
+/// Removes unfinished files of writers that were killed: the files that no process has locked. Ignores
+/// errors.
 pub fn remove_abandoned(directory: &Path) {
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         let is_partial = entry.file_name().as_encoded_bytes().starts_with(PARTIAL.as_bytes())

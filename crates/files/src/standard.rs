@@ -1,7 +1,8 @@
-//! Whether standard input, output and error were open when the process started.
+//! Detects whether standard input, output and error were open when the process started.
 //!
-//! Before `main`, Rust's runtime opens /dev/null in place of a closed one (`std::sys::pal::unix::init`).
-//! Without this check, a write to a closed standard output would seem to succeed.
+//! Before `main`, Rust's runtime opens /dev/null in place of a closed descriptor
+//! (`std::sys::pal::unix::init`). Without this check, a write to a closed standard output would seem to
+//! succeed.
 
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -11,7 +12,6 @@ const STANDARD: std::ops::Range<RawFd> = 0..3;
 /// One bit for each descriptor that was closed.
 static CLOSED: AtomicU8 = AtomicU8::new(0);
 
-/// Returns whether a standard descriptor was closed when the process started.
 #[must_use]
 pub fn was_closed(descriptor: &impl AsRawFd) -> bool {
     let number = descriptor.as_raw_fd();
@@ -19,7 +19,7 @@ pub fn was_closed(descriptor: &impl AsRawFd) -> bool {
 }
 
 // SAFETY: the C library calls the functions of this section before `main` (gABI, "Initialization and
-// Termination Functions"); this one does not use Rust's runtime.
+// Termination Functions"). This function does not use Rust's runtime.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static BEFORE_MAIN: extern "C" fn() = look;

@@ -1,9 +1,8 @@
-//! What the tests of this crate share.
+//! Functions shared by the tests of this crate.
 #![allow(clippy::unwrap_used, reason = "a test ends there")]
 
 use std::path::Path;
 
-/// Returns the names of a directory's entries, sorted.
 pub(crate) fn names(place: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(place).unwrap();
     let mut names: Vec<String> =

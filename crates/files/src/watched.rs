@@ -29,7 +29,7 @@ impl Stamp {
         })
     }
 
-    /// Returns whether a file can be read again, which standard input and pipes cannot.
+    /// Returns whether a file can be read again. Standard input and pipes cannot be read again.
     #[must_use]
     pub fn is_followed(path: &Path) -> bool {
         !is_standard_input(path) && fs::metadata(path).is_ok_and(|metadata| metadata.is_file())
@@ -41,7 +41,6 @@ impl Stamp {
 pub struct Watched {
     path: PathBuf,
     kind: Kind,
-    /// `None` if the file did not exist.
     stamp: Option<Stamp>,
     is_followed: bool,
 }
@@ -50,7 +49,7 @@ impl Watched {
     /// Reads a file for the first time, as [`read`] does.
     ///
     /// # Errors
-    /// Returns an error if [`read`] does.
+    /// See [`read`].
     pub fn open(path: &Path, kind: Kind) -> Result<(Self, Text), InputError> {
         // Read the stamp first, so that a change during the read is detected.
         let stamp = Stamp::of(path).ok();
@@ -64,10 +63,10 @@ impl Watched {
         &self.path
     }
 
-    /// Reads the file again if it has changed. It never waits, and reports the same error only once.
+    /// Reads the file again if it has changed. Never waits, and reports the same error only once.
     ///
     /// # Errors
-    /// Returns an error if [`read_regular`] does.
+    /// See [`read_regular`].
     pub fn read_changed(&mut self) -> Result<Option<Text>, InputError> {
         if !self.is_followed {
             return Ok(None);

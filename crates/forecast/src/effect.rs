@@ -1,19 +1,18 @@
-//! The effect of a change: throughput and drops of the same seeds before and after it.
+//! The effect of a change: throughput and drops before and after the change, with the same seeds.
 
 use evenkeel_metrics::{Interval, mean_ratio, paired_ratio};
 
 use crate::runs::Run;
 
-/// Smallest change of the throughput that counts as a difference: the model's results are not more exact.
+/// Minimum change of the throughput that counts as a difference: the accuracy of the model.
 const LEAST_CHANGE: f64 = 0.005;
 
-/// Throughput and drops before and after a change.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Effect {
     /// Throughput, bit/s: geometric means over the seeds; 0 if a run received nothing.
     pub before_bps: f64,
     pub after_bps: f64,
-    /// Ratio of the throughputs, seed by seed; none if a run received nothing.
+    /// Ratio of the throughputs, seed by seed; `None` if a run received nothing.
     pub ratio: Option<f64>,
     /// 95 % confidence interval of the ratio.
     pub interval: Option<Interval>,
@@ -48,8 +47,8 @@ impl Effect {
         }
     }
 
-    /// Returns whether the throughput changes: the interval excludes 1, and the change is not below what the model
-    /// resolves.
+    /// Returns whether the throughput changes: the interval excludes 1, and the change is not below
+    /// `LEAST_CHANGE`.
     #[must_use]
     pub fn is_shown(&self) -> bool {
         let is_large = self.ratio.is_some_and(|ratio| (ratio - 1.0).abs() >= LEAST_CHANGE);

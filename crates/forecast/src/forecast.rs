@@ -12,7 +12,8 @@ use crate::effect::Effect;
 use crate::receiver::{Modelled, Receiver, nic_of};
 use crate::runs::{Interrupted, Run, Runs, run, work};
 
-/// Most work of a forecast: 24 hosts with 100 Gbit/s and a short round trip, at most 20 s on two cores.
+/// Maximum work of a forecast: 24 hosts with 100 Gbit/s and a short round trip, at most 20 s on two
+/// cores.
 const MOST_WORK: f64 = 24.0 * 100e9;
 
 const NO_NIC: &str = "no NIC is up, but the model needs a NIC that receives";
@@ -21,9 +22,9 @@ const NO_NIC: &str = "no NIC is up, but the model needs a NIC that receives";
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Verdict {
     Effect(Effect),
-    /// The change does not alter anything that the model has.
+    /// The change affects nothing that the model contains.
     Outside,
-    /// The simulations before this one take all of the time.
+    /// Other simulations have used all of the permitted work.
     NoTime,
 }
 
@@ -37,35 +38,32 @@ impl Verdict {
     }
 }
 
-/// A NIC whose traffic is simulated.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Simulated {
     pub modelled: Modelled,
-    /// The host as it is, before and after no change.
+    /// The host without a change: before and after are the same runs.
     pub effect: Effect,
 }
 
-/// The forecast of a check's findings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Forecast {
     pub nics: Vec<Simulated>,
-    /// Why the model does not have a NIC or the host.
+    /// Reasons why the model does not support a NIC or the host.
     pub obstacles: Vec<String>,
-    /// The verdict about each finding, in their order.
+    /// The verdicts, in the order of the findings.
     pub verdicts: Vec<Verdict>,
 }
 
-/// The forecast of a plan.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlanForecast {
-    /// The NIC, or why the model does not have it.
+    /// The NIC, or the reason why the model does not support it.
     pub nic: Result<Modelled, String>,
     pub all: Verdict,
-    /// The changes of each rule alone, and all others without them.
+    /// For each rule: the effect of its changes alone, and the effect of all other changes.
     pub rules: Vec<(&'static str, Verdict, Verdict)>,
 }
 
-/// Different receivers to run, each once.
+/// The receivers to simulate, without duplicates.
 #[derive(Default)]
 struct Cases {
     receivers: Vec<Receiver>,
@@ -73,7 +71,7 @@ struct Cases {
 }
 
 impl Cases {
-    /// Returns the number of a receiver's runs; none if there is no time for them.
+    /// Returns the index of a receiver's runs; `None` if the runs would exceed [`MOST_WORK`].
     fn add(&mut self, receiver: &Receiver) -> Option<usize> {
         if let Some(at) = self.receivers.iter().position(|known| known == receiver) {
             return Some(at);
@@ -87,7 +85,6 @@ impl Cases {
         Some(self.receivers.len() - 1)
     }
 
-    /// Adds a host before and after a change.
     fn compare(&mut self, before: &Receiver, after: &Receiver) -> Compared {
         if before == after {
             return Compared::Same;
@@ -123,18 +120,17 @@ impl Compared {
     }
 }
 
-/// Returns why the simulator failed.
 fn failures(runs: &[Runs]) -> impl Iterator<Item = String> {
     runs.iter().filter_map(|runs| Some(format!("the simulator failed ({})", runs.as_ref().err()?)))
 }
 
-/// Returns the runs of a receiver; none if the simulator failed.
+/// Returns the runs of a receiver; `None` if the simulator failed.
 fn of(runs: &[Runs], at: usize) -> Option<&[Run]> {
     runs.get(at)?.as_deref().ok()
 }
 
-/// Simulates the host as it is, and with the fix of each finding alone. Findings that come first have priority if the
-/// time is short; `only` names the checked interface, if there is one.
+/// Simulates the host without a change, and with the fix of each finding alone. If the work is limited,
+/// the first findings have priority. `only` names the checked interface, if any.
 ///
 /// # Errors
 /// Returns an error if the observer interrupts the simulations.
@@ -155,7 +151,7 @@ pub fn of_findings(
     let mut seen = BTreeSet::new();
     obstacles.retain(|why| seen.insert(why.clone()));
     let verdicts = compared.into_iter().map(|compared| compared.verdict(&runs)).collect();
-    // A NIC that no simulated fix concerns has no runs.
+    // A NIC without a simulated fix has no runs.
     let nics = now.into_values().flatten().filter_map(|modelled| {
         let at = cases.receivers.iter().position(|receiver| *receiver == modelled.receiver)?;
         let own = of(&runs, at)?;
@@ -164,17 +160,18 @@ pub fn of_findings(
     Ok(Forecast { nics: nics.collect(), obstacles, verdicts })
 }
 
-/// The host with the traffic through each of its NICs.
+/// The host, with the traffic through each of its NICs.
 struct Hosts<'f> {
     facts: &'f HostFacts,
-    /// The present host by NIC; none if the model does not have it.
+    /// The unchanged host, by NIC; `None` if the model does not support the NIC.
     now: BTreeMap<String, Option<Modelled>>,
     obstacles: Vec<String>,
     cases: Cases,
 }
 
 impl Hosts<'_> {
-    /// Returns the host as it is, with the traffic through the first NIC of these names, else through the fastest.
+    /// Returns the unchanged host, with the traffic through the first NIC of these names. If no name is
+    /// a NIC, the traffic uses the fastest NIC.
     fn now(&mut self, names: &[Option<&str>]) -> Option<Modelled> {
         let Some(nic) = nic_of(self.facts, names) else {
             self.obstacles.push(NO_NIC.to_owned());
@@ -198,7 +195,8 @@ impl Hosts<'_> {
     }
 }
 
-/// Simulates an interface's host with all steps of a plan, with those of each rule alone, and with all but these.
+/// Simulates an interface's host with all steps of a plan, with the steps of each rule alone, and with
+/// the steps of all other rules.
 ///
 /// # Errors
 /// Returns an error if the observer interrupts the simulations.
@@ -216,7 +214,7 @@ pub fn of_plan(
     };
     let with = |is_made: &dyn Fn(&Step) -> bool| {
         let changes: Vec<_> = steps.iter().filter(|step| is_made(step)).map(|step| &step.change).collect();
-        // A step that follows from another one may lack its object alone, such as the interrupt of a new queue.
+        // Without the other steps, a step may lack its object, such as the interrupt of a new queue.
         let then = changed(facts, &nic.name, |facts| {
             apply(facts, Some(interface), changes.iter().copied());
             true
@@ -237,7 +235,6 @@ pub fn of_plan(
         let alone = cases.compare(&now.receiver, &with(&|step| step.rule == name));
         rules.push((name, alone, with(&|step| step.rule != name)));
     }
-    // Changes that the model has come first.
     let rules: Vec<_> = rules
         .into_iter()
         .map(|(name, alone, others)| {
@@ -258,7 +255,8 @@ pub fn of_plan(
     Ok(PlanForecast { nic, all: all.verdict(&runs), rules })
 }
 
-/// Returns the host after a change; none if the change is not possible or the model does not have the result.
+/// Returns the host after a change; `None` if the change is not possible or the model does not support
+/// the result.
 fn changed(facts: &HostFacts, nic: &str, change: impl FnOnce(&mut HostFacts) -> bool) -> Option<Modelled> {
     let mut facts = facts.clone();
     if !change(&mut facts) {

@@ -1,8 +1,8 @@
 //! The effect of a change to a host's settings, by simulation.
 //!
-//! Data flows one way: facts, with the changes applied to them → [`Modelled`] → settings of the simulator → runs →
-//! [`Effect`]. Both sides of a comparison take the same path, so a host that has the change already is simulated as the
-//! host with the change applied.
+//! Data flows one way: facts, with the changes applied to them → [`Modelled`] → settings of the
+//! simulator → runs → [`Effect`]. Both sides of a comparison take the same path. So a host that already
+//! has the change gives the same result as a host with the change applied.
 
 #![forbid(unsafe_code)]
 

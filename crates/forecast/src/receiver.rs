@@ -16,23 +16,24 @@ use evenkeel_sim::transfers::settings::{ReceiverCores, Settings};
 
 use crate::topology::Topology;
 
-/// Largest number of cores and of receive queues that are simulated: the time of a run is bounded.
+/// Maximum numbers of simulated cores and receive queues; they limit the time of a run.
 const MOST_CORES: u32 = 256;
 const MOST_QUEUES: usize = 256;
-/// Maximum number of connections that are simulated; bounds the time of a run.
+/// Maximum number of simulated connections; limits the time of a run.
 const MOST_FLOWS: usize = 16;
-/// Connections if the host shows none that received much: as many as filled 100 Gbit/s in *TCP at 100 Gbit/s*.
+/// Number of connections if no connection of the host received much. In *TCP at 100 Gbit/s*, this
+/// number filled 100 Gbit/s.
 const FLOWS: usize = 3;
-/// Link speeds and round trips that are simulated, bit/s and µs.
+/// Ranges of the simulated link speeds and round trips, bit/s and µs.
 const LEAST_BPS: u64 = 100_000_000;
 const MOST_BPS: u64 = 400_000_000_000;
 const LEAST_RTT_US: u64 = 5;
 const MOST_RTT_US: u64 = 100_000;
-/// Settings of Linux that a host does not show.
+/// Linux defaults, for settings that the host does not show.
 const MTU: u32 = 1500;
 const RING: u32 = 1024;
 const RECEIVE_BUFFER: u64 = 6_291_456;
-/// Send buffer of an unlimited sender, bytes: the largest that Linux allows.
+/// Send buffer of an unlimited sender, bytes: the Linux maximum.
 const SEND_BUFFER: u64 = (1 << 31) - 1;
 
 /// A receiving host and its traffic, as the simulator runs them.
@@ -61,7 +62,8 @@ pub struct Modelled {
     pub assumptions: Vec<String>,
 }
 
-/// Returns the NIC whose traffic is simulated: the first of these names that is one, otherwise the fastest that is up.
+/// Returns the NIC for the simulated traffic: the first of these names that is a NIC, otherwise the
+/// fastest NIC that is up.
 #[must_use]
 pub fn nic_of<'f>(facts: &'f HostFacts, names: &[Option<&str>]) -> Option<&'f Interface> {
     let is_nic = |nic: &&Interface| nic.kind == InterfaceKind::Device;
@@ -74,7 +76,7 @@ impl Modelled {
     /// Translates a host with the traffic through one NIC.
     ///
     /// # Errors
-    /// Returns the reason if the model does not have such a host.
+    /// Returns the reason if the model does not support the host.
     pub fn of(facts: &HostFacts, nic: &Interface) -> Result<Self, String> {
         let name = &nic.name;
         if facts.virtual_machine {
@@ -153,12 +155,12 @@ impl Modelled {
 }
 
 impl Receiver {
-    /// Returns the settings of the simulator.
     #[must_use]
     pub fn settings(&self) -> Settings {
-        /// The senders' processors cost no time: they never limit the connections.
+        /// The senders' CPU time is negligible, so it never limits the connections.
         const FAST_HZ: f64 = 1e12;
-        /// Time of the largest segment at 100 Gbit/s. The acknowledgements take the rest of the round trip.
+        /// One-way time of the largest segment at 100 Gbit/s. The acknowledgements take the rest of the
+        /// round trip.
         const FORWARD: Span = 5 * MICROSECOND;
         let profile = Machine::xeon_6128();
         let sender = Machine {
@@ -199,14 +201,13 @@ impl Receiver {
         }
     }
 
-    /// Returns the round trip.
     #[must_use]
     pub fn round_trip(&self) -> Span {
         self.round_trip_us * MICROSECOND
     }
 }
 
-/// Returns a known value, otherwise the default, which becomes an assumption.
+/// Returns a known value. Otherwise returns the default, and adds it to the assumptions.
 fn known<T: Copy + std::fmt::Display>(
     value: Option<T>,
     default: T,
@@ -230,7 +231,7 @@ fn queues(view: &View<'_>, nic: &Interface, topology: &Topology) -> Result<(Vec<
     if cores.is_empty() {
         return Err(format!("the processors of the receive interrupts of {} are unknown", nic.name));
     }
-    // Some drivers number the receive queues of a NIC from another number than 0.
+    // The receive queues of some drivers do not start at number 0.
     let queues = nic.receive_queue_count().max(1) as usize;
     let cores: Vec<u32> = cores.into_values().take(queues).collect();
     if cores.len() > MOST_QUEUES {
@@ -246,7 +247,8 @@ fn queues(view: &View<'_>, nic: &Interface, topology: &Topology) -> Result<(Vec<
     Ok((cores, table))
 }
 
-/// Returns the core that serves an interrupt: of several allowed ones, the one that served it most, else the first.
+/// Returns the core that serves an interrupt. Of the allowed CPUs, it is the core of the CPU that
+/// served the interrupt most, otherwise of the first CPU.
 fn core_of(interrupt: &Interrupt, topology: &Topology) -> Option<u32> {
     let allowed = interrupt.target();
     let served = interrupt.served.iter().filter(|(processor, _)| allowed.contains(processor));
@@ -255,18 +257,17 @@ fn core_of(interrupt: &Interrupt, topology: &Topology) -> Option<u32> {
     topology.core(processor)
 }
 
-/// The applications that receive.
 struct Applications {
     flows: usize,
-    /// Processors on which they read.
+    /// CPUs on which the applications read.
     readers: Vec<u32>,
-    /// Description of their place.
     place: String,
 }
 
 impl Applications {
-    /// Returns the applications of the busiest receiving connections. A pinned process reads on its processors, another
-    /// one where it ran last. Without any, they are on the first cores of the NIC's package, as in the profiles.
+    /// Returns the applications of the busiest receiving connections. A pinned process reads on its
+    /// CPUs; any other process reads on the CPU where it ran last. Without such connections, the
+    /// applications are on the first cores of the NIC's package, as in the profiles.
     fn of(view: &View<'_>, nic: &Interface, topology: &Topology, package: u32) -> Self {
         let mut busy: Vec<&SocketFacts> = view.bulk(nic, Direction::Receive);
         busy.sort_by_key(|socket| std::cmp::Reverse(Direction::Receive.bytes(socket)));
@@ -314,7 +315,8 @@ impl Applications {
     }
 }
 
-/// Returns the machine: the host's cores, clock, slot and moderation with the costs of a profile.
+/// Returns the machine: cores, clock, slot and interrupt moderation of the host, with the costs of a
+/// profile.
 fn machine(
     facts: &HostFacts,
     nic: &Interface,
@@ -367,7 +369,7 @@ fn machine(
     }
 }
 
-/// Returns the nominal clock in the name of an Intel processor, such as `Xeon(R) Gold 6128 CPU @ 3.40GHz`.
+/// Returns the nominal clock in the name of an Intel CPU, such as `Xeon(R) Gold 6128 CPU @ 3.40GHz`.
 fn nominal_hz(model: &str) -> Option<f64> {
     let (_, clock) = model.rsplit_once("@ ")?;
     let ghz: f64 = clock.trim().strip_suffix("GHz")?.parse().ok()?;
@@ -407,8 +409,8 @@ fn merges(nic: &Interface, assumptions: &mut Vec<String>) -> bool {
     nic.feature("rx-gro").is_some_and(|feature| feature.on) || nic.merges_itself().is_some()
 }
 
-/// Returns the limit of a receive buffer: without autotuning, the default; without window scaling, that of a window of
-/// 16 bits, which is half of the buffer.
+/// Returns the limit of a receive buffer. Without autotuning, it is the default size. Without window
+/// scaling, it is at most twice the largest 16-bit window, because the window is half of the buffer.
 fn receive_buffer(facts: &HostFacts) -> Option<u64> {
     const UNSCALED: u64 = 2 * 65_535;
     let is_off = |sysctl: &str| facts.sysctl_number(sysctl) == Some(0);
@@ -420,7 +422,7 @@ fn receive_buffer(facts: &HostFacts) -> Option<u64> {
     limit
 }
 
-/// Adds what the host has and the model ignores.
+/// Adds the host's features that the model ignores.
 fn ignored(facts: &HostFacts, nic: &Interface, assumptions: &mut Vec<String>) {
     if facts.processors.iter().any(|processor| processor.siblings.len() > 1) {
         assumptions.push("the threads of a core count as one".to_owned());
@@ -445,7 +447,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns a host with two packages of four cores, and a NIC with two queues in the second.
+    /// Returns a host with two packages of four cores, and a NIC with two queues in the second package.
     fn host() -> HostFacts {
         let processor = |number| Processor {
             number,
@@ -497,7 +499,8 @@ mod tests {
         assert_eq!((receiver.machine.nodes, receiver.machine.cores_per_node), (2, 4));
         assert_eq!((receiver.machine.nic_node, receiver.machine.interrupt_delay), (1, 20 * MICROSECOND));
         assert_eq!((receiver.receive_buffer, receiver.merges, receiver.performance), (1 << 20, false, true));
-        // The table names a queue that does not exist. The applications are assumed on the first cores.
+        // The table names a queue that does not exist. The host shows no application, so the first
+        // cores are assumed.
         let cores = ReceiverCores { queues: vec![4, 5], indirection: vec![1, 0, 1], readers: vec![4, 5, 6] };
         assert_eq!((&receiver.cores, receiver.flows), (&cores, 3));
         assert!(found.traffic.contains("assumed on processors 4-6"), "{}", found.traffic);
@@ -536,7 +539,7 @@ mod tests {
         assert!(merged.merges);
     }
 
-    /// A pinned process reads on its processors round robin, another one where it ran last.
+    /// A pinned process reads on its CPUs round robin; any other process reads where it ran last.
     #[test]
     fn applications_read_where_the_facts_place_them() {
         let mut facts = host();

@@ -10,30 +10,27 @@ use evenkeel_sim::transfers::simulation::{Simulation, Snapshot};
 
 use crate::receiver::Receiver;
 
-/// Seeds of each receiver, from 1 on.
+/// Number of seeds of each receiver; the first seed is 1.
 pub const SEEDS: u64 = 10;
-/// Shortest warm-up and measured time.
+/// Minimum warm-up and measured time.
 const WARM_UP: Span = 500 * MILLISECOND;
 const MEASURED: Span = 500 * MILLISECOND;
-/// The same in round trips, for connections whose windows grow slowly.
+/// Minimum warm-up and measured time in round trips, for connections whose windows grow slowly.
 const ROUND_TRIPS: (u64, u64) = (40, 10);
-/// Steps of a run; an interruption ends it after each.
+/// Number of steps of a run. A run can be interrupted after each step.
 const STEPS: u64 = 50;
 
-/// Figures of one run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Run {
     /// Payload that the applications read, bit/s.
     pub bps: f64,
-    /// Packets dropped, from the start of the connections on.
+    /// Packets dropped per second, since the start of the connections.
     pub drops_per_s: f64,
 }
 
-/// The observer ended the simulations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interrupted;
 
-/// The end of a run.
 #[derive(Clone, Debug, PartialEq)]
 enum Outcome {
     Done(Run),
@@ -41,7 +38,7 @@ enum Outcome {
     Failed(String),
 }
 
-/// The runs of a receiver by seed; the reason if the simulator failed.
+/// The runs of a receiver, by seed; the reason if the simulator failed.
 pub type Runs = Result<Vec<Run>, String>;
 
 /// Runs each receiver with each seed.
@@ -73,7 +70,7 @@ pub fn run(receivers: &[&Receiver], observer: &dyn Observer) -> Result<Vec<Runs>
     let threads = thread::available_parallelism().map_or(1, usize::from).min(jobs.len());
     thread::scope(|scope| {
         for _ in 1..threads {
-            // Without another thread, this one does the work alone.
+            // Ignore the error: if no thread can be started, this thread does all the work.
             let _ = thread::Builder::new().spawn_scoped(scope, work);
         }
         work();
@@ -93,20 +90,19 @@ pub fn run(receivers: &[&Receiver], observer: &dyn Observer) -> Result<Vec<Runs>
     outcomes.chunks(SEEDS as usize).map(of_receiver).collect()
 }
 
-/// Returns the warm-up and the measured time of a receiver.
 pub fn lengths(receiver: &Receiver) -> (Span, Span) {
     let round_trip = receiver.round_trip();
     (WARM_UP.max(ROUND_TRIPS.0 * round_trip), MEASURED.max(ROUND_TRIPS.1 * round_trip))
 }
 
-/// Returns the work of a receiver's runs: simulated seconds times the speed of its link, bit.
+/// Returns the work of a receiver's runs, bit: simulated seconds times the speed of the receiver's
+/// link.
 #[must_use]
 pub fn work(receiver: &Receiver) -> f64 {
     let (warm_up, measured) = lengths(receiver);
     (warm_up + measured) as f64 / SECOND as f64 * receiver.speed_bps as f64
 }
 
-/// Runs a receiver with one seed.
 fn one(receiver: &Receiver, seed: u64, observer: &dyn Observer) -> Outcome {
     let (warm_up, measured) = lengths(receiver);
     let begin = Time(warm_up);

@@ -1,8 +1,8 @@
-//! Maps a host's processors to the cores of a simulated machine.
+//! Maps a host's CPUs to the cores of a simulated machine.
 //!
-//! The model has packages with an interconnect between them, each with the same number of cores. Memory nodes of one
-//! package (sub-NUMA clustering, NPS) become one, because no interconnect separates them. The threads of a core become
-//! one core.
+//! The model has packages with an interconnect between them, each with the same number of cores. Memory
+//! nodes of one package (sub-NUMA clustering, NPS) become one node, because no interconnect separates
+//! them. The threads of a core become one core.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,11 +11,10 @@ use evenkeel_model::host::{HostFacts, Processor};
 /// The cores of a host, as the model numbers them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Topology {
-    /// Number of packages.
     pub packages: u32,
     /// Cores of the largest package.
     pub cores_per_package: u32,
-    /// Core of each processor.
+    /// Core of each CPU.
     cores: BTreeMap<u32, u32>,
     /// Package of each memory node.
     nodes: BTreeMap<u32, u32>,
@@ -49,25 +48,24 @@ impl Topology {
         found
     }
 
-    /// Returns the number of cores of the simulated machine.
     #[must_use]
     pub fn cores(&self) -> u32 {
         self.packages.saturating_mul(self.cores_per_package)
     }
 
-    /// Returns the core of a processor; none if it is not online.
+    /// Returns the core of a CPU; `None` if the CPU is not online.
     #[must_use]
     pub fn core(&self, processor: u32) -> Option<u32> {
         self.cores.get(&processor).copied()
     }
 
-    /// Returns the first processor of a core.
+    /// Returns the first CPU of a core.
     #[must_use]
     pub fn processor(&self, core: u32) -> Option<u32> {
         self.cores.iter().find(|(_, own)| **own == core).map(|(processor, _)| *processor)
     }
 
-    /// Returns the package of a memory node; none if the node has no processors.
+    /// Returns the package of a memory node; `None` if the node has no CPUs.
     #[must_use]
     pub fn package(&self, node: u32) -> Option<u32> {
         self.nodes.get(&node).copied()
@@ -79,7 +77,6 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// Returns a host from the node, package and core of each processor.
     fn host(places: &[(u32, u32, u32)]) -> HostFacts {
         let processor = |(number, (node, package, core)): (u32, &(u32, u32, u32))| Processor {
             number,
@@ -93,7 +90,7 @@ mod tests {
 
     #[test]
     fn threads_share_a_core_and_nodes_of_a_package_become_one() {
-        // Two packages of two nodes with two cores each; the second threads come last.
+        // Two packages of two nodes with two cores each; the second threads are listed last.
         let cores: Vec<(u32, u32, u32)> = (0..8).map(|core| (core / 2, core / 4, core % 4)).collect();
         let found = Topology::of(&host(&[cores.clone(), cores].concat()));
         assert_eq!((found.packages, found.cores_per_package, found.cores()), (2, 4, 8));

@@ -1,8 +1,8 @@
-//! Processor time from `/proc/stat` (proc_stat(5)).
+//! CPU time from `/proc/stat` (proc_stat(5)).
 //!
-//! The kernel measures only idle and stolen time. It samples the other columns at its tick, so they miss or
-//! double load that runs between ticks (such as a shaper's timer). So busy time is computed as the elapsed
-//! time minus idle and stolen time.
+//! The kernel measures only idle and stolen time. It samples the other columns at its tick. So these
+//! columns miss or count twice a load that runs between ticks, such as a shaper's timer. So busy time
+//! is computed as the elapsed time minus idle and stolen time.
 
 use std::time::Duration;
 
@@ -28,16 +28,15 @@ struct Ticks {
 }
 
 impl Ticks {
-    /// Returns the time in which the processor was idle, waited for I/O, or was preempted by the hypervisor.
+    /// Returns the time in which the CPU was idle, waited for I/O, or was preempted by the hypervisor.
     fn not_used(self) -> u64 {
         self.idle.saturating_add(self.wait).saturating_add(self.stolen)
     }
 }
 
-/// Shares of a processor's time; the remainder to 1 is idle.
+/// Shares of a CPU's time; the remainder to 1 is idle.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CpuShares {
-    /// In user space.
     pub user: f64,
     /// In the kernel for processes.
     pub system: f64,
@@ -52,20 +51,19 @@ pub struct CpuShares {
 }
 
 impl CpuTimes {
-    /// Returns the number of online processors.
     #[must_use]
     pub fn cpus(&self) -> usize {
         self.cpus.len()
     }
 
-    /// Returns the numbers of the processors, in the order of [`Self::shares_since`].
+    /// Returns the numbers of the CPUs, in the order of [`Self::shares_since`].
     #[must_use]
     pub fn numbers(&self) -> &[u32] {
         &self.numbers
     }
 
-    /// Returns the sum over processors of the share of `elapsed` in which each was busy since an earlier
-    /// reading: 1.0 is one processor. None if no time has passed.
+    /// Returns the busy time since a previous reading as a share of `elapsed`, summed over the CPUs:
+    /// 1.0 is one CPU. `None` if no time has passed.
     #[must_use]
     pub fn busy_since(&self, earlier: &Self, elapsed: Duration) -> Option<f64> {
         let ticks = elapsed.as_secs_f64() * TICKS_PER_SECOND;
@@ -75,9 +73,9 @@ impl CpuTimes {
         Some(self.pairs(earlier).map(|(now, then)| busy(now, then, ticks)).sum())
     }
 
-    /// Returns the shares of each processor's `elapsed` time since an earlier reading; empty if no time has
-    /// passed. The busy share is measured. The tick samples its division into user space, kernel and
-    /// interrupts, which is imprecise over a short time.
+    /// Returns the shares of each CPU's `elapsed` time since a previous reading; empty if no time has
+    /// passed. The kernel measures the busy share. The tick samples its division into user space,
+    /// kernel and interrupts, which is imprecise over a short time.
     #[must_use]
     pub fn shares_since(&self, earlier: &Self, elapsed: Duration) -> Vec<CpuShares> {
         let ticks = elapsed.as_secs_f64() * TICKS_PER_SECOND;
@@ -93,7 +91,7 @@ impl CpuTimes {
             let part = |kind: f64| if sampled > 0.0 { busy * kind / sampled } else { 0.0 };
             CpuShares {
                 user: part(user),
-                // If no tick occurred in this short time, count it as kernel time.
+                // If no tick occurred in this short time, count the busy time as kernel time.
                 system: if sampled > 0.0 { part(system) } else { busy },
                 interrupts: part(interrupts),
                 soft_interrupts: part(spent(|ticks| ticks.soft)),
@@ -114,10 +112,10 @@ fn busy(now: &Ticks, then: &Ticks, elapsed_ticks: f64) -> f64 {
 }
 
 impl Host {
-    /// Reads the current processor time.
+    /// Reads the current CPU time.
     ///
     /// # Errors
-    /// Returns an error if `/proc/stat` cannot be read, or a processor's line is damaged.
+    /// Returns an error if `/proc/stat` cannot be read, or a CPU's line is damaged.
     pub fn cpu_times(&self) -> Result<CpuTimes, HostError> {
         let path = "/proc/stat";
         let text = self.read(path)?;
@@ -180,7 +178,7 @@ mod tests {
         // Within one second, cpu0 was idle for 50 ticks; cpu1 waited for 50 and lost 25 to the hypervisor.
         assert_eq!(after.busy_since(&before, Duration::from_secs(1)), Some(0.75));
         assert_eq!(after.busy_since(&before, Duration::ZERO), None);
-        // A clock that differs by a tick must not give a negative result.
+        // A clock error of one tick must not give a negative result.
         assert_eq!(after.busy_since(&before, Duration::from_millis(490)), Some(0.0));
     }
 
@@ -190,8 +188,8 @@ mod tests {
         let (_keep_too, after) = host("cpu0 30 10 20 100 5 4 6 5\ncpu1 0 0 0 200 0 0 0 0\n");
         let (before, after) = (before.cpu_times().unwrap(), after.cpu_times().unwrap());
         let shares = after.shares_since(&before, Duration::from_secs(1));
-        // 30 of 100 ticks are not used, so 70 are busy. They are divided like the 50 sampled ticks: 30, 10
-        // and 10.
+        // 30 of 100 ticks are unused, so 70 are busy. The 70 ticks are divided in the ratio of the 50
+        // sampled ticks: 30, 10 and 10.
         let [first, second] = shares[..] else { panic!("{shares:?}") };
         assert!((first.user - 0.42).abs() < 1e-9 && (first.system - 0.14).abs() < 1e-9, "{first:?}");
         assert!((first.interrupts - 0.14).abs() < 1e-9, "{first:?}");

@@ -4,21 +4,20 @@ use std::io;
 
 use evenkeel_netlink::ethtool::{EthtoolCalls, EthtoolSocket};
 
-/// Number of channels that a device has and could have (`struct ethtool_channels`).
+/// Current and maximum numbers of a device's channels (`struct ethtool_channels`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Channels {
     /// Transmit-only channels in use.
     pub transmit: u32,
-    /// Transmit-only channels at most.
+    /// Maximum of transmit-only channels.
     pub transmit_most: u32,
     /// Channels that transmit and receive, in use.
     pub combined: u32,
-    /// Channels that transmit and receive, at most.
+    /// Maximum of channels that transmit and receive.
     pub combined_most: u32,
 }
 
 impl Channels {
-    /// Returns the maximum number of transmit queues.
     #[must_use]
     pub fn transmit_queues_most(&self) -> u32 {
         self.transmit_most.max(self.combined_most)
@@ -28,7 +27,6 @@ impl Channels {
 /// Size of a device's table of n-tuple rules (`struct ethtool_rxnfc`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RuleTable {
-    /// Number of installed rules.
     pub rules: u32,
     /// Number of locations for rules, if the driver reports it.
     pub places: Option<u32>,
@@ -61,15 +59,11 @@ const DRIVER_NAME: std::ops::Range<usize> = 4..36;
 const CHANNELS_WORDS: usize = 9;
 
 impl Ethtool {
-    /// Opens a socket.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses a socket.
     pub fn open() -> io::Result<Self> {
         EthtoolSocket::open().map(Self)
     }
 
-    /// Returns the name of an interface's driver; none if it reports none.
+    /// Returns the name of an interface's driver, if the driver reports a name.
     #[must_use]
     pub fn driver(&self, interface: &str) -> Option<String> {
         let mut information = [0_u8; DRIVER_INFORMATION_LENGTH];
@@ -79,7 +73,7 @@ impl Ethtool {
         (!name.is_empty()).then(|| String::from_utf8_lossy(name).into_owned())
     }
 
-    /// Returns an interface's channels; none if the driver does not support them.
+    /// Returns an interface's channels; `None` if the driver does not support them.
     #[must_use]
     pub fn channels(&self, interface: &str) -> Option<Channels> {
         let mut bytes = [0_u8; CHANNELS_WORDS * 4];
@@ -94,8 +88,8 @@ impl Ethtool {
         })
     }
 
-    /// Returns the number of entries in an interface's RSS indirection table; none if the driver does not
-    /// support it.
+    /// Returns the number of entries in an interface's RSS indirection table; `None` if the driver does
+    /// not support it.
     #[must_use]
     pub fn indirection_entries(&self, interface: &str) -> Option<u32> {
         let mut bytes = [0_u8; HASH_LENGTH];
@@ -116,11 +110,13 @@ impl Ethtool {
             && word(&bytes[4..]).is_some_and(|flags| flags & FLAG_NTUPLE != 0)
     }
 
-    /// Returns the size of an interface's table of n-tuple rules; none if the driver does not support them.
+    /// Returns the size of an interface's table of n-tuple rules; `None` if the driver does not support
+    /// n-tuple rules.
     #[must_use]
     pub fn rule_table(&self, interface: &str) -> Option<RuleTable> {
         let (rules, places) = self.rules(interface, ETHTOOL_GRXCLSRLCNT, 0).ok()?;
-        // Some drivers report the number of locations only when they return all rules, which need space.
+        // Some drivers report the number of locations only when they return all rules. So the buffer
+        // needs space for the rules.
         let places = if places > 0 {
             places
         } else {
@@ -129,11 +125,11 @@ impl Ethtool {
         Some(RuleTable { rules, places: (places > 0).then_some(places) })
     }
 
-    /// Returns the number of rules and of locations for them. The command's buffer has space for `room`
+    /// Returns the number of rules and of rule locations. The command's buffer has space for `room`
     /// locations.
     fn rules(&self, interface: &str, command: u32, room: u32) -> io::Result<(u32, u32)> {
-        /// No device has this number of rules. The limit bounds the allocation, because the driver's number
-        /// is not trusted.
+        /// Limits the allocation, because the driver's number is not trusted. No device has this number
+        /// of rules.
         const MOST: u32 = 1 << 20;
         let mut bytes = vec![0_u8; RULES_LENGTH + room.min(MOST) as usize * 4];
         bytes[..4].copy_from_slice(&command.to_ne_bytes());

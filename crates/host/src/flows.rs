@@ -1,8 +1,9 @@
 //! Flows that arrive at the host, derived from its sockets, with their rates, owners and cgroups.
 //!
-//! A connected socket is a flow. Its rate is the increase of the socket's counters between two readings, so
-//! the first reading has no rate. UDP flows have no rate, because the kernel does not count their bytes.
-//! Unconnected UDP sockets and TCP listeners are [`Listener`]s: their flows have no separate socket (yet).
+//! A connected socket is a flow. Its rate is the increase of the socket's counters between two
+//! readings, so the first reading has no rate. UDP flows have no rate, because the kernel does not
+//! count their bytes. Unconnected UDP sockets and TCP listeners are [`Listener`]s: their flows have no
+//! separate socket.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -19,7 +20,6 @@ use crate::{Host, HostError};
 /// Both ends of a flow, as in the headers of its received packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FlowTuple {
-    /// TCP or UDP.
     pub protocol: SocketProtocol,
     /// Address and port of the other host.
     pub source: SocketAddr,
@@ -27,15 +27,16 @@ pub struct FlowTuple {
     pub destination: SocketAddr,
 }
 
-/// A flow that a socket of this host receives.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Flow {
     pub tuple: FlowTuple,
-    /// Cookie of the socket, unique since boot.
+    /// Unique since boot.
     pub cookie: u64,
-    /// Payload received since the last reading, bit/s; none at a flow's first reading, and for UDP.
+    /// Payload received since the previous reading, bit/s; `None` at a flow's first reading, and for
+    /// UDP.
     pub rate_bps: Option<f64>,
-    /// Segments received since the last reading, per second; none at a flow's first reading, and for UDP.
+    /// Segments received since the previous reading, per second; `None` at a flow's first reading, and
+    /// for UDP.
     pub packets_per_second: Option<f64>,
     /// The process that has the socket open, if it could be found.
     pub owner: Option<Owner>,
@@ -52,28 +53,22 @@ pub struct Listener {
     pub protocol: SocketProtocol,
     /// Local address and port; the address may be unspecified.
     pub local: SocketAddr,
-    /// The process that has it open, if it could be found.
     pub owner: Option<Owner>,
-    /// Identifier of the socket's cgroup (version 2).
     pub cgroup: Option<u64>,
-    /// Inode of the socket's network namespace.
     pub namespace: u64,
 }
 
-/// All flows and listeners at one time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reading {
     /// Connected sockets, by protocol and ends; sockets of the loopback are omitted.
     pub flows: Vec<Flow>,
-    /// All other sockets.
     pub listeners: Vec<Listener>,
 }
 
-/// Reads flows repeatedly.
 pub struct FlowReader {
     host: Host,
     namespaces: Vec<(u64, SocketDiagnosis)>,
-    /// Names of the calling thread's namespace, which exists without them.
+    /// Names of the calling thread's namespace, which stays even if these names disappear.
     own: Vec<String>,
     /// Names whose namespaces no longer exist.
     missing: Vec<String>,
@@ -106,8 +101,8 @@ impl FlowReader {
         })
     }
 
-    /// Adds new namespaces of the scope, and removes those that no longer exist. Returns the names of namespaces that
-    /// ceased to exist since the last call.
+    /// Adds new namespaces of the scope, and removes namespaces that do not exist any more. Returns the
+    /// names of the namespaces that disappeared since the last call.
     ///
     /// # Errors
     /// Returns an error if a namespace cannot be entered.
@@ -127,10 +122,6 @@ impl FlowReader {
         Ok(self.missing.iter().filter(|name| !before.contains(name)).cloned().collect())
     }
 
-    /// Reads the current flows and listeners.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses, or `/proc` cannot be read.
     pub fn read(&mut self) -> Result<Reading, HostError> {
         use SocketProtocol::{Tcp, Udp};
         let mut sockets: Vec<(u64, SocketRecord)> = Vec::new();
@@ -180,7 +171,7 @@ impl FlowReader {
                 namespace,
             });
         }
-        // Sort, because the kernel's order is that of its hash tables.
+        // Sort, because the kernel lists sockets in the order of its hash tables.
         reading.flows.sort_by_key(|flow| {
             (flow.tuple.protocol as u8, flow.tuple.source, flow.tuple.destination, flow.cookie)
         });
@@ -199,7 +190,7 @@ fn open_diagnosis(namespace: &NetworkNamespace) -> Result<SocketDiagnosis, HostE
 
 impl Host {
     /// Returns the cgroup (version 2) of a process, from the root of the hierarchy (`/proc/PID/cgroup`,
-    /// cgroups(7)); none if the process has ended, or there is no such hierarchy.
+    /// cgroups(7)). Returns `None` if the process has ended, or the hierarchy does not exist.
     #[must_use]
     pub fn cgroup_of(&self, process: u32) -> Option<String> {
         let text = self.read(&format!("/proc/{process}/cgroup")).ok()?;

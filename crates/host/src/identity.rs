@@ -1,5 +1,5 @@
-//! Identities of boot, network namespace and process, which distinguish an object from a later one with the
-//! same number.
+//! Identities of boot, network namespace and process. They distinguish an object from a later object
+//! with the same number.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -8,13 +8,12 @@ use evenkeel_model::text::path_text;
 
 use crate::{Host, HostError};
 
-/// A network namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NamespaceIdentity {
     /// Inode of the namespace's file, as `lsns` and `ls -l /proc/PID/ns` show it. A later namespace may get
     /// the same inode.
     pub inode: u64,
-    /// Cookie of the namespace, unique since boot (`SO_NETNS_COOKIE`); none before Linux 5.14.
+    /// Cookie of the namespace, unique since boot (`SO_NETNS_COOKIE`); `None` before Linux 5.14.
     pub cookie: Option<u64>,
 }
 
@@ -54,7 +53,7 @@ fn namespace_cookie() -> io::Result<u64> {
     if socket < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel just gave this descriptor to us alone.
+    // SAFETY: the kernel returned this descriptor, and nothing else owns it.
     let socket = unsafe { OwnedFd::from_raw_fd(socket) };
     let (mut cookie, mut length) = (0_u64, size_of::<u64>() as libc::socklen_t);
     // SAFETY: the value is as long as `length` says.
@@ -70,7 +69,7 @@ fn namespace_cookie() -> io::Result<u64> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(cookie) }
 }
 
-/// A process, distinguished from a later one with the same id.
+/// A process, distinguished from a later process with the same id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessIdentity {
     pub id: u32,
@@ -80,14 +79,11 @@ pub struct ProcessIdentity {
 
 impl Host {
     /// Returns the identity of this boot (random(4)).
-    ///
-    /// # Errors
-    /// Returns an error if it cannot be read.
     pub fn boot_id(&self) -> Result<String, HostError> {
         self.read("/proc/sys/kernel/random/boot_id")
     }
 
-    /// Returns the running process with this id; none if it does not exist or has ended.
+    /// Returns the process with this id; `None` if the process does not exist or has ended.
     #[must_use]
     pub fn process(&self, id: u32) -> Option<ProcessIdentity> {
         let text = self.read(&format!("/proc/{id}/stat")).ok()?;

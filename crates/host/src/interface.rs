@@ -8,17 +8,15 @@ use evenkeel_netlink::Netlink;
 
 use crate::{HostError, Sysfs};
 
-/// Key of an XPS map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum XpsKey {
-    /// `xps_cpus`: the processor that sends.
+    /// `xps_cpus`: the CPU that sends.
     Cpus,
     /// `xps_rxqs`: the receive queue of the socket's packets; takes precedence over `xps_cpus`.
     ReceiveQueues,
 }
 
 impl XpsKey {
-    /// Returns the file's name.
     #[must_use]
     pub const fn file(self) -> &'static str {
         match self {
@@ -28,14 +26,12 @@ impl XpsKey {
     }
 }
 
-/// The XPS map of one transmit queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct XpsMap {
-    /// The transmit queue.
     pub queue: u32,
-    /// Whether the members are processors or receive queues.
     pub key: XpsKey,
-    /// Processors or receive queues that use the queue, ascending; empty if XPS does not assign any to it.
+    /// CPUs or receive queues that use the queue, ascending; empty if XPS assigns no CPU or receive
+    /// queue to the queue.
     pub members: Vec<u32>,
 }
 
@@ -47,8 +43,8 @@ impl XpsMap {
     }
 }
 
-/// Returns the set bits of a mask. The mask has 32-bit words in hexadecimal, separated by commas, the highest
-/// word first (`bitmap_print_to_pagebuf`, lib/bitmap-str.c).
+/// Returns the set bits of a mask. The mask has 32-bit words in hexadecimal, separated by commas,
+/// highest word first (`bitmap_print_to_pagebuf`, lib/bitmap-str.c).
 #[must_use]
 pub fn mask_members(mask: &str) -> Option<Vec<u32>> {
     let mut members = Vec::new();
@@ -60,27 +56,21 @@ pub fn mask_members(mask: &str) -> Option<Vec<u32>> {
 }
 
 impl Sysfs {
-    /// Returns the number of transmit queues in use: the directories `queues/tx-*`, whose number follows
-    /// `ethtool -L`.
-    ///
-    /// # Errors
-    /// Returns an error if there is no such interface.
+    /// Returns the number of transmit queues in use: the directories `queues/tx-*`, whose number
+    /// follows `ethtool -L`.
     pub fn transmit_queues(&self, interface: &str) -> Result<u32, HostError> {
         let queues = self.list(&format!("class/net/{interface}/queues"))?;
         Ok(u32::try_from(queues.iter().filter(|name| name.starts_with("tx-")).count()).unwrap_or(u32::MAX))
     }
 
     /// Returns the number of receive queues in use: the directories `queues/rx-*`.
-    ///
-    /// # Errors
-    /// Returns an error if there is no such interface.
     pub fn receive_queues(&self, interface: &str) -> Result<u32, HostError> {
         let queues = self.list(&format!("class/net/{interface}/queues"))?;
         Ok(u32::try_from(queues.iter().filter(|name| name.starts_with("rx-")).count()).unwrap_or(u32::MAX))
     }
 
-    /// Returns the XPS maps of every transmit queue, including empty ones. It has no map of a kind that the
-    /// kernel or the device does not support.
+    /// Returns the XPS maps of every transmit queue, including empty maps. Omits the kinds of maps that
+    /// the kernel or the device does not support.
     ///
     /// # Errors
     /// Returns an error if the interface cannot be read, or a map is damaged.
@@ -102,32 +92,27 @@ impl Sysfs {
         Ok(maps)
     }
 
-    /// Returns the interfaces directly below this one (of a bond, a VLAN, a bridge, a macvlan), sorted.
-    ///
-    /// # Errors
-    /// Returns an error if there is no such interface.
+    /// Returns the interfaces directly below this interface (a bond, a VLAN, a bridge, a macvlan),
+    /// sorted.
     pub fn lower_interfaces(&self, interface: &str) -> Result<Vec<String>, HostError> {
         let names = self.list(&format!("class/net/{interface}"))?;
         Ok(names.iter().filter_map(|name| name.strip_prefix("lower_")).map(str::to_owned).collect())
     }
 
-    /// Returns the interfaces directly on top of this one, sorted.
-    ///
-    /// # Errors
-    /// Returns an error if there is no such interface.
+    /// Returns the interfaces directly above this interface, sorted.
     pub fn upper_interfaces(&self, interface: &str) -> Result<Vec<String>, HostError> {
         let names = self.list(&format!("class/net/{interface}"))?;
         Ok(names.iter().filter_map(|name| name.strip_prefix("upper_")).map(str::to_owned).collect())
     }
 
-    /// Returns the link's speed, bit/s; none without a carrier, or if the device reports no speed.
+    /// Returns the link's speed, bit/s; `None` without a carrier, or if the device reports no speed.
     #[must_use]
     pub fn speed_bps(&self, interface: &str) -> Option<u64> {
         let megabits: i64 = self.read(&format!("class/net/{interface}/speed")).ok()?.parse().ok()?;
         u64::try_from(megabits).ok().filter(|megabits| *megabits > 0)?.checked_mul(1_000_000)
     }
 
-    /// Returns the highest processor number plus 1, including offline processors; at least 1.
+    /// Returns the highest CPU number plus 1, including offline CPUs; at least 1.
     #[must_use]
     pub fn processor_numbers(&self) -> usize {
         let list = self.read("devices/system/cpu/possible").unwrap_or_default();
@@ -136,22 +121,22 @@ impl Sysfs {
             .map_or(1, |last| last as usize + 1)
     }
 
-    /// Returns the numbers of the online processors; only 0 if the kernel does not report them.
+    /// Returns the numbers of the online CPUs; only 0 if the kernel does not report them.
     #[must_use]
     pub fn online_processors(&self) -> Vec<u32> {
         let list = self.read("devices/system/cpu/online").unwrap_or_default();
         parse_processor_list(&list).filter(|members| !members.is_empty()).unwrap_or_else(|| vec![0])
     }
 
-    /// Returns the online processors by the distance of their NUMA node from the interface's device, then by number.
-    /// This is the order of `cpumask_local_spread` (lib/cpumask.c).
+    /// Returns the online CPUs by the distance of their NUMA node from the interface's device, then by
+    /// number. This is the order of `cpumask_local_spread` (lib/cpumask.c).
     #[must_use]
     pub fn nearest_processors(&self, interface: &str) -> Vec<u32> {
         let mut processors = self.online_processors();
         let numbers = processors.iter().max().map_or(0, |last| *last as usize + 1);
         let nodes = self.node_of_processors(numbers);
         let own = self.read(&format!("class/net/{interface}/device/numa_node"));
-        // -1: the device is at no node.
+        // -1 means that the device has no node.
         if let Some(own) = own.ok().and_then(|text| text.parse::<u32>().ok()) {
             let distances = self.read(&format!("devices/system/node/node{own}/distance")).unwrap_or_default();
             let distances: Vec<u32> =
@@ -165,7 +150,7 @@ impl Sysfs {
         processors
     }
 
-    /// Returns the NUMA node of each processor, by number; 0 if the kernel does not report it.
+    /// Returns the NUMA node of each CPU, by number; 0 if the kernel does not report it.
     #[must_use]
     pub fn node_of_processors(&self, processors: usize) -> Vec<u32> {
         let mut nodes = vec![0; processors];
@@ -185,15 +170,16 @@ impl Sysfs {
     }
 }
 
-/// Returns the name of the interface of this namespace with a name or alternative name (`ip link property add dev eth0
-/// altname NAME`); `None` if there is none, or the kernel cannot be asked.
+/// Returns the name of the interface of this namespace with this name or alternative name (`ip link
+/// property add dev eth0 altname NAME`). Returns `None` if there is no such interface, or the kernel
+/// cannot be queried.
 #[must_use]
 pub fn name_of(name: &str) -> Option<String> {
     let link = Netlink::open().and_then(|mut netlink| netlink.link_named(name));
     link.ok().flatten().map(|link| link.name)
 }
 
-/// Describes the interfaces of a namespace other than `lo`, for a message.
+/// Lists the interfaces of a namespace except `lo`, for a message.
 #[must_use]
 pub fn there_is(others: &[String]) -> String {
     match others {

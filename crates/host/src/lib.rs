@@ -1,7 +1,7 @@
-//! Reads a host's kernel, processors, privileges, interfaces and tools. It changes no setting.
+//! Reads a host's kernel, CPUs, privileges, interfaces and tools. Changes no setting.
 //!
-//! All paths are below a root that the caller sets (`/` on a live machine, a directory with recorded files in
-//! a test), and every error names the file and the line.
+//! All paths are below a root that the caller sets: `/` on a live machine, a directory with recorded
+//! files in a test. Every error names the file and the line.
 
 pub mod counters;
 mod cpu;
@@ -47,13 +47,11 @@ pub struct Host {
 }
 
 impl Host {
-    /// Returns the machine on which this process runs.
     #[must_use]
     pub fn live() -> Self {
         Self::at("/")
     }
 
-    /// Creates a host whose files are below `root`.
     #[must_use]
     pub fn at(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
@@ -65,9 +63,6 @@ impl Host {
     }
 
     /// Returns a file's text without surrounding white space.
-    ///
-    /// # Errors
-    /// Returns an error if it cannot be read.
     pub fn read(&self, path: &str) -> Result<String, HostError> {
         let path = self.path(path);
         match std::fs::read_to_string(&path) {
@@ -77,15 +72,12 @@ impl Host {
     }
 
     /// Returns the kernel release, such as `6.18.44`.
-    ///
-    /// # Errors
-    /// Returns an error if it cannot be read.
     pub fn kernel_release(&self) -> Result<String, HostError> {
         self.read("/proc/sys/kernel/osrelease")
     }
 
-    /// Returns the memory available without swapping, bytes (`MemAvailable` of proc(5)); none if the kernel does
-    /// not report it.
+    /// Returns the memory available without swapping, bytes (`MemAvailable` of proc(5)); `None` if the
+    /// kernel does not report it.
     #[must_use]
     pub fn available_memory(&self) -> Option<u64> {
         let text = self.read("/proc/meminfo").ok()?;
@@ -93,10 +85,11 @@ impl Host {
         line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
     }
 
-    /// Checks that these of `/proc` and `/sys` are mounted: without them, nothing looks like a host.
+    /// Checks that the file systems in `mounts` (`/proc` or `/sys`) are mounted. Without them, a host
+    /// cannot be read.
     ///
     /// # Errors
-    /// Returns [`HostError::NotMounted`] for the first one that is not.
+    /// Returns [`HostError::NotMounted`] for the first file system that is not mounted.
     pub fn require_mounted(&self, mounts: &[&'static str]) -> Result<(), HostError> {
         let is_missing = |mount: &&&str| {
             let file = if **mount == "/proc" { "/proc/self/stat" } else { "/sys/class/net" };
@@ -105,7 +98,6 @@ impl Host {
         mounts.iter().find(is_missing).map_or(Ok(()), |mount| Err(HostError::NotMounted { mount }))
     }
 
-    /// Returns whether a sysfs is mounted.
     #[must_use]
     pub fn has_sysfs(&self) -> bool {
         self.path("/sys/kernel").is_dir()
@@ -124,15 +116,12 @@ impl Host {
     }
 
     /// Returns the congestion controls that a socket may choose.
-    ///
-    /// # Errors
-    /// Returns an error if the list cannot be read.
     pub fn congestion_controls(&self) -> Result<Vec<String>, HostError> {
         let text = self.read("/proc/sys/net/ipv4/tcp_available_congestion_control")?;
         Ok(text.split_whitespace().map(str::to_owned).collect())
     }
 
-    /// Returns the facts for a record. Facts that cannot be read are omitted, because they are not essential.
+    /// Returns the facts for a record. Omits facts that cannot be read, because they are not essential.
     #[must_use]
     pub fn facts(&self) -> BTreeMap<String, String> {
         let mut facts = BTreeMap::new();

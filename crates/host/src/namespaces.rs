@@ -14,16 +14,16 @@ use crate::{Host, HostError};
 /// The namespaces whose sockets are read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Scope {
-    /// The calling thread's network namespace.
     #[default]
     Own,
     /// Every network namespace with a process, or with a name below `/run/netns`.
     All,
-    /// The calling thread's namespace and these: names below `/run/netns`, PIDs, or paths.
+    /// The calling thread's namespace, and the listed namespaces: names below `/run/netns`, PIDs, or
+    /// paths.
     Named(Vec<String>),
 }
 
-/// A network namespace, which exists at least as long as this value.
+/// A network namespace. The namespace exists at least as long as this value.
 #[derive(Debug)]
 pub struct NetworkNamespace {
     /// Path of the file by which the namespace was found.
@@ -35,9 +35,6 @@ pub struct NetworkNamespace {
 
 impl NetworkNamespace {
     /// Opens the calling thread's network namespace.
-    ///
-    /// # Errors
-    /// Returns an error if `/proc` cannot be read.
     pub fn own() -> Result<Self, HostError> {
         Self::open(Path::new("/proc/thread-self/ns/net"))
     }
@@ -45,7 +42,8 @@ impl NetworkNamespace {
     /// Opens a namespace by the path of its file.
     ///
     /// # Errors
-    /// Returns an error if the file cannot be opened or is no namespace: a deleted name in `/run/netns` is an empty file.
+    /// Returns an error if the file cannot be opened or is not a namespace. A deleted name in
+    /// `/run/netns` is an empty file.
     pub fn open(path: &Path) -> Result<Self, HostError> {
         let fail = |source| HostError::Read { path: path.to_owned(), source };
         let descriptor = File::open(path).map_err(fail)?;
@@ -57,16 +55,19 @@ impl NetworkNamespace {
         Ok(Self { path: path.to_owned(), inode, descriptor })
     }
 
-    /// Runs `look` inside the namespace, in a separate thread: sockets opened there stay in the namespace.
+    /// Runs `look` in a separate thread inside the namespace. A socket that `look` opens stays in the
+    /// namespace.
     ///
     /// # Errors
-    /// Returns an error if it cannot be entered (other namespaces need `CAP_SYS_ADMIN`), or `look` fails.
+    /// Returns an error if the namespace cannot be entered (other namespaces need `CAP_SYS_ADMIN`), or
+    /// `look` fails.
     pub fn run<T: Send>(&self, look: impl FnOnce() -> Result<T, HostError> + Send) -> Result<T, HostError> {
         if NetworkNamespace::own().is_ok_and(|own| own.inode == self.inode) {
             return look();
         }
         let enter = || {
-            // SAFETY: takes a descriptor that is alive and a flag; only this thread moves.
+            // SAFETY: takes a descriptor that is open and a flag; only this thread changes its
+            // namespace.
             let result = unsafe { libc::setns(self.descriptor.as_raw_fd(), libc::CLONE_NEWNET) };
             if result < 0 {
                 let namespace = format!("the network namespace {}", path_text(&self.path));
@@ -87,16 +88,16 @@ impl AsFd for NetworkNamespace {
     }
 }
 
-/// Returns whether an error means that a namespace's file is gone. The file of a deleted name is empty until it is
-/// removed, and that of a process that ends meanwhile gives ESRCH.
+/// Returns whether an error means that a namespace's file is gone. The file of a deleted name is empty
+/// until it is removed. The file of a process that ends during the call gives ESRCH.
 fn is_missing(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidInput)
         || error.raw_os_error() == Some(libc::ESRCH)
 }
 
 impl Host {
-    /// Returns the network namespaces of a scope without duplicates, the calling thread's first. A namespace
-    /// that ends meanwhile is omitted.
+    /// Returns the network namespaces of a scope without duplicates, the calling thread's namespace
+    /// first. Omits a namespace that ends during the call.
     ///
     /// # Errors
     /// Returns an error if a named namespace does not exist, or `/proc` cannot be read.
@@ -104,7 +105,8 @@ impl Host {
         self.find_namespaces(scope, |_, error| Err(error))
     }
 
-    /// Returns the namespaces as [`Self::network_namespaces`] does, and the names of those that do not exist.
+    /// Returns the namespaces as [`Self::network_namespaces`] does, and the names of namespaces that do
+    /// not exist.
     ///
     /// # Errors
     /// Returns an error if a namespace exists and cannot be opened, or `/proc` cannot be read.
@@ -123,7 +125,7 @@ impl Host {
         Ok((found, missing))
     }
 
-    /// Returns the names of a scope that denote the calling thread's namespace.
+    /// Returns the names in a scope that refer to the calling thread's namespace.
     pub(crate) fn names_of_own(&self, scope: &Scope) -> Result<Vec<String>, HostError> {
         let own = NetworkNamespace::own()?.inode;
         let Scope::Named(names) = scope else { return Ok(Vec::new()) };
@@ -184,10 +186,6 @@ impl Host {
         Ok(named.map(|entry| entry.path()).chain(of_processes).collect())
     }
 
-    /// Returns the numbers of the running processes.
-    ///
-    /// # Errors
-    /// Returns an error if `/proc` cannot be read.
     pub fn process_numbers(&self) -> Result<Vec<u32>, HostError> {
         let path = self.path("/proc");
         let entries = std::fs::read_dir(&path).map_err(|source| HostError::Read { path, source })?;

@@ -1,22 +1,22 @@
-//! The owner of a socket: the process that has it open, and the last processor of that process.
+//! The owner of a socket: the process that has the socket open, and the last CPU of this process.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use crate::{Host, HostError};
 
-/// A process that has a socket open; if there are several, the one with the smallest id.
+/// A process that has a socket open; of several such processes, the process with the smallest id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner {
     pub process: u32,
     /// Process name, as in `/proc/PID/comm`: at most 15 bytes.
     pub name: String,
-    /// Last processor of the first thread (field 39 of `/proc/PID/stat`). This is the processor that reads
-    /// the socket if the process has one thread, or its threads run on the same processor.
+    /// Last CPU of the first thread (field 39 of `/proc/PID/stat`). This CPU reads the socket if the
+    /// process has one thread, or if all its threads run on this CPU.
     pub processor: Option<u32>,
 }
 
-/// Owners of sockets by inode. It caches them, because a search must read the open files of every process.
+/// Owners of sockets by inode, cached because a search must read the open files of every process.
 #[derive(Debug, Default)]
 pub struct Owners {
     found: HashMap<u32, u32>,
@@ -25,15 +25,16 @@ pub struct Owners {
     searched: Option<Instant>,
 }
 
-/// Minimum interval between two searches for new sockets, because a search reads the open files of all processes.
+/// Minimum interval between two searches for new sockets, because a search reads the open files of all
+/// processes.
 const SEARCH_INTERVAL: Duration = Duration::from_millis(500);
-/// Minimum interval between two searches for sockets that were not found before, such as those of processes whose files
-/// are unreadable.
+/// Minimum interval between two searches for sockets that the last search did not find, for example
+/// because the process's files are unreadable.
 const HIDDEN_INTERVAL: Duration = Duration::from_secs(10);
 
 impl Owners {
-    /// Returns the owners of sockets, by inode. Processes whose open files are unreadable are ignored (those
-    /// of other users without `CAP_SYS_PTRACE`).
+    /// Returns the owners of sockets, by inode. Ignores processes whose open files are unreadable
+    /// (other users' processes, without `CAP_SYS_PTRACE`).
     ///
     /// # Errors
     /// Returns an error if `/proc` cannot be read.
@@ -61,7 +62,7 @@ impl Owners {
             let owner = processes.entry(*process).or_insert_with(|| host.owner(*process));
             owners.extend(owner.clone().map(|owner| (*inode, owner)));
         }
-        // If a process has ended, its sockets may have another owner, so search for them again.
+        // If a process has ended, another process may own its sockets, so search for them again.
         self.found.retain(|inode, _| owners.contains_key(inode));
         Ok(owners)
     }
@@ -85,7 +86,7 @@ impl Owners {
 }
 
 impl Host {
-    /// Returns a process as the owner of a socket; none if it has ended.
+    /// Returns a process as the owner of a socket; `None` if the process has ended.
     #[must_use]
     pub fn owner(&self, process: u32) -> Option<Owner> {
         let text = self.read(&format!("/proc/{process}/stat")).ok()?;

@@ -2,7 +2,6 @@
 
 use crate::{Host, HostError};
 
-/// A capability that Evenkeel may need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Capability {
     /// Change links, queueing disciplines and classifiers.
@@ -15,7 +14,7 @@ pub enum Capability {
     Bpf,
     /// Write files of other users.
     DacOverride,
-    /// Look at processes with more privileges.
+    /// Inspect processes with more privileges.
     SysPtrace,
 }
 
@@ -48,15 +47,15 @@ impl std::fmt::Display for Capability {
 }
 
 impl Host {
-    /// Returns whether the process is in a user namespace below the initial one. There the kernel refuses BPF programs and
-    /// most files of queues, even if the process has the capabilities.
+    /// Returns whether the process is in a child user namespace. There the kernel refuses BPF programs
+    /// and most files of queues, even if the process has the capabilities.
     #[must_use]
     pub fn is_in_user_namespace(&self) -> bool {
         let map = self.read("/proc/self/uid_map");
         map.is_ok_and(|map| map.split_ascii_whitespace().ne(["0", "0", "4294967295"]))
     }
 
-    /// Returns the next step for a process that lacks privileges.
+    /// Returns advice for a process that lacks privileges.
     #[must_use]
     pub fn how_to_be_privileged(&self) -> &'static str {
         match self.is_in_user_namespace() {
@@ -65,10 +64,6 @@ impl Host {
         }
     }
 
-    /// Returns the capabilities in `wanted` that this process lacks.
-    ///
-    /// # Errors
-    /// Returns an error if the process's status cannot be read.
     pub fn missing_capabilities(&self, wanted: &[Capability]) -> Result<Vec<Capability>, HostError> {
         let path = "/proc/self/status";
         let text = self.read(path)?;
@@ -79,7 +74,7 @@ impl Host {
                 line: index + 1,
                 reason: format!("'{}' is not a set of capabilities", set.trim()),
             })?;
-            // Kernels before 5.8 lack the last two capabilities; CAP_SYS_ADMIN includes them.
+            // Kernels before 5.8 lack CAP_PERFMON and CAP_BPF; CAP_SYS_ADMIN includes them.
             let is_child = self.is_in_user_namespace();
             let all = set >> Capability::SysAdmin.number() & 1 == 1;
             return Ok(wanted
@@ -88,7 +83,8 @@ impl Host {
                 .filter(|capability| {
                     let is_for_bpf = matches!(capability, Capability::Bpf | Capability::Perfmon);
                     let is_set = set >> capability.number() & 1 == 1 || all && is_for_bpf;
-                    // The kernel checks these two in the initial user namespace (`bpf_capable`).
+                    // The kernel checks CAP_PERFMON and CAP_BPF in the initial user namespace
+                    // (`bpf_capable`).
                     !is_set || is_child && is_for_bpf
                 })
                 .collect());

@@ -1,8 +1,8 @@
-//! Processor time of processes, from `/proc/PID/stat` (proc_pid_stat(5)).
+//! CPU time of processes, from `/proc/PID/stat` (proc_pid_stat(5)).
 //!
-//! Unlike the columns of `/proc/stat`, a process's time is measured (`sum_exec_runtime`); only its division
-//! into user space and kernel is sampled. Softirqs that interrupt a process count as its time, unless the
-//! kernel accounts for interrupts (`CONFIG_IRQ_TIME_ACCOUNTING`).
+//! The kernel measures a process's time (`sum_exec_runtime`), unlike the columns of `/proc/stat`. It
+//! samples only the division into user space and kernel. Softirqs that interrupt a process count as its
+//! time, unless the kernel accounts for interrupts (`CONFIG_IRQ_TIME_ACCOUNTING`).
 
 use std::collections::{HashMap, HashSet};
 
@@ -16,25 +16,22 @@ pub const TICKS_PER_SECOND: f64 = 100.0;
 /// `PF_KTHREAD` (include/linux/sched.h).
 const KERNEL_THREAD: u64 = 0x0020_0000;
 
-/// A process, and the processor time that it has used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcessTime {
     pub id: u32,
     pub parent: u32,
     pub is_kernel_thread: bool,
-    /// Time in user space, ticks.
     pub user_ticks: u64,
-    /// Time in the kernel, ticks.
     pub system_ticks: u64,
-    /// Time of descendants that have ended and been waited for, ticks.
+    /// Time of the ended descendants for which a process waited, ticks.
     pub reaped_ticks: u64,
 }
 
 impl ProcessTime {
     fn parse(text: &str) -> Option<Self> {
         let id = text.split_ascii_whitespace().next()?.parse().ok()?;
-        // The name in field 2 may contain any character, even a closing parenthesis. Field 3 is the first one
-        // after it.
+        // The name in field 2 may contain any character, even a closing parenthesis. Field 3 follows
+        // the last parenthesis.
         let fields: Vec<&str> = text.rsplit_once(')')?.1.split_ascii_whitespace().collect();
         let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
         // The kernel's fields for children are signed.
@@ -48,26 +45,25 @@ impl ProcessTime {
         })
     }
 
-    /// Returns the process's time plus that of the children that it has waited for, ticks.
+    /// Returns the process's time plus the time of the children for which it waited, ticks.
     fn all_ticks(&self) -> u64 {
         self.user_ticks.saturating_add(self.system_ticks).saturating_add(self.reaped_ticks)
     }
 }
 
 impl Host {
-    /// Returns the processor time of a process; none if it does not exist.
+    /// Returns the CPU time of a process; `None` if the process does not exist.
     #[must_use]
     pub fn process_time(&self, id: u32) -> Option<ProcessTime> {
         ProcessTime::parse(&self.read(&format!("/proc/{id}/stat")).ok()?)
     }
 
-    /// Returns the processor time of one thread of a process.
     #[must_use]
     pub fn thread_time(&self, process: u32, thread: u32) -> Option<ProcessTime> {
         ProcessTime::parse(&self.read(&format!("/proc/{process}/task/{thread}/stat")).ok()?)
     }
 
-    /// Returns the processor time of every process. A process that ends meanwhile is omitted.
+    /// Returns the CPU time of every process. Omits a process that ends during the call.
     ///
     /// # Errors
     /// Returns an error if `/proc` cannot be read.
@@ -76,9 +72,9 @@ impl Host {
     }
 }
 
-/// Returns the ticks of all processes except `own`, its descendants and kernel threads. The time of an ended
-/// process remains in the sum, as its parent's. So the difference of two sums includes short-lived processes,
-/// unless the parent does not wait for them.
+/// Returns the ticks of all processes except `own`, its descendants and kernel threads. The time of an
+/// ended process stays in the sum, as the time of its parent. So the difference of two sums includes
+/// short-lived processes, unless the parent does not wait for them.
 #[must_use]
 pub fn others_ticks(processes: &[ProcessTime], own: u32) -> u64 {
     let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
@@ -126,7 +122,7 @@ mod tests {
         let ours = [process(10, 2, 500, 300), process(11, 10, 40, 0), process(12, 11, 9, 0)];
         let before = [&[process(2, 1, 100, 0), process(3, 2, 50, 0), kernel][..], &ours].concat();
         assert_eq!(others_ticks(&before, 10), 150);
-        // The compiler ran for 25 ticks and ended; another one ran for 7 and ended.
+        // The compiler ran for 25 ticks and ended. Another compiler ran for 7 ticks and ended.
         let after = [&[process(2, 1, 103, 75 + 7), kernel][..], &ours].concat();
         assert_eq!(others_ticks(&after, 10) - others_ticks(&before, 10), 3 + 25 + 7);
     }

@@ -1,9 +1,12 @@
-//! Finds the interrupt of each receive queue, and the processors that serve it.
+//! Finds the interrupt of each receive queue, and the CPUs that serve it.
 //!
-//! The interrupts of a device are in `/sys/class/net/INTERFACE/device/msi_irqs`, their names in
-//! `/proc/interrupts`, and the processors that serve one in `/proc/irq/N/effective_affinity_list`
-//! (Documentation/core-api/irq/irq-affinity.rst). Only the name of an interrupt identifies its queue, in a
-//! format that depends on the driver:
+//! Sources (Documentation/core-api/irq/irq-affinity.rst):
+//!
+//! - `/sys/class/net/INTERFACE/device/msi_irqs`: the interrupts of a device
+//! - `/proc/interrupts`: their names
+//! - `/proc/irq/N/effective_affinity_list`: the CPUs that serve an interrupt
+//!
+//! Only the name of an interrupt identifies its queue, in a format that depends on the driver:
 //!
 //! | name | drivers |
 //! |---|---|
@@ -28,12 +31,10 @@ use crate::{Host, HostError, Sysfs};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueInterrupt {
     pub queue: u32,
-    /// Number of the interrupt.
     pub number: u32,
-    /// Name that the driver gave the interrupt.
     pub name: String,
-    /// Processors that serve the interrupt, ascending: the effective ones if the kernel reports them,
-    /// otherwise the allowed ones. Empty if neither is known.
+    /// CPUs that serve the interrupt, ascending: the effective CPUs if the kernel reports them,
+    /// otherwise the allowed CPUs. Empty if both lists are unknown.
     pub processors: Vec<u32>,
 }
 
@@ -44,8 +45,8 @@ fn named(line: &str) -> Option<(u32, &str)> {
 }
 
 impl Host {
-    /// Returns the interrupts of an interface's receive queues, by queue. The list is empty if the device has
-    /// none, or its driver uses other names.
+    /// Returns the interrupts of an interface's receive queues, by queue. The list is empty if the
+    /// device has no interrupts, or its driver uses other names.
     ///
     /// # Errors
     /// Returns an error if `/proc/interrupts` cannot be read.
@@ -62,7 +63,7 @@ impl Host {
         for (number, name) in own {
             let has_name = name.contains(interface);
             let (Some(queue), true) = queue_of_action(name, interface, blocks) else { continue };
-            // Ports may share a device: prefer the interrupt whose name contains the interface's.
+            // Ports may share a device: prefer an interrupt whose name contains the interface's name.
             if found.get(&queue).is_some_and(|other| other.name.contains(interface) || !has_name) {
                 continue;
             }
@@ -72,8 +73,8 @@ impl Host {
         Ok(found.into_values().collect())
     }
 
-    /// Returns the processors that serve an interrupt. If the kernel does not report them, returns the
-    /// allowed processors.
+    /// Returns the CPUs that serve an interrupt. If the kernel does not report them, returns the
+    /// allowed CPUs.
     fn processors_of_interrupt(&self, number: u32) -> Vec<u32> {
         let list = |file: &str| {
             let text = self.read(&format!("/proc/irq/{number}/{file}")).ok()?;
@@ -84,7 +85,7 @@ impl Host {
     }
 }
 
-/// Returns the numbers of a device's interrupts; none if the device does not list them.
+/// Returns the numbers of a device's interrupts; `None` if the device does not list them.
 fn device_interrupts(sysfs: &Sysfs, interface: &str) -> Option<BTreeSet<u32>> {
     // A virtio_net device is a virtio device below a PCI function.
     let of = |directory: &str| sysfs.list(&format!("class/net/{interface}/{directory}")).ok();
@@ -98,8 +99,8 @@ mod tests {
     use super::*;
     use std::path::Path;
 
-    /// A machine with these interrupts: number, name, processor. All belong to one device, except those
-    /// without a processor.
+    /// A machine with these interrupts: number, name, CPU. All interrupts with a CPU belong to one
+    /// device.
     struct Machine(tempfile::TempDir);
 
     impl Machine {
@@ -133,8 +134,7 @@ mod tests {
         }
     }
 
-    /// Checks lines of these drivers in /proc/interrupts; the last name of each does not belong to a receive
-    /// queue.
+    /// The last name of each driver does not belong to a receive queue.
     #[test]
     fn queues_are_told_by_the_names_that_drivers_give() {
         for names in [
@@ -174,16 +174,16 @@ mod tests {
 
     #[test]
     fn the_device_below_counts_and_so_does_what_may_take_it() {
-        // With virtio_net, device is a link to virtio1, and the interrupts belong to the PCI function above
-        // it.
+        // With virtio_net, device is a link to virtio1, and the interrupts belong to the parent PCI
+        // function.
         let machine =
             Machine::new("eth0", "pci/", &[(38, "virtio1-input.0", "1"), (40, "virtio2-input.0", "")]);
         std::fs::create_dir(machine.0.path().join("sys/class/net/eth0/pci/virtio1")).unwrap();
         std::os::unix::fs::symlink("pci/virtio1", machine.0.path().join("sys/class/net/eth0/device"))
             .unwrap();
         assert_eq!(machine.found("eth0"), [(0, 38, vec![1])]);
-        // On a kernel without effective_affinity_list, smp_affinity_list is used. Only one of the two ports
-        // is this interface.
+        // Without effective_affinity_list, smp_affinity_list is used. The second port does not belong
+        // to this interface.
         let machine = Machine::new("eth1", "device/", &[(50, "eth0-TxRx-0", "1"), (51, "eth1-TxRx-0", "1")]);
         std::fs::remove_file(machine.0.path().join("proc/irq/51/effective_affinity_list")).unwrap();
         assert_eq!(machine.found("eth1"), [(0, 51, (0..8).collect())]);

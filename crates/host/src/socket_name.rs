@@ -13,7 +13,7 @@ use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, get
 
 use crate::HostError;
 
-/// A reserved name; dropping the value releases it.
+/// A reserved name. Dropping this value releases the name.
 #[derive(Debug)]
 pub struct SocketName {
     socket: UnixListener,
@@ -25,7 +25,6 @@ const MOST_PENDING: usize = 4096;
 /// User id of a holder that accepts no connection.
 const NOBODY: u32 = u32::MAX;
 
-/// The process that has reserved a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NameHolder {
     /// Process id; 0 if the process is in another PID namespace.
@@ -34,8 +33,8 @@ pub struct NameHolder {
 }
 
 impl NameHolder {
-    /// Returns whether the process runs as root or as this process's user. This is needed because any user
-    /// can bind any name.
+    /// Returns whether the process runs as root or as this process's user. The check is needed because
+    /// any user can bind any name.
     #[must_use]
     pub fn is_trusted(&self) -> bool {
         self.user == 0 || self.user == nix::unistd::geteuid().as_raw()
@@ -43,7 +42,7 @@ impl NameHolder {
 }
 
 impl SocketName {
-    /// Reserves a name in the calling thread's network namespace; none if it is in use.
+    /// Reserves a name in the calling thread's network namespace; `None` if the name is in use.
     ///
     /// # Errors
     /// Returns an error if the kernel refuses a socket.
@@ -61,14 +60,14 @@ impl SocketName {
         }
     }
 
-    /// Accepts and closes pending connections of [`Self::holder`]: a holder whose queue is full is not trusted. Call it
-    /// several times a second.
+    /// Accepts and closes pending connections of [`Self::holder`], which does not trust a holder whose
+    /// queue is full. Call this function several times a second.
     pub fn answer(&self) {
         let _ = self.socket.incoming().take(MOST_PENDING).take_while(Result::is_ok).count();
     }
 
-    /// Returns the process that has reserved a name in the calling thread's network namespace. The holder
-    /// of a socket whose queue is full is not trusted: it accepts no connection.
+    /// Returns the process that has reserved a name in the calling thread's network namespace. If the
+    /// queue of its socket is full, the process accepts no connections and is not trusted.
     ///
     /// # Errors
     /// Returns an error if the kernel refuses a socket.

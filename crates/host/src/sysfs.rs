@@ -1,9 +1,10 @@
 //! The sysfs of a network namespace.
 //!
-//! A mounted sysfs shows the interfaces of the namespace in which it was mounted (`kobj_ns_grab_current`,
-//! lib/kobject.c). So `/sys` is wrong in a process that has entered another namespace.
-//! [`Sysfs::of_namespace`] creates a detached mount that ends with its descriptor (fsopen(2), fsmount(2)).
-//! Without the privilege to mount, it uses `/sys` if that shows the right namespace.
+//! A mounted sysfs shows the interfaces of the namespace in which it was mounted
+//! (`kobj_ns_grab_current`, lib/kobject.c). So `/sys` is wrong in a process that has entered another
+//! namespace. [`Sysfs::of_namespace`] creates a detached mount that ends with its descriptor
+//! (fsopen(2), fsmount(2)). Without the privilege to mount, it uses `/sys` if `/sys` shows the right
+//! namespace.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -24,7 +25,8 @@ use crate::HostError;
 #[derive(Clone, Debug)]
 pub struct Sysfs {
     root: PathBuf,
-    /// The mount. Files are opened relative to it: `root` is below `/proc`, which may be unmounted later.
+    /// The mount. Files are opened relative to the mount, because `root` is below `/proc`, which may be
+    /// unmounted later.
     mount: Option<Arc<OwnedFd>>,
 }
 
@@ -40,7 +42,7 @@ fn descriptor(result: libc::c_long) -> io::Result<OwnedFd> {
         return Err(io::Error::last_os_error());
     }
     let number = i32::try_from(result).map_err(io::Error::other)?;
-    // SAFETY: the kernel just gave this descriptor to us alone.
+    // SAFETY: the kernel returned this descriptor, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
@@ -68,7 +70,7 @@ impl Sysfs {
     pub fn of_namespace() -> Result<Self, HostError> {
         let mount = match mount_sysfs() {
             Ok(mount) => mount,
-            // Without descriptors, the mounted one cannot be read either.
+            // If no descriptor is left, the mounted sysfs also cannot be read.
             Err(source) if evenkeel_files::is_limit(&source) => {
                 return Err(HostError::Read { path: MOUNTED.into(), source });
             }
@@ -79,8 +81,8 @@ impl Sysfs {
         Ok(Self { root, mount: Some(Arc::new(mount)) })
     }
 
-    /// Returns whether [`Self::mounted_is_own`] holds at least once within a fifth of a second. An interface that comes or
-    /// goes between the two lists makes them differ, and is not in both at the same moment.
+    /// Returns whether [`Self::mounted_is_own`] is true at least once within a fifth of a second. If an
+    /// interface appears or disappears between the reads of the two lists, the lists differ.
     fn is_own_once_settled() -> Result<bool, HostError> {
         const TRIES: u32 = 10;
         for _ in 1..TRIES {
@@ -134,16 +136,13 @@ impl Sysfs {
         Self { root: root.into(), mount: None }
     }
 
-    /// Returns the path by which this process can open a file while `/proc` is mounted; see also [`Self::open`].
+    /// Returns the path by which this process can open a file while `/proc` is mounted; see also
+    /// [`Self::open`].
     #[must_use]
     pub fn path(&self, file: &str) -> PathBuf {
         self.root.join(file)
     }
 
-    /// Opens a file or directory.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses.
     pub fn open(&self, file: &str, flags: OFlag) -> io::Result<File> {
         let flags = flags | OFlag::O_CLOEXEC;
         let opened = match &self.mount {
@@ -160,9 +159,6 @@ impl Sysfs {
     }
 
     /// Returns a file's text without surrounding white space.
-    ///
-    /// # Errors
-    /// Returns an error if it cannot be read.
     pub fn read(&self, file: &str) -> Result<String, HostError> {
         let mut text = String::new();
         self.open(file, OFlag::O_RDONLY)
@@ -171,10 +167,8 @@ impl Sysfs {
         Ok(text.trim().to_owned())
     }
 
-    /// Returns the names in a directory, sorted. Bytes that are not UTF-8 are escaped; no file has such a name.
-    ///
-    /// # Errors
-    /// Returns an error if it cannot be read.
+    /// Returns the names in a directory, sorted. Escapes bytes that are not UTF-8; no file of sysfs has
+    /// such a name.
     pub fn list(&self, directory: &str) -> Result<Vec<String>, HostError> {
         let failed = |source| HostError::Read { path: Self::name(directory), source };
         let opened = self.open(directory, OFlag::O_RDONLY | OFlag::O_DIRECTORY).map_err(failed)?;

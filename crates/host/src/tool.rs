@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-/// Returns a program's path. It searches like a shell, and also in the system directories that an ordinary
+/// Returns a program's path. Searches like a shell, and also in the system directories that an ordinary
 /// user's PATH lacks.
 #[must_use]
 pub fn find_tool(name: &str) -> Option<PathBuf> {
@@ -15,7 +15,7 @@ pub fn find_tool(name: &str) -> Option<PathBuf> {
     })
 }
 
-/// Returns the first line of `name --version`; none if it cannot be run.
+/// Returns the first line of `name --version`; `None` if the program cannot be run.
 #[must_use]
 pub fn tool_version(name: &str) -> Option<String> {
     let file = find_tool(name)?;

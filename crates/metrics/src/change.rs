@@ -1,32 +1,33 @@
-//! Compares many figures before and after a change, with simultaneous confidence intervals (Bonferroni).
+//! Compares many figures before and after a change, with simultaneous confidence intervals
+//! (Bonferroni).
 //!
-//! A figure whose values are all positive and of similar size changes by a *ratio*: the ratio of the
-//! geometric means, with Welch's interval on the logarithms. Any other figure changes by a *difference* of
-//! means, with Welch's interval (*Biometrika* 34, 1947), because a single value near 0 would dominate a
-//! geometric mean.
+//! If all values of a figure are positive and of similar size, the figure changes by a *ratio*: the
+//! ratio of the geometric means, with Welch's interval on the logarithms. Any other figure changes by a
+//! *difference* of means, with Welch's interval (*Biometrika* 34, 1947), because a single value near 0
+//! would dominate a geometric mean.
 //!
-//! **Many figures.** Of a hundred 95 % intervals of unchanged figures, five exclude "no change" on average.
-//! [Simultaneous](Confidence::Together) intervals each use 1 − 0.02/m (Bonferroni), with m figures. Then on
-//! average at most 2 of 100 reports have a wrong interval; more than 5 of 100 have one with a probability of
-//! at most 1.6 % (binomial).
+//! **Many figures.** Of a hundred 95 % intervals of unchanged figures, five exclude "no change" on
+//! average. With m figures, each [simultaneous](Confidence::Together) interval uses 1 − 0.02/m
+//! (Bonferroni). Then on average at most 2 of 100 reports have a wrong interval. The probability that
+//! more than 5 of 100 reports have a wrong interval is at most 1.6 % (binomial).
 //!
-//! **Few repeats.** Five repeats give an imprecise estimate of the spread, which makes such intervals wide.
-//! If the ratios of a report have similar spreads, each spread is estimated from all of them (Smyth,
-//! *Statistical Applications in Genetics and Molecular Biology* 3, 2004, section 6). The more similar the
-//! spreads are, the more degrees of freedom each gets. If they are not similar at all, this is Welch's
-//! interval.
+//! **Few repeats.** Five repeats give an imprecise estimate of the spread, which makes such intervals
+//! wide. If the ratios of a report have similar spreads, each spread is estimated from all of them
+//! (Smyth, *Statistical Applications in Genetics and Molecular Biology* 3, 2004, section 6). The more
+//! similar the spreads are, the more degrees of freedom each spread gets. If the spreads are not
+//! similar at all, the result is Welch's interval.
 
 use statrs::function::gamma::digamma;
 
 use crate::confidence::{Interval, LEAST_REPEATS, OUTSIDE, Sample};
 use crate::student;
 
-/// The probability that at least one interval misses the true value. At 2 %, more than five of a hundred
-/// comparisons of equal runs show a difference with a probability of only 1.6 %.
+/// The probability that at least one interval misses the true value. At 2 %, the probability is only
+/// 1.6 % that more than five of a hundred comparisons of equal runs show a difference.
 const OUTSIDE_TOGETHER: f64 = 0.02;
-/// Upper limit of the degrees of freedom that other figures add to one.
+/// Upper limit of the degrees of freedom that a figure gets from the other figures.
 const MOST_BORROWED: f64 = 50.0;
-/// For a ratio, the smallest value must be at least this share of the largest.
+/// Minimum of the smallest value, as a share of the largest value, for a ratio.
 const LEAST_SHARE: f64 = 0.001;
 /// Number of spreads needed to estimate their similarity.
 const LEAST_SPREADS: usize = 8;
@@ -39,7 +40,6 @@ pub enum Confidence {
     Together,
 }
 
-/// How a change is expressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scale {
     /// Relative to the first: second / first − 1.
@@ -48,7 +48,6 @@ pub enum Scale {
     Difference,
 }
 
-/// A figure before and after.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Change {
     /// `Ratio` if all values are positive and the smallest is at least a thousandth of the largest.
@@ -57,7 +56,7 @@ pub struct Change {
     pub first: f64,
     /// Mean of the second set; the geometric mean for a ratio.
     pub second: f64,
-    /// The change in units of `scale`; 0: none.
+    /// The change in units of `scale`; 0 means no change.
     pub change: f64,
     /// Confidence interval of `change`; `None` if a set has fewer than [`LEAST_REPEATS`] values.
     pub interval: Option<Interval>,
@@ -66,7 +65,7 @@ pub struct Change {
 }
 
 impl Change {
-    /// Returns whether a change was shown: the interval excludes 0.
+    /// Returns whether the change is significant: the interval excludes 0.
     #[must_use]
     pub fn is_shown(&self) -> bool {
         self.interval.is_some_and(|interval| !interval.contains(0.0))
@@ -112,7 +111,7 @@ impl Pair {
         self.first.n.min(self.second.n) >= LEAST_REPEATS
     }
 
-    /// Returns whether an interval could exclude 0: it cannot if all repeats of both sets have the same
+    /// Returns whether an interval can exclude 0. It cannot if all repeats of both sets have the same
     /// value.
     fn can_differ(&self) -> bool {
         let is_constant = |sample: &Sample| sample.variance == Some(0.0);
@@ -156,7 +155,8 @@ impl Pair {
         if error == 0.0 {
             return Interval::around(difference, 0.0);
         }
-        // Welch-Satterthwaite, with shares of the sum, because squares of tiny or huge errors would overflow.
+        // Welch-Satterthwaite, with shares of the sum, because squares of very small or large errors
+        // would underflow or overflow.
         let (share1, share2) = (error1 / error, error2 / error);
         let freedom = 1.0 / (share1 * share1 / freedom1 + share2 * share2 / freedom2);
         Interval::around(difference, student::two_sided(freedom, outside) * error.sqrt())
@@ -165,15 +165,14 @@ impl Pair {
 
 /// The common part of the spreads of a report's ratios.
 struct Spreads {
-    /// Degrees of freedom of the common spread; 0: none.
+    /// Degrees of freedom of the common spread; 0 if there is no common spread.
     freedom: f64,
-    /// The common variance.
     variance: f64,
 }
 
 impl Spreads {
-    /// Estimates from mean and variance of the logarithms of the sample variances, each of which is a scaled
-    /// χ².
+    /// Estimates the common spread from mean and variance of the logarithms of the sample variances.
+    /// Each sample variance is a scaled χ².
     fn of<'p>(pairs: impl Iterator<Item = &'p Pair>) -> Self {
         let none = Self { freedom: 0.0, variance: 0.0 };
         let samples = pairs
@@ -181,7 +180,7 @@ impl Spreads {
             .flat_map(|pair| [&pair.first, &pair.second]);
         let (mut logarithms, mut expected) = (Vec::new(), 0.0);
         for sample in samples {
-            // A constant figure gives no information about the spread of others.
+            // A constant figure gives no information about the spread of other figures.
             let Some(variance) = sample.variance.filter(|variance| *variance > 0.0) else { continue };
             let half = (sample.n as f64 - 1.0) / 2.0;
             logarithms.push(variance.ln() - digamma(half) + half.ln());
@@ -200,10 +199,9 @@ impl Spreads {
         Self { freedom: half * 2.0, variance: (mean + digamma(half) - half.ln()).exp() }
     }
 
-    /// Returns the variance of a sample and its degrees of freedom.
     fn spread(&self, scale: Scale, sample: &Sample) -> Option<(f64, f64)> {
         let (variance, freedom) = (sample.variance?, sample.n as f64 - 1.0);
-        // A constant figure is exact, for any spread of the others.
+        // A constant figure is exact, regardless of the spread of other figures.
         if scale == Scale::Difference || self.freedom == 0.0 || variance == 0.0 {
             return Some((variance, freedom));
         }
@@ -296,7 +294,7 @@ mod tests {
         assert_eq!(changes(&nothing, Confidence::Together), [None, None]);
     }
 
-    /// Checks values whose squares exceed the largest number: the degrees of freedom must not be NaN.
+    /// The squares of these values exceed the largest number. The degrees of freedom must not be NaN.
     #[test]
     fn huge_values_have_no_interval_and_do_no_harm() {
         for (first, second) in [
@@ -319,7 +317,7 @@ mod tests {
             interval.high - interval.low
         };
         assert!(width(Confidence::Together) > 1.2 * width(Confidence::Each));
-        // Figures that cannot differ do not widen the intervals of others.
+        // Figures that cannot differ do not widen the intervals of other figures.
         let mut more = pairs.clone();
         more.extend(vec![(vec![0.0; 5], vec![0.0; 5]); 50]);
         let of = |pairs: &[(Vec<f64>, Vec<f64>)]| changes(pairs, Confidence::Together)[0].unwrap().interval;

@@ -11,16 +11,16 @@ pub struct CompletionTimes {
     /// 80th percentile, the start of the tail in the paper.
     pub p80_s: f64,
     pub p99_s: f64,
-    /// The latest minus the earliest.
+    /// The latest time minus the earliest time.
     pub spread_s: f64,
 }
 
 impl CompletionTimes {
-    /// Computes the figures from each flow's completion time in seconds. `None` if there is no time, or one
-    /// is negative or not finite: a distribution excludes incomplete flows.
+    /// Computes the figures from each flow's completion time in seconds. Returns `None` if there is no
+    /// time, or if a time is negative or not finite, because a distribution excludes incomplete flows.
     ///
-    /// Percentiles use the nearest rank: the smallest value that is at least as large as this share of the
-    /// values.
+    /// Percentiles use the nearest rank: the smallest value that is at least as large as this share of
+    /// the values.
     #[must_use]
     pub fn from_seconds(times: &[f64]) -> Option<Self> {
         if times.iter().any(|time| !time.is_finite() || *time < 0.0) {

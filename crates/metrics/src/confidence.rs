@@ -1,17 +1,16 @@
 //! 95 % confidence intervals of means, ratios and shares over repeats.
 //!
-//! Each interval has a single definition, and needs at least [`LEAST_REPEATS`] repeats or pairs. With two,
-//! the interval of a ratio near 1 would include negative and implausibly large values.
+//! Each interval has a single definition, and needs at least [`LEAST_REPEATS`] repeats or pairs. With
+//! two repeats, the interval of a ratio near 1 would include negative and implausibly large values.
 
 use crate::student;
 
-/// Smallest number of repeats or pairs for an interval.
+/// Minimum number of repeats or pairs for an interval.
 pub const LEAST_REPEATS: usize = 5;
 
 /// The probability that a 95 % interval misses the true value.
 pub(crate) const OUTSIDE: f64 = 0.05;
 
-/// A 95 % confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Interval {
     pub low: f64,
@@ -19,7 +18,6 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// Creates an interval; `None` if an end is not finite.
     pub(crate) fn around(centre: f64, half_width: f64) -> Option<Self> {
         Self { low: centre - half_width, high: centre + half_width }.finite()
     }
@@ -28,7 +26,7 @@ impl Interval {
         (self.low.is_finite() && self.high.is_finite()).then_some(self)
     }
 
-    /// Returns whether it includes `value`; both ends are part of the interval.
+    /// Returns whether the interval includes `value`. Both ends belong to the interval.
     #[must_use]
     pub fn contains(&self, value: f64) -> bool {
         self.low <= value && value <= self.high
@@ -72,7 +70,7 @@ pub fn mean_interval(values: &[f64]) -> Option<MeanInterval> {
 }
 
 /// Returns the mean of ratios given by their natural logarithms: the geometric mean, with Student's t
-/// interval on the logarithms. So 2 and 1/2 average to 1, and no interval reaches 0.
+/// interval on the logarithms. So 2 and 1/2 average to 1, and the ends of an interval are above 0.
 #[must_use]
 pub fn mean_ratio(logarithms: &[f64]) -> Option<MeanInterval> {
     let MeanInterval { mean, interval, n } = mean_interval(logarithms)?;
@@ -81,12 +79,12 @@ pub fn mean_ratio(logarithms: &[f64]) -> Option<MeanInterval> {
     Some(MeanInterval { mean: mean.exp(), interval, n })
 }
 
-/// Returns the ratio of `variant` to `baseline`, repeat by repeat: element i of one is paired with element i
-/// of the other, as in interleaved runs. Slow drift (temperature, other load) cancels. Mean and interval are
-/// those of [`mean_ratio`].
+/// Returns the ratio of `variant` to `baseline`, repeat by repeat. Element i of one slice is paired
+/// with element i of the other slice, as in interleaved runs. Slow drift (temperature, other load)
+/// cancels. For mean and interval, see [`mean_ratio`].
 ///
-/// Elements beyond the end of the shorter slice are ignored, and so are pairs with a value that is not finite
-/// or not positive. `None` if no pair is left.
+/// Ignores elements beyond the end of the shorter slice, and pairs with a value that is not finite or
+/// not positive. Returns `None` if no pair is left.
 #[must_use]
 pub fn paired_ratio(baseline: &[f64], variant: &[f64]) -> Option<MeanInterval> {
     let logarithms: Vec<f64> = baseline
@@ -120,7 +118,7 @@ impl Sample {
         let finite: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
         let n = finite.len();
         let origin = *finite.first()?;
-        // Relative to the first value, so that equal values have a variance of exactly 0.
+        // Compute relative to the first value, so that equal values have a variance of exactly 0.
         let mean = origin + finite.iter().map(|value| value - origin).sum::<f64>() / n as f64;
         let variance = (n >= 2)
             .then(|| finite.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (n as f64 - 1.0));
@@ -166,7 +164,7 @@ mod tests {
 
     #[test]
     fn no_interval_from_fewer_than_five() {
-        // CPU of two repeats of a demonstration: the arithmetic mean is 1.051 (−1.131 to 3.233).
+        // CPU use in two repeats of a demonstration. The arithmetic mean is 1.051 (−1.131 to 3.233).
         let found = paired_ratio(&[31.9, 39.8], &[39.0, 35.0]).unwrap();
         assert_eq!((found.interval, found.n), (None, 2));
         close(found.mean, (39.0_f64 / 31.9 * 35.0 / 39.8).sqrt(), 1e-12);

@@ -7,19 +7,21 @@ use crate::ranges::merged;
 /// The share of time in which a link was idle while a flow was backlogged.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct WorkConservation {
-    /// Idle share of the backlogged time, 0 to 1; 0: work-conserving.
+    /// Idle share of the backlogged time, 0 to 1; 0 means work-conserving.
     pub idle_share: f64,
     /// Number of bins in which a flow was backlogged throughout; at least 1.
     pub backlogged_bins: usize,
 }
 
-/// Computes work conservation from the bytes that a link of `line_rate_bps` sent in each bin of `bin_ns`.
-/// `backlogged` has the bins throughout which at least one flow was backlogged. These are ranges in any
-/// order, such as the [`FlowSeries::backlogged`](crate::FlowSeries::backlogged) of all flows concatenated.
+/// Computes work conservation from the bytes that a link of `line_rate_bps` sent in each bin of
+/// `bin_ns`. `backlogged` contains the bins throughout which at least one flow was backlogged. The
+/// ranges may be in any order, such as [`FlowSeries::backlogged`](crate::FlowSeries::backlogged) of all
+/// flows, concatenated.
 ///
-/// A link is busy for the time that its bytes need at line rate; the rest of consecutive backlogged bins is
-/// idle time. This is computed over consecutive bins, not per bin: a packet on the border of two bins makes
-/// one look overfull and the other idle. `None` if no bin is backlogged, or the line rate or the bin is 0.
+/// A link is busy for the time that its bytes need at line rate. The rest of consecutive backlogged
+/// bins is idle time. The computation covers consecutive bins together: a packet on the border of two
+/// bins makes one bin look overfull and the other bin idle. Returns `None` if no bin is backlogged, or
+/// the line rate or the bin is 0.
 #[must_use]
 pub fn work_conservation(
     link_bytes: &[u64],
@@ -43,7 +45,7 @@ pub fn work_conservation(
         .then(|| WorkConservation { idle_share: idle_bins / backlogged_bins as f64, backlogged_bins })
 }
 
-/// Use of a line while packets waited for it.
+/// Utilization of a line while packets waited for it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LineUse {
     /// Share of the windows with waiting packets in which less than half of the capacity was sent.
@@ -52,19 +54,18 @@ pub struct LineUse {
     pub lost_share: f64,
     /// Number of windows in which packets waited throughout; at least 1.
     pub backlogged: usize,
-    /// Number of all windows.
     pub windows: usize,
 }
 
-/// Computes the use of a line while packets waited for it, from the bytes sent in each bin and the minimum
-/// backlog of the bin.
+/// Computes the utilization of a line while packets waited for it, from the bytes sent in each bin and
+/// the minimum backlog of the bin.
 ///
-/// Bins are grouped into windows of `bins_per_window`, so that a window holds several of the largest
-/// segments: on a slow line a segment takes several bins, none of which is idle. An incomplete window at the
-/// end is ignored. A window is backlogged if bytes waited in each of its bins.
+/// `bins_per_window` bins form a window, so that a window is longer than several of the largest
+/// segments. On a slow line, a segment takes several bins, and the line is busy in all of them. An
+/// incomplete window at the end is ignored. A window is backlogged if bytes waited in each of its bins.
 ///
-/// The loss is computed over consecutive backlogged windows: a segment on the border of two makes one look
-/// overfull and the other idle.
+/// The loss is computed over consecutive backlogged windows, because a segment on the border of two
+/// windows makes one window look overfull and the other window idle.
 ///
 /// Returns `None` if no packet ever waited, or the capacity or the window is 0.
 #[must_use]
@@ -109,7 +110,7 @@ mod tests {
     use super::*;
 
     const MILLISECOND: u64 = 1_000_000;
-    /// At this rate a bin of one millisecond holds 1000 bytes.
+    /// At this rate, 1000 bytes fit into a bin of one millisecond.
     const RATE: u64 = 8_000_000;
 
     #[test]
@@ -152,7 +153,7 @@ mod tests {
 
     #[test]
     fn a_class_that_may_not_borrow_leaves_the_line_idle_while_it_waits() {
-        // Half of the time the other classes are idle; then 400 of 1000 bytes are sent.
+        // The other classes are idle for half of the time. Then 400 of 1000 bytes are sent.
         let sent: Vec<u64> = [1000, 1000, 400, 400].repeat(5);
         let found = line_use(&sent, &[7; 20], 1000.0, 1).map(|found| (found.idle_share, found.lost_share));
         assert!(found.is_some_and(|(idle, lost)| idle == 0.5 && (lost - 0.3).abs() < 1e-12), "{found:?}");
@@ -164,7 +165,7 @@ mod tests {
         let sent = [4000, 0, 0, 0, 4000, 0, 0, 0, 4000];
         let found = line_use(&sent, &[9; 9], 1000.0, 4);
         assert_eq!(found, Some(LineUse { idle_share: 0.0, lost_share: 0.0, backlogged: 2, windows: 2 }));
-        // A segment on the border of two windows counts in one of them, so no bytes are lost.
+        // A segment on the border of two windows counts in one window, so no bytes are lost.
         let found = line_use(&[8000, 0, 0, 0, 0, 0, 0, 0], &[9; 8], 1000.0, 4);
         assert_eq!(found.map(|found| (found.idle_share, found.lost_share)), Some((0.5, 0.0)));
     }

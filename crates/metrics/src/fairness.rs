@@ -5,10 +5,9 @@ use std::ops::Range;
 
 use crate::ranges::{covers, merged};
 
-/// The bytes of one flow, by bin.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FlowSeries<'a> {
-    /// The flow's weight, positive; its fair share is proportional to it.
+    /// The flow's weight, positive. The fair share is proportional to the weight.
     pub weight: f64,
     /// Bytes on the wire in each bin.
     pub bytes: Cow<'a, [u64]>,
@@ -19,45 +18,42 @@ pub struct FlowSeries<'a> {
 /// The normalised fairness metric of a measurement. 0 is perfectly fair; it can exceed 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Nfm {
-    /// Mean over the windows.
     pub mean: f64,
-    /// Maximum over the windows.
     pub max: f64,
     /// Number of windows in which at least two flows competed; at least 1.
     pub windows: usize,
 }
 
-/// Why [`nfm`] cannot be computed.
+/// Reasons why [`nfm`] cannot be computed.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum NfmError {
-    /// The bin is empty, or the window is not a whole number of bins.
     #[error("a window of {window_ns} ns is not a multiple of the bin length, {bin_ns} ns")]
     Window { window_ns: u64, bin_ns: u64 },
-    /// The line rate is zero, so there is no fair share.
     #[error("the line rate is 0 bit/s; state a rate above 0")]
     LineRate,
-    /// A weight is zero, negative or not a number.
     #[error("flow {flow} has weight {weight}; use a positive number")]
     Weight { flow: usize, weight: f64 },
 }
 
 /// Returns the normalised fairness metric NFM(τ) for τ = `window_ns`.
 ///
-/// - The series are divided into consecutive windows from bin 0. An incomplete window at the end is ignored.
-/// - A window counts only the flows that were backlogged throughout it, because an idle flow needs no share.
+/// - The series are divided into consecutive windows from bin 0. An incomplete window at the end is
+///   ignored.
+/// - A window counts only the flows that were backlogged throughout the window, because an idle flow
+///   needs no share.
 /// - A window with fewer than two such flows is skipped.
-/// - The window's value is the largest difference between any two of these flows in bytes sent per weight. It
-///   is divided by the fair share per weight, `line rate · τ / Σ weights`.
+/// - The window's value is the largest difference between any two of these flows in bytes sent per
+///   weight. It is divided by the fair share per weight, `line rate · τ / Σ weights`.
 ///
-/// After the end of a shorter series, its bins count as empty. The caller excludes the warm-up. `Ok(None)` if
-/// no window is left.
+/// After the end of a shorter series, its bins count as empty. The caller excludes the warm-up. Returns
+/// `Ok(None)` if no window is left.
 ///
-/// Source: Titan (USENIX ATC 2017), section 6, metric 4, where all flows are always backlogged and the weights
-/// are 1.
+/// Source: Titan (USENIX ATC 2017), section 6, metric 4, where all flows are always backlogged and the
+/// weights are 1.
 ///
 /// # Errors
-/// Returns an error if `window_ns` is not a positive multiple of `bin_ns`, the line rate is 0, or a weight is
-/// not a positive finite number.
+/// Returns an error if `window_ns` is not a positive multiple of `bin_ns`, the line rate is 0, or a
+/// weight is not a positive finite number.
 pub fn nfm(
     flows: &[FlowSeries<'_>],
     bin_ns: u64,
@@ -96,7 +92,6 @@ pub fn nfm(
     Ok((windows > 0).then(|| Nfm { mean: sum / windows as f64, max, windows }))
 }
 
-/// Returns the metric in one window, over the competing flows.
 fn window_nfm<'a>(
     competing: impl Iterator<Item = &'a FlowSeries<'a>>,
     window: &Range<usize>,
@@ -129,10 +124,11 @@ pub fn stretched_window_ns(window_ns: u64, nominal_rate_bps: u64, rate_bps: u64)
         .unwrap_or(u64::MAX)
 }
 
-/// Returns Jain's fairness index `(Σx)² / (n · Σx²)`: 1 if all values are equal, 1/n if all but one are 0.
+/// Returns Jain's fairness index `(Σx)² / (n · Σx²)`. It is 1 if all values are equal, and 1/n if only
+/// one value is not 0.
 ///
-/// The values are each flow's bytes or packets, divided by its weight if weights differ. `None` if there is
-/// no value, all are 0, or one is negative or not finite.
+/// The values are each flow's bytes or packets, divided by its weight if weights differ. Returns `None`
+/// if there is no value, all values are 0, or a value is negative or not finite.
 #[must_use]
 pub fn jain(values: &[f64]) -> Option<f64> {
     if values.iter().any(|value| !value.is_finite() || *value < 0.0) {
@@ -158,7 +154,7 @@ mod tests {
     use super::*;
 
     const MILLISECOND: u64 = 1_000_000;
-    /// At this rate a bin of one millisecond holds 1000 bytes.
+    /// At this rate, 1000 bytes fit into a bin of one millisecond.
     const RATE: u64 = 8_000_000;
 
     fn flow(weight: f64, bytes: &[u64], backlogged: &[Range<usize>]) -> FlowSeries<'static> {
@@ -207,7 +203,7 @@ mod tests {
         // The values per bin are 0, 0, 2, 2.
         let short = nfm(&flows, MILLISECOND, MILLISECOND, RATE).unwrap().unwrap();
         assert_eq!(short, Nfm { mean: 1.0, max: 2.0, windows: 4 });
-        // Unfair over short windows, fair over long ones.
+        // The flows are unfair over short windows and fair over long windows.
         let long = nfm(&flows, MILLISECOND, 4 * MILLISECOND, RATE).unwrap().unwrap();
         assert_eq!(long, Nfm { mean: 0.0, max: 0.0, windows: 1 });
     }

@@ -2,7 +2,7 @@
 
 use hdrhistogram::Histogram;
 
-/// The largest latency of the histogram: one hour. Longer ones are reduced to it.
+/// The largest latency of the histogram: one hour. A longer latency counts as one hour.
 const LONGEST_NS: u64 = 3_600_000_000_000;
 
 /// Precision of the percentiles, significant digits.
@@ -10,11 +10,11 @@ const SIGNIFICANT_DIGITS: u8 = 3;
 
 /// Mean and percentiles of latency, µs.
 ///
-/// Latency is half the round trip of a request and its answer, as in sockperf's ping-pong; the samples are
-/// already halved.
+/// Latency is half the round trip of a request and its answer, as in sockperf's ping-pong. The caller
+/// halves the samples.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LatencySummary {
-    /// Arithmetic mean of the samples, exact.
+    /// Exact arithmetic mean of the samples.
     pub mean_us: f64,
     pub p50_us: f64,
     pub p90_us: f64,
@@ -36,7 +36,7 @@ impl LatencySummary {
     /// Returns a summary of counted samples: nanoseconds and frequency.
     #[must_use]
     pub fn from_counts(samples: impl IntoIterator<Item = (u64, u64)>) -> Option<Self> {
-        // Bounds and digits are within the histogram's documented limits, so `ok` hides no error.
+        // Bounds and digits are within the histogram's documented limits, so this call cannot fail.
         let mut histogram = Histogram::<u64>::new_with_bounds(1, LONGEST_NS, SIGNIFICANT_DIGITS).ok()?;
         let mut total: u128 = 0;
         for (sample, count) in samples {

@@ -1,5 +1,5 @@
-//! Definitions of the figures: fairness, latency, completion times, work conservation and the statistics of
-//! repeats. All are pure functions of numbers.
+//! Definitions of the figures: fairness, latency, completion times, work conservation and the
+//! statistics of repeats. All definitions are pure functions of numbers.
 //!
 //! | figure | function | definition from |
 //! |---|---|---|
@@ -16,8 +16,9 @@
 //!
 //! Every interval needs at least [`LEAST_REPEATS`] repeats.
 //!
-//! Arguments have their unit in their name (`_ns` nanoseconds, `_bps` bit/s); sizes are bytes. A figure that its input does
-//! not determine (no window with two competing flows, no sample) is `None`, never 0. Invalid input is a typed error.
+//! Arguments have their unit in their name (`_ns` nanoseconds, `_bps` bit/s); sizes are bytes. If the
+//! input does not determine a figure (no window with two competing flows, no sample), the figure is
+//! `None`, never 0. Invalid input is a typed error.
 
 #![forbid(unsafe_code)]
 

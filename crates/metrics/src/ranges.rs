@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-/// Returns the same set as disjoint ranges in ascending order, with a gap between any two.
+/// Returns the same set of bins as disjoint ranges in ascending order, with a gap between any two
+/// ranges.
 pub(crate) fn merged(ranges: &[Range<usize>]) -> Vec<Range<usize>> {
     let mut sorted: Vec<Range<usize>> = ranges.iter().filter(|range| !range.is_empty()).cloned().collect();
     sorted.sort_by_key(|range| range.start);
@@ -16,7 +17,7 @@ pub(crate) fn merged(ranges: &[Range<usize>]) -> Vec<Range<usize>> {
     merged
 }
 
-/// Returns whether one of the `merged` ranges contains all of `window`.
+/// Returns whether one of the `merged` ranges contains the whole `window`.
 pub(crate) fn covers(merged: &[Range<usize>], window: &Range<usize>) -> bool {
     let after = merged.partition_point(|range| range.start <= window.start);
     after.checked_sub(1).is_some_and(|last| merged[last].end >= window.end)

@@ -1,16 +1,17 @@
 //! Quantiles for intervals: Student's t, and the exact bounds of a share.
 //!
-//! Both are found by bisection of the regularised incomplete beta function, which is monotonic.
+//! The quantiles are found by bisection of the regularised incomplete beta function, which is
+//! monotonic.
 
 use statrs::function::beta::checked_beta_reg;
 
-/// Limit of the degrees of freedom: beyond it, the distribution is practically normal.
+/// Limit of the degrees of freedom. Above this limit, the distribution is practically normal.
 const MOST_FREEDOM: f64 = 1e6;
-/// Number of bisection steps, enough for every bit of a number.
+/// Number of bisection steps, enough for every bit of an `f64`.
 const HALVINGS: usize = 200;
 
-/// Returns the value that |t| exceeds with probability `outside`. Invalid arguments give infinity, and so an
-/// interval without information.
+/// Returns the value that |t| exceeds with probability `outside`. Invalid arguments give infinity, and
+/// therefore an interval without information.
 pub(crate) fn two_sided(freedom: f64, outside: f64) -> f64 {
     if !(freedom > 0.0 && outside > 0.0 && outside < 1.0) {
         return f64::INFINITY;
@@ -24,8 +25,8 @@ pub(crate) fn two_sided(freedom: f64, outside: f64) -> f64 {
     }
 }
 
-/// Returns the interval of Clopper and Pearson for a share, given `hits` of `n` (*Biometrika* 26, 1934). It
-/// misses the true share with at most the probability `outside`.
+/// Returns the interval of Clopper and Pearson for a share, given `hits` of `n` (*Biometrika* 26,
+/// 1934). The interval misses the true share with at most the probability `outside`.
 pub(crate) fn share_bounds(hits: usize, n: usize, outside: f64) -> Option<(f64, f64)> {
     if n == 0 || hits > n {
         return None;
@@ -81,8 +82,8 @@ mod tests {
         }
     }
 
-    /// Checks known bounds. For ten of ten, the lower bound is the tenth root of 0.025; for five of ten, all
-    /// tables have 0.187 to 0.813.
+    /// Checks known bounds. For ten of ten, the lower bound is the tenth root of 0.025. For five of
+    /// ten, the tables give 0.187 to 0.813.
     #[test]
     fn exact_bounds_of_a_share() {
         let close = |found: (f64, f64), expected: (f64, f64)| {

@@ -1,11 +1,9 @@
 //! Summary of the repeats of a figure.
 
-/// A figure over the repeats of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Summary {
-    /// Arithmetic mean.
     pub mean: f64,
-    /// Median; the mean of the two middle values if their number is even.
+    /// The mean of the two middle values if the number of values is even.
     pub median: f64,
     pub min: f64,
     pub max: f64,
@@ -14,7 +12,8 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Summarises `values`. Ignores values that are not finite, also in `n`; `None` if no value is left.
+    /// Summarises `values`. Ignores values that are not finite, and does not count them in `n`. Returns
+    /// `None` if no value is left.
     #[must_use]
     pub fn of(values: &[f64]) -> Option<Self> {
         let mut sorted: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();

@@ -1,6 +1,6 @@
 //! Expected values of the fairness metric if queues get equal service and the flows of a queue share it
-//! equally. It then depends only on the occupancy of the queues, and its expectation under hashing can be
-//! computed.
+//! equally. Then the metric depends only on the occupancy of the queues, so its expectation under
+//! hashing can be computed.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -50,8 +50,8 @@ fn partitions(
     }
 }
 
-/// Returns the expectation of the NFM if each of `flows` is hashed to one of `queues` independently: the sum
-/// over all occupancies, weighted by their multinomial probability.
+/// Returns the expectation of the NFM if each of `flows` is hashed to one of `queues` independently. It
+/// is the sum over all occupancies, weighted by their multinomial probability.
 fn expected_under_hashing(flows: usize, queues: usize) -> f64 {
     let (mut expectation, mut certainty) = (0.0, 0.0);
     partitions(flows, queues, flows, &mut Vec::new(), &mut |parts| {
@@ -70,13 +70,14 @@ fn expected_under_hashing(flows: usize, queues: usize) -> f64 {
 
 #[test]
 fn hashing_two_flows_on_two_queues_is_always_fair() {
-    // Either each flow has a queue, or both share one: equal halves in both cases.
+    // Either each flow has a queue, or the two flows share a queue. The shares are equal in both cases.
     assert!(expected_under_hashing(2, 2).abs() < 1e-9);
 }
 
 #[test]
 fn hashing_three_flows_on_two_queues() {
-    // Three quarters of the placements are 2 + 1: shares 1/4, 1/4, 1/2, so 3 · 1/4; the others are fair.
+    // Three quarters of the placements are 2 + 1, with shares 1/4, 1/4, 1/2, so the NFM is 3 · 1/4. The
+    // other placements are fair.
     assert!((expected_under_hashing(3, 2) - 0.75 * 0.75).abs() < 1e-9);
 }
 

@@ -1,4 +1,4 @@
-//! Checks that the figures have the names of the records.
+//! Checks that the figures and the records have the same names.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

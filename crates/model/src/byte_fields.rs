@@ -1,6 +1,6 @@
 //! Fields of the kernel's structures, by their offset in bytes.
 
-/// Returns the bytes at an offset; zeros beyond the end.
+/// Returns the bytes at an offset, with zeros beyond the end.
 #[must_use]
 pub fn array<const LENGTH: usize>(bytes: &[u8], at: usize) -> [u8; LENGTH] {
     let mut value = [0; LENGTH];
@@ -10,13 +10,12 @@ pub fn array<const LENGTH: usize>(bytes: &[u8], at: usize) -> [u8; LENGTH] {
     value
 }
 
-/// Returns the 32-bit number at an offset.
 #[must_use]
 pub fn word(bytes: &[u8], at: usize) -> u32 {
     u32::from_ne_bytes(array(bytes, at))
 }
 
-/// Writes bytes at an offset, if all of them fit.
+/// Writes bytes at an offset. Writes nothing if they do not fit.
 pub fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
     if let Some(place) = bytes.get_mut(at..at + value.len()) {
         place.copy_from_slice(value);

@@ -1,10 +1,12 @@
-//! Finds keys that occur twice in an object of a JSON text: serde keeps the last value of a map's key without a word.
+//! Finds keys that occur twice in an object of a JSON text. For a map, serde keeps the last value of
+//! such a key and reports no error.
 
 use std::collections::BTreeSet;
 
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-/// A JSON text in which no object has a key twice, except counters: drivers repeat their names.
+/// A JSON text in which the keys of an object are unique. The object of the counters is an exception,
+/// because drivers repeat names.
 pub(crate) struct DistinctKeys;
 
 impl<'de> Deserialize<'de> for DistinctKeys {

@@ -1,9 +1,9 @@
 //! Shared data types: units, scenarios, records, and changes to a host.
 //!
-//! A *scenario* defines a run (link, hosts, workload, variants, the paper's figures); a *record* has its
-//! results. Both are plain data: this crate reads no file, opens no socket and is independent of the kernel.
-//! Rates are bits per second, sizes are bytes, times are nanoseconds. Each has its own type, so that they
-//! cannot be confused.
+//! A *scenario* defines a run (link, hosts, workload, variants, the paper's figures). A *record*
+//! contains the results of a run. Both are plain data: this crate reads no file, opens no socket and is
+//! independent of the kernel. Rates are bits per second, sizes are bytes, times are nanoseconds. Each
+//! quantity has its own type, so that the compiler detects mixed-up units.
 
 #![forbid(unsafe_code)]
 

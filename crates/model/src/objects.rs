@@ -1,29 +1,28 @@
 //! Refuses a list in place of an object, and a key that occurs twice.
 //!
-//! The code that serde derives for a struct also accepts a list, whose members it takes as the fields in their order. In a
-//! file that a user writes, such a list is a mistake.
+//! The code that serde derives for a struct also accepts a list, with the fields in order. In a file
+//! that a user writes, such a list is a mistake.
 
 use std::fmt;
 
 use crate::distinct_keys::DistinctKeys;
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, EnumAccess, MapAccess, SeqAccess, Visitor};
 
-/// Wraps a deserializer: it reads each struct from an object only.
+/// Wraps a deserializer, and reads structs from objects only.
 #[derive(Debug)]
 pub struct Objects<T>(pub T);
 
 /// Reads a value in which each struct is an object.
-///
-/// # Errors
-/// Returns the error of the deserializer.
 fn read_objects<'de, T: Deserialize<'de>, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
     T::deserialize(Objects(from))
 }
 
-/// Reads a JSON text in which each struct is an object, and no object has a key twice, except counters of drivers.
+/// Reads a JSON text in which each struct is an object. The keys of an object must be unique, except
+/// for counters of drivers.
 ///
 /// # Errors
-/// Returns an error with line and column if the text is not such JSON, or has something after the value.
+/// Returns an error with line and column if the text is not such JSON, or if more text follows the
+/// value.
 pub fn read_json<'de, T: Deserialize<'de>>(text: &'de [u8]) -> serde_json::Result<T> {
     let mut from = serde_json::Deserializer::from_slice(text);
     let value = read_objects(&mut from)?;

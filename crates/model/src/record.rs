@@ -1,26 +1,23 @@
-//! Records: the results of a run, with everything needed to interpret them later.
+//! Records: the results of a run, with the data that is needed to interpret them.
 //!
-//! A record has raw values per repeat; summaries, tables and comparisons are functions of it.
+//! A record contains raw values per repeat. Summaries, tables and comparisons are computed from it.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Version of the record format.
 pub const SCHEMA: u32 = 1;
 
-/// Start of the note of a variant without a figure of its traffic.
+/// Start of the note of a variant whose traffic was not measured.
 pub const NOTHING_MEASURED: &str = "nothing was measured";
 
-/// A whole run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {
     /// Schema version of the writer, see [`SCHEMA`].
     pub schema: u32,
-    /// Version of Evenkeel that wrote it.
+    /// Version of Evenkeel that wrote the record.
     pub evenkeel: String,
     pub scenario: String,
-    /// The scenario's TOML text.
     pub scenario_text: String,
     /// `sim` or `netns`.
     pub world: String,
@@ -35,7 +32,7 @@ pub struct Record {
     /// Link rate for which the scenario defines its windows, bit/s.
     pub nominal_rate_bps: u64,
     pub seed: u64,
-    /// Whether it was a quick run, too short for the scenario's expectations.
+    /// Whether the run was too short for the scenario's expectations.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub quick: bool,
     /// Length of one repeat without its warm-up, seconds.
@@ -44,48 +41,39 @@ pub struct Record {
     pub warmup_s: f64,
     /// Length of each window in this run, seconds, by its name at the nominal rate.
     pub windows: BTreeMap<String, f64>,
-    /// The compared variants, in order.
     pub variants: Vec<VariantRecord>,
     /// Variants that this world could not run.
     pub refused: Vec<Refusal>,
-    /// The paper's figures.
     pub paper: Option<PaperRecord>,
-    /// Whether each expectation of the scenario held.
+    /// The verdict on each expectation of the scenario.
     pub expectations: Vec<ExpectationRecord>,
 }
 
-/// One variant of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct VariantRecord {
-    /// Variant's name.
     pub name: String,
     /// Every setting of the variant, with this world's value.
     pub settings: BTreeMap<String, String>,
     /// Remarks for readers of the figures.
     pub notes: Vec<String>,
-    /// The repeats, in the order they ran.
+    /// The repeats, in the order in which they ran.
     pub repeats: Vec<RepeatRecord>,
 }
 
-/// One repeat of one variant.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RepeatRecord {
-    /// Values by metric key; a metric that was not measured is absent. See [`metric`].
+    /// Values by metric key (see [`metric`]). A metric that was not measured is absent.
     pub metrics: BTreeMap<String, f64>,
-    /// Counters of each transmit queue.
     pub queues: Vec<QueueRecord>,
-    /// Counters of each bulk flow.
     pub flows: Vec<FlowRecord>,
     /// Results of each group of clients that send requests.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub clients: Vec<ClientsRecord>,
-    /// Processes, processors and qdiscs, in a scenario with tenants.
+    /// Processes, CPUs and qdiscs, in a scenario with tenants.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub tenants: Option<TenantsRecord>,
-    /// Cost of the simulation.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub sim: Option<SimCost>,
-    /// The BPF programs' cost.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub datapath: Option<DatapathCost>,
     /// Counters of the test bed, such as `false_releases` or `meter_vs_iperf3_max_error`.
@@ -101,14 +89,13 @@ pub struct RepeatRecord {
 pub struct QueueRecord {
     /// Bulk flows that use the queue at the end.
     pub flows: u32,
-    /// Bytes sent.
     pub bytes: u64,
 }
 
 /// One bulk flow during the measurement.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FlowRecord {
-    /// Name: source and destination port.
+    /// Source and destination port.
     pub name: String,
     /// Transmit queue at the end.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -119,10 +106,9 @@ pub struct FlowRecord {
     pub packets: u64,
     /// TCP payload delivered.
     pub payload_bytes: u64,
-    /// Retransmitted segments.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub retransmits: Option<u64>,
-    /// Data packets that arrived after a later packet.
+    /// Data packets that arrived after a packet with a higher sequence number.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub out_of_order: Option<u64>,
 }
@@ -130,58 +116,53 @@ pub struct FlowRecord {
 /// A group of clients that send requests, during the measurement.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClientsRecord {
-    /// Name of the group.
     pub name: String,
-    /// How many clients.
     pub clients: u32,
-    /// Requests that were answered.
+    /// Answered requests.
     pub requests: u64,
     /// Results of each second from the beginning of the measurement (Dragonet, Figure 4).
     pub seconds: Vec<SecondRecord>,
 }
 
-/// One second of a group of clients, or its measured part.
+/// One second of a group of clients, or the measured part of this second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SecondRecord {
-    /// Requests answered, all clients together.
+    /// Answered requests of all clients together.
     pub requests: u64,
-    /// Median over the clients of the number of answered requests.
+    /// Median number of answered requests, over the clients.
     pub client_median_requests: f64,
-    /// Median over the clients of the mean time to a response, µs; absent without a response.
+    /// Median of the clients' mean response times, µs; absent without a response.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub client_median_response_us: Option<f64>,
 }
 
-/// Processes, processors and qdiscs, with tenants on a link.
+/// Processes, CPUs and qdiscs, with tenants on a link.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TenantsRecord {
-    /// Processor time of each process that sends or receives traffic.
+    /// CPU time of each process that sends or receives traffic.
     pub processes: Vec<ProcessRecord>,
     pub processors: Vec<ProcessorRecord>,
     pub qdiscs: Vec<QdiscRecord>,
 }
 
-/// Processor time of a process in the measured time.
+/// CPU time of a process in the measured time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProcessRecord {
     /// Name of the task: `bulk 3 client`, `probe 0 server`.
     pub name: String,
-    /// In user space, seconds.
     pub user_s: f64,
-    /// In the kernel, seconds.
     pub system_s: f64,
 }
 
-/// Shares of the measured time that a processor spent in each mode.
+/// Shares of the measured time that a CPU spent in each mode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProcessorRecord {
-    /// In user space.
     pub user: f64,
-    /// In the kernel for processes.
+    /// Kernel, for processes.
     pub system: f64,
-    /// In soft interrupts and interrupts.
+    /// Soft interrupts and interrupts.
     pub softirq: f64,
-    /// Waiting for input and output.
+    /// Idle while a task waited for input or output.
     pub wait: f64,
 }
 
@@ -191,37 +172,33 @@ pub struct QdiscRecord {
     /// Handle in the notation of `tc`.
     pub handle: String,
     pub kind: String,
-    /// Bytes sent.
     pub bytes: u64,
-    /// Packets sent; a segment counts as the packets that it consists of.
+    /// Packets sent. Each packet of a segment is counted.
     pub packets: u64,
-    /// Packets dropped.
     pub drops: u64,
-    /// How often the qdisc had packets but was not allowed to send.
+    /// Number of times that the qdisc had packets but was not allowed to send.
     pub overlimits: u64,
-    /// Packets that the device returned.
+    /// Packets that the device refused.
     pub requeues: u64,
     /// Bytes queued at the end.
     pub backlog_bytes: u64,
 }
 
-/// Cost of the simulation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SimCost {
     /// Delivered data packets.
     pub packets: u64,
     /// Simulated time, seconds: warm-up, duration, and the duration of the latency probe.
     pub simulated_s: f64,
-    /// CPU time, seconds.
     pub cpu_seconds: f64,
 }
 
 /// Cost of the BPF programs, from the kernel's run-time statistics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DatapathCost {
-    /// Time spent choosing queues, nanoseconds.
+    /// Time for queue choices, ns.
     pub run_time_ns: u64,
-    /// Time spent processing completions, nanoseconds. In a test bed the receiver's device does this for the
+    /// Time for completions, ns. In a test bed, the receiver's device processes the completions for the
     /// sender.
     #[serde(default)]
     pub completion_ns: u64,
@@ -229,10 +206,8 @@ pub struct DatapathCost {
     pub segments: u64,
 }
 
-/// A variant that this world cannot run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
-    /// Variant's name.
     pub name: String,
     /// The reason, and a remedy.
     pub why: String,
@@ -241,42 +216,38 @@ pub struct Refusal {
 /// The paper's figures, as in [`crate::scenario::Paper`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PaperRecord {
-    /// Source of the figures.
     pub source: String,
     /// Figures by variant and metric key.
     pub variants: BTreeMap<String, BTreeMap<String, f64>>,
 }
 
-/// An expectation with its verdict.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ExpectationRecord {
     pub variant: String,
-    /// Metric key.
     pub metric: String,
     /// `mean`, or `share`: the share of repeats within the bounds.
     pub statistic: String,
     /// With `share`: the required share of repeats within the bounds.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub share: Option<f64>,
-    /// The variant whose value is the divisor: bounds and value are then ratios.
+    /// The variant whose value is the divisor. Bounds and value are then ratios.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub relative_to: Option<String>,
-    /// Smallest value allowed.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub at_least: Option<f64>,
-    /// Largest value allowed.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub at_most: Option<f64>,
     /// The mean, or the share of the repeats; absent if not measured.
     pub value: Option<f64>,
-    /// Ends of its 95 % confidence interval; absent with too few repeats.
+    /// Ends of the 95 % confidence interval of `value`; absent with too few repeats.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub interval: Option<(f64, f64)>,
     /// Repeats required for a verdict.
     #[serde(default = "one_repeat")]
     pub repeats: u32,
-    /// True if the whole interval is within the bounds, false if it is outside or the metric was not
-    /// measured. None: not judged, or the interval includes a bound.
+    /// True if the whole interval is within the bounds. False if the whole interval is outside the
+    /// bounds, or the metric was not measured. `None` if the expectation was not judged, or the
+    /// interval includes a bound.
     pub met: Option<bool>,
     /// Reason for a missing verdict.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -301,7 +272,7 @@ pub mod metric {
     pub const LATENCY: &str = "latency_us";
     /// Prefix of the mean normalised fairness metric, by window name.
     pub const NFM: &str = "nfm";
-    /// Prefix of the largest normalised fairness metric, by window name.
+    /// Prefix of the maximum normalised fairness metric, by window name.
     pub const NFM_MAX: &str = "nfm_max";
     /// Jain's index over bytes per flow.
     pub const JAIN_BYTES: &str = "jain_bytes";
@@ -309,10 +280,10 @@ pub mod metric {
     pub const JAIN_PACKETS: &str = "jain_packets";
     /// Retransmitted segments of all bulk flows.
     pub const RETRANSMITS: &str = "retransmits";
-    /// Data packets that arrived after one with a higher sequence number.
+    /// Data packets that arrived after a packet with a higher sequence number.
     pub const OUT_OF_ORDER: &str = "out_of_order";
-    /// Prefix of the completion times of flows or fetches (`mean`, `p50`, `p80`, `p99`, `spread`), seconds;
-    /// also for one size (see [`completion_of`]).
+    /// Prefix of the completion times of flows or fetches (`mean`, `p50`, `p80`, `p99`, `spread`),
+    /// seconds. Also used for one size (see [`completion_of`]).
     pub const COMPLETION: &str = "fct_s";
 
     /// Prefix of the times from request to response of clients in a closed loop, µs; followed by the group of
@@ -320,39 +291,47 @@ pub mod metric {
     pub const RESPONSE: &str = "response_us";
     /// Prefix of answered requests per second; followed by the group of clients ([`of_clients`]).
     pub const REQUESTS: &str = "requests_per_s";
-    /// Prefix of the machine's busy processors in the measured time, with tenants ([`CORES_PARTS`]).
+    /// Prefix of the machine's busy CPUs in the measured time, with tenants ([`CORES_PARTS`]).
     pub const CORES: &str = "cores";
-    /// Prefix of processor time per GB (10⁹ bytes) of delivered payload, seconds ([`CORES_PARTS`]).
+    /// Prefix of CPU time per GB (10⁹ bytes) of delivered payload, seconds ([`CORES_PARTS`]).
     pub const CPU_PER_GB: &str = "cpu_s_per_gb";
-    /// Parts of [`CORES`] and [`CPU_PER_GB`]: all, user space, kernel for processes, interrupts, and waiting,
-    /// which `busy` excludes.
+    /// Parts of [`CORES`] and [`CPU_PER_GB`]: all busy time, user space, kernel for processes,
+    /// interrupts, and waiting. `busy` excludes `wait`.
     pub const CORES_PARTS: [&str; 5] = ["busy", "user", "system", "softirq", "wait"];
     /// Answered requests of all probes per second.
     pub const TRANSACTIONS: &str = "transactions_per_s";
-    /// Share of half round trips beyond the service level objective.
+    /// Share of half round trips that exceed the service level objective.
     pub const SLO_VIOLATIONS: &str = "slo_violation_share";
     /// Prefix of the counters of the qdisc with its children ([`QDISC_PARTS`]).
     pub const QDISC: &str = "qdisc";
-    /// Parts of [`QDISC`]: dropped packets; how often it had packets but was not allowed to send; packets that
-    /// the device returned; bytes queued at the end.
+    /// Parts of [`QDISC`]:
+    /// - dropped packets
+    /// - number of times that the qdisc had packets but was not allowed to send
+    /// - packets that the device refused
+    /// - bytes queued at the end
     pub const QDISC_PARTS: [&str; 4] = ["drops", "overlimits", "requeues", "backlog_bytes"];
-    /// Share of the time with waiting packets in which less than half of the link's capacity was used.
+    /// While packets waited: share of the time in which less than half of the link's capacity was used.
     pub const IDLE_WHILE_BACKLOGGED: &str = "idle_while_backlogged";
     /// Unused share of the link's capacity while packets waited.
     pub const LOST_CAPACITY: &str = "lost_capacity";
-    /// Processor time of processes outside the measurement: 1.0 is one processor.
+    /// CPU time of processes outside the measurement: 1.0 is one CPU.
     pub const DISTURBANCE: &str = "disturbance";
 
     /// Retransmitted segments per second, with transfers.
     pub const RETRANSMITS_PER_S: &str = "retransmits_per_s";
-    /// Retransmissions per second, with transfers; those of a flow within 100 ms are one.
+    /// Retransmission events per second, with transfers. Retransmissions of a flow within 100 ms are
+    /// one event.
     pub const RETRANSMISSION_EVENTS_PER_S: &str = "retransmission_events_per_s";
     /// TCP payload per second over the busy receiving cores, bit/s, with transfers.
     pub const THROUGHPUT_PER_CORE: &str = "throughput_per_core_bps";
-    /// Prefix of the packets that were dropped, with transfers ([`DROPS_PARTS`]).
+    /// Prefix of the dropped packets, with transfers ([`DROPS_PARTS`]).
     pub const DROPS: &str = "drops";
-    /// Parts of [`DROPS`]: in the switch; in the receiving NIC before its ring; because the ring was full; because
-    /// the socket's backlog was full; from the socket's queues, because their memory was full.
+    /// Parts of [`DROPS`]:
+    /// - drops in the switch
+    /// - drops in the receiving NIC, before its ring
+    /// - drops because the ring was full
+    /// - drops because the socket's backlog was full
+    /// - drops from the socket's queues, because their memory was full
     pub const DROPS_PARTS: [&str; 5] = ["switch", "nic", "ring", "socket_backlog", "pruned"];
     /// Prefix of the shares of the receiving hosts' cycles, with transfers ([`CPU_SHARE_PARTS`]).
     pub const CPU_SHARE: &str = "cpu_share";
@@ -360,7 +339,7 @@ pub mod metric {
     pub const CPU_SHARE_PARTS: [&str; 8] =
         ["copy", "tcp_ip", "netdev", "memory", "skb", "lock", "sched", "other"];
 
-    /// Returns whether a key, or the first part of one, belongs to any workload.
+    /// Returns whether a key, or the first part of a key, is known for any workload.
     #[must_use]
     pub fn is_known(prefix: &str) -> bool {
         let others = [LATENCY, NFM, NFM_MAX, COMPLETION, RESPONSE, REQUESTS];
@@ -370,7 +349,8 @@ pub mod metric {
             || whole.iter().any(|key| key.split('.').next() == Some(prefix))
     }
 
-    /// Returns the smallest and the largest possible value of a metric; infinite if it has none, or is unknown.
+    /// Returns the smallest and the largest possible value of a metric. A bound is infinite if the
+    /// metric has no bound, or is unknown.
     #[must_use]
     pub fn range(key: &str) -> (f64, f64) {
         match key.split('.').next().unwrap_or_default() {
@@ -406,7 +386,7 @@ pub mod metric {
     /// Name for all groups of clients together.
     pub const ALL_CLIENTS: &str = "all";
 
-    /// Parts of [`RESPONSE`]: mean over the requests, median over the clients' means, percentiles of the
+    /// Parts of [`RESPONSE`]: mean over the requests, median of the clients' means, percentiles of the
     /// requests.
     pub const RESPONSE_PARTS: [&str; 6] = ["mean", "client_median", "p50", "p90", "p99", "p999"];
     /// Parts of [`REQUESTS`]: all clients together, median over the clients.
@@ -424,7 +404,7 @@ pub mod metric {
         format!("{prefix}.{part}")
     }
 
-    /// Returns the key of the completion times of values of one size: `fct_s.2KiB.p99`.
+    /// Returns the key of the completion times for values of one size: `fct_s.2KiB.p99`.
     #[must_use]
     pub fn completion_of(size: ByteSize, part: &str) -> String {
         format!("{COMPLETION}.{size}.{part}")

@@ -23,9 +23,9 @@ pub struct Line {
 const PLACE: &str = "{}";
 
 impl Line {
-    /// Creates a command: each `{}` of the template is replaced by the next word, quoted. Some words cannot
-    /// be written on a line (with a NUL, or with a final line feed). The line is then a comment that states
-    /// this.
+    /// Creates a command: each `{}` of the template is replaced by the next word, quoted. A word with a
+    /// NUL or a final line feed cannot be written on a line. The line is then a comment that states the
+    /// problem.
     #[must_use]
     pub fn new(template: &'static str, words: &[&dyn Display]) -> Self {
         Self { text: String::new(), is_command: true, remark: None }.with(template, words)
@@ -51,8 +51,8 @@ impl Line {
         self
     }
 
-    /// Appends an operand and options, by a template as in [`Line::new`]. Without `--` before it, an operand that begins
-    /// with `-` would be an option (XBD 12.2, Guideline 10).
+    /// Appends an operand and options, by a template as in [`Line::new`]. The line has `--` before the
+    /// operand, because an operand that begins with `-` would be an option (XBD 12.2, Guideline 10).
     #[must_use]
     pub fn on(self, operand: &dyn Display, options: &'static str, words: &[&dyn Display]) -> Self {
         if operand.to_string().starts_with('-') {
@@ -62,14 +62,12 @@ impl Line {
         }
     }
 
-    /// Creates a comment of one line from any text.
     #[must_use]
     pub fn comment(text: impl Display) -> Self {
         let text = format!("# {}", printable(&text.to_string()));
         Self { text: text.trim_end().to_owned(), is_command: false, remark: None }
     }
 
-    /// Creates an empty line.
     #[must_use]
     pub fn empty() -> Self {
         Self { text: String::new(), is_command: false, remark: None }
@@ -78,7 +76,7 @@ impl Line {
     /// Creates the line that writes a text to a file in sysfs.
     #[must_use]
     pub fn write(text: &str, path: &str) -> Self {
-        // `..` would lead out of the directory.
+        // A part `..` would escape the directory.
         if path.split('/').any(|part| part == "..") {
             return Self::comment(format_args!("{path}: '{text}'"));
         }
@@ -88,7 +86,7 @@ impl Line {
         Self::new(template, &[&text, &path])
     }
 
-    /// Creates a line that runs this command, and then another one if it succeeds.
+    /// Creates a line that runs this command, and runs `next` if this command succeeds.
     #[must_use]
     pub fn and(mut self, next: Self) -> Self {
         if !self.is_command || !next.is_command {
@@ -99,14 +97,13 @@ impl Line {
         self
     }
 
-    /// Adds a remark about the part that the command omits.
     #[must_use]
     pub fn remark(mut self, remark: impl Display) -> Self {
         self.remark = Some(printable(&remark.to_string()));
         self
     }
 
-    /// Returns the command, if the line omits nothing.
+    /// Returns the command, or `None` for a comment or a line with a remark.
     #[must_use]
     pub fn command(&self) -> Option<&str> {
         (self.is_command && self.remark.is_none()).then_some(self.text.as_str())
@@ -139,7 +136,6 @@ impl PartialEq<&str> for Line {
     }
 }
 
-/// A sequence of lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Script(Vec<Line>);
 
@@ -173,8 +169,8 @@ impl Display for Script {
     }
 }
 
-/// Returns a word as a literal for a shell; none if it is impossible. Terminal control characters become
-/// octal escapes.
+/// Returns a word as a literal for a shell, or `None` if no literal can represent the word. Terminal
+/// control characters become octal escapes.
 #[must_use]
 pub fn quote(word: &str) -> Option<String> {
     let is_plain = |character: char| character.is_ascii_alphanumeric() || "._-@/=:,+".contains(character);

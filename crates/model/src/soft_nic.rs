@@ -14,20 +14,20 @@ use crate::units::BitRate;
 /// Largest GSO packet with the length that qdiscs use at an MTU of 1500, bytes: 64 KiB, and the headers of 46
 /// packets.
 pub const LARGEST_GSO_PACKET_BYTES: u32 = 65_536 + 46 * 66;
-/// Number of GSO packets in the FIFO of each queue: the usual `txqueuelen` of a device. TCP small queues keep
-/// far fewer there.
+/// Number of GSO packets in the FIFO of each queue: the usual `txqueuelen` of a device. TCP small
+/// queues keep far fewer packets in the FIFO.
 pub const LEAF_LIMIT_PACKETS: u32 = 1000;
 /// XPS pools of an `xps:` variant: two, because a test bed may have only two processors.
 pub const XPS_POOLS: u32 = 2;
 
 /// Time that the link's burst must cover if a timer is late, ns; the burst is at least two packets.
 const BURST_TIME_NS: u64 = 250_000;
-/// A queue's DRR quantum, bytes. It is at least the largest packet: HTB would ignore a smaller one, because
-/// its deficit would never skip a round.
+/// A queue's DRR quantum, bytes. The quantum is at least the largest packet. A smaller quantum would
+/// have no effect in HTB, because the deficit would never skip a round.
 const BASE_QUANTUM_BYTES: u32 = LARGEST_GSO_PACKET_BYTES;
 /// The link's rate divided by the sum of the queues' guaranteed rates; the queues borrow the rest.
 const OWNED_SHARE: u64 = 1000;
-/// Minimum rate of a class, bit/s: HTB stores whole bytes per second, and this is a thousand of them.
+/// Minimum rate of a class, bit/s: 1,000 bytes per second. HTB stores rates in whole bytes per second.
 const LEAST_RATE_BPS: u64 = 8_000;
 
 /// Number of queues of the soft NIC above a device, as common devices have.
@@ -39,7 +39,6 @@ pub const FIRST_QUEUE_CLASS: u16 = 0x10;
 /// Major number of the qdisc of a device's first queue, below one of Evenkeel's own roots.
 pub const FIRST_LEAF: u16 = 0x100;
 
-/// An HTB class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Class {
     /// Guaranteed rate of the class.
@@ -52,7 +51,6 @@ pub struct Class {
     pub quantum_bytes: u32,
 }
 
-/// Returns the link's class at this rate.
 #[must_use]
 pub fn line(rate: BitRate) -> Class {
     Class { rate, ceiling: rate, burst_bytes: burst_bytes(rate), quantum_bytes: BASE_QUANTUM_BYTES }
@@ -72,8 +70,8 @@ pub fn burst_bytes(rate: BitRate) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX).max(2 * LARGEST_GSO_PACKET_BYTES)
 }
 
-/// Returns a remark about features of a variant that the soft NIC lacks. With `sfq`, its queues have SFQ if
-/// the variant requires it.
+/// Returns a remark about features of a variant that the soft NIC lacks. `sfq` states whether the
+/// queues of the soft NIC can have SFQ.
 #[must_use]
 pub fn lacking(knobs: &Knobs, sfq: bool) -> Option<String> {
     let fair = knobs.qdisc == Qdisc::SfqPrio;
@@ -92,7 +90,6 @@ pub fn lacking(knobs: &Knobs, sfq: bool) -> Option<String> {
     (!lacking.is_empty()).then(|| format!("this test bed has no {}: {leaves}", join_or(&lacking)))
 }
 
-/// Returns names as a list in words: `a`, `a or b`, `a, b or c`.
 fn join_or(words: &[&str]) -> String {
     match words {
         [] => String::new(),
@@ -104,7 +101,6 @@ fn join_or(words: &[&str]) -> String {
 /// A sending core, which runs one program with its flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SendingCore {
-    /// Bulk flows.
     pub flows: u32,
     /// Number of the machine's processor, from 0.
     pub processor: u32,
@@ -112,10 +108,10 @@ pub struct SendingCore {
 
 /// Distributes `flows` over at most `cores` sending cores, and the cores over `processors`.
 ///
-/// Titan's two-server experiments distribute flows "such that half of the cores have twice as many active
-/// flows as the other half" (section 5), because asymmetry causes unfairness. The function uses the largest
-/// even number of cores with an exact division, such as 6 flows on 4 cores (2, 2, 1, 1). If there is none, it
-/// uses all cores with the nearest division.
+/// Titan's two-server experiments distribute flows "such that half of the cores have twice as many
+/// active flows as the other half" (section 5), because asymmetry causes unfairness. The function uses
+/// the largest even number of cores with an exact division, such as 6 flows on 4 cores (2, 2, 1, 1). If
+/// no number divides exactly, the function uses all cores with the nearest division.
 #[must_use]
 pub fn place(flows: u32, cores: u32, processors: u32) -> Vec<SendingCore> {
     let exact = (1..=cores / 2).rev().map(|half| half * 2).find(|count| flows.is_multiple_of(count / 2 * 3));

@@ -24,7 +24,6 @@ pub fn printable(text: &str) -> String {
     text.chars().flat_map(escape).collect()
 }
 
-/// Returns a path on one line, with terminal controls escaped.
 #[must_use]
 pub fn path_text(path: &Path) -> String {
     printable(&path.display().to_string())
@@ -40,8 +39,8 @@ pub fn name_text(name: &[u8]) -> String {
     name.utf8_chunks().map(part).collect()
 }
 
-/// Returns a complete output with terminal controls escaped, except line feeds and tabs, and colours if
-/// `styles` (ECMA-48: SGR). The escapes are JSON's, so a JSON document keeps its meaning.
+/// Returns a complete output with terminal controls escaped. Line feeds and tabs remain, and colours
+/// (ECMA-48: SGR) remain if `styles`. The escapes are JSON's, so a JSON document keeps its meaning.
 #[must_use]
 pub fn terminal_output(text: &str, styles: bool) -> Cow<'_, str> {
     let stays = |character: char| matches!(character, '\n' | '\t') || !is_invisible(character);
@@ -67,7 +66,6 @@ pub fn terminal_output(text: &str, styles: bool) -> Cow<'_, str> {
     Cow::Owned(output)
 }
 
-/// Returns the length of the colour sequence at the beginning of a text; 0 if there is none.
 fn style_length(text: &str) -> usize {
     let Some(parameters) = text.strip_prefix("\u{1b}[") else { return 0 };
     let digits = parameters.bytes().take_while(|byte| byte.is_ascii_digit() || *byte == b';').count();
@@ -138,7 +136,6 @@ pub fn suggestion<'k>(name: &str, known: impl Iterator<Item = &'k str> + Clone) 
     }
 }
 
-/// Number of names in a list.
 const SHOWN: usize = 30;
 
 /// Returns `a, b, c`, truncated if there are very many.
@@ -166,7 +163,6 @@ pub fn counted(number: usize, noun: &str) -> String {
     }
 }
 
-/// Returns a number with thousands separators.
 #[must_use]
 pub fn thousands(number: usize) -> String {
     let digits = number.to_string();
@@ -246,7 +242,7 @@ pub fn plain_words(message: &str) -> String {
             "Read-only file system (mount it for writing, or use another one)",
         ),
         ("Cannot allocate memory (os error 12)", "Cannot allocate memory (free some, or raise `ulimit -v`)"),
-        // These are the forms of the JSON reader and of two TOML readers.
+        // The JSON reader and two TOML readers use these texts.
         ("recursion limit exceeded", "it is nested too deeply"),
         ("cannot recurse further; max recursion depth met", "it is nested too deeply"),
         ("recursion limit", "it is nested too deeply"),
@@ -258,9 +254,9 @@ pub fn plain_words(message: &str) -> String {
     message.to_owned()
 }
 
-/// Puts the field's name before a JSON reader's error about a value at a line and column. The reader reports
-/// no position (line 0) within an internally tagged enum. In this case the name is added only if exactly one
-/// field has that value.
+/// Puts the field's name before a JSON reader's error about a value at a line and column. Within an
+/// internally tagged enum, the reader reports no position (line 0). The function then adds the name
+/// only if exactly one field has the value.
 #[must_use]
 pub fn name_field<E: serde::de::Error>((line, column): (usize, usize), error: E, text: &[u8]) -> E {
     let message = error.to_string();
@@ -287,7 +283,6 @@ pub fn name_field<E: serde::de::Error>((line, column): (usize, usize), error: E,
     }
 }
 
-/// A field and its value, as JSON.
 type Field<'t> = (&'t [u8], &'t [u8]);
 
 /// Returns the field at the end of a JSON text, and all fields whose value is a string, a number or a
@@ -475,14 +470,12 @@ mod tests {
 
     #[test]
     fn a_value_of_the_wrong_kind_is_named_by_its_field() {
-        // The test uses only the error, not the fields.
         #[derive(Debug, serde::Deserialize)]
         #[serde(tag = "what", rename_all = "lowercase")]
         #[allow(dead_code)]
         enum Tagged {
             Done { repeat: u32, ends: Vec<u8> },
         }
-        // As above.
         #[derive(Debug, serde::Deserialize)]
         #[allow(dead_code)]
         struct Plain {

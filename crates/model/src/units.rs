@@ -23,12 +23,10 @@ use crate::text::excerpt;
 const NANOSECONDS_PER_SECOND: u64 = 1_000_000_000;
 const BITS_PER_BYTE: u128 = 8;
 
-/// A rate in bits per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BitRate(u64);
 
 impl BitRate {
-    /// Returns a rate of this many bits per second.
     #[must_use]
     pub const fn from_bits_per_second(bits_per_second: u64) -> Self {
         Self(bits_per_second)
@@ -59,12 +57,10 @@ impl BitRate {
     }
 }
 
-/// A number of bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ByteSize(u64);
 
 impl ByteSize {
-    /// Returns this many bytes.
     #[must_use]
     pub const fn from_bytes(bytes: u64) -> Self {
         Self(bytes)
@@ -89,7 +85,6 @@ pub struct Nanoseconds(u64);
 impl Nanoseconds {
     pub const MAX: Self = Self(u64::MAX);
 
-    /// Returns this many nanoseconds.
     #[must_use]
     pub const fn new(nanoseconds: u64) -> Self {
         Self(nanoseconds)
@@ -158,61 +153,29 @@ const fn saturate(value: u128) -> u64 {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnitError {
     #[error("empty; write a {quantity} with its unit, for example {example}")]
-    Empty {
-        /// Expected quantity: `rate`, `size` or `time`.
-        quantity: &'static str,
-        /// Example of a valid text.
-        example: &'static str,
-    },
-    /// A number without a unit.
+    Empty { quantity: &'static str, example: &'static str },
     #[error("a {quantity} needs a unit; write for example {example}")]
-    MissingUnit {
-        /// Expected quantity.
-        quantity: &'static str,
-        /// Example of a valid text.
-        example: &'static str,
-    },
+    MissingUnit { quantity: &'static str, example: &'static str },
     /// A number followed by something that is not a unit of the quantity.
     #[error("'{}' is not a unit of a {quantity}{hint}; use {units}, for example {example}", excerpt(.unit))]
     UnknownUnit {
-        /// Expected quantity.
         quantity: &'static str,
-        /// The unit in the text.
         unit: String,
         /// The probably intended unit, or empty.
         hint: &'static str,
-        /// The known units.
         units: &'static str,
-        /// Example of a valid text.
         example: &'static str,
     },
-    /// A negative number.
     #[error("a {quantity} cannot be negative")]
-    Negative {
-        /// Expected quantity.
-        quantity: &'static str,
-    },
+    Negative { quantity: &'static str },
     /// The text does not begin with a plain decimal number.
     #[error("'{}' is not a {quantity}; write a number with its unit, for example {example}", excerpt(.text))]
-    NotANumber {
-        /// Expected quantity.
-        quantity: &'static str,
-        text: String,
-        /// Example of a valid text.
-        example: &'static str,
-    },
-    /// A fraction of the base unit.
+    NotANumber { quantity: &'static str, text: String, example: &'static str },
     #[error("not a whole number of {base_unit}")]
-    NotWhole {
-        /// The smallest unit of the quantity.
-        base_unit: &'static str,
-    },
+    NotWhole { base_unit: &'static str },
     /// The number needs more than 64 bits.
     #[error("too large for a {quantity}")]
-    TooLarge {
-        /// Expected quantity.
-        quantity: &'static str,
-    },
+    TooLarge { quantity: &'static str },
 }
 
 /// Formats a rate with three digits and a decimal unit: `9.4 Gbit/s`. An infinite rate is `?`.
@@ -240,7 +203,6 @@ pub fn mean_rate_text(bytes: u64, seconds: f64) -> String {
     rate_text(if seconds > 0.0 { bytes as f64 * 8.0 / seconds } else { 0.0 })
 }
 
-/// The units of one kind of quantity.
 struct Quantity {
     name: &'static str,
     base_unit: &'static str,
@@ -353,9 +315,10 @@ impl Quantity {
         let part = if fraction.is_empty() {
             0
         } else {
-            // In lowest terms the product is whole exactly if the denominator divides the factor. A
-            // fraction too long for 128 bits never does: its last digit is not 0, so the denominator
-            // keeps a factor of 2^n or 5^n for n digits, and all factors are below 2^40.
+            // In lowest terms, the product is whole exactly if the denominator divides the factor. With
+            // n digits, the denominator keeps a factor of 2^n or 5^n, because the last digit is not 0.
+            // All factors are below 2^40. So a fraction that is too long for 128 bits never has a whole
+            // product.
             let not_whole = || UnitError::NotWhole { base_unit: self.base_unit };
             let denominator =
                 u32::try_from(fraction.len()).ok().and_then(|digits| 10_u128.checked_pow(digits));

@@ -1,7 +1,7 @@
 //! Worlds: where scenarios run.
 //!
-//! A world is the simulator, or this machine's kernel in network namespaces. It turns a variant and a repeat
-//! into raw observations. Everything after that (metrics, records, reports) is the same for all worlds.
+//! A world is the simulator, or this machine's kernel in network namespaces. A world turns a variant
+//! and a repeat into raw observations. Metrics, records and reports are the same for all worlds.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -13,41 +13,31 @@ pub use crate::record::{
 use crate::scenario::{Scenario, Variant};
 use crate::units::{BitRate, ByteSize, Nanoseconds};
 
-/// A world's settings for a variant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Assessment {
     /// Every setting, with this world's value.
     pub settings: BTreeMap<String, String>,
-    /// Remarks about the figures, such as a knob that this world lacks.
     pub notes: Vec<String>,
 }
 
-/// One repeat of one variant.
 #[derive(Clone, Debug)]
 pub struct Job<'a> {
     pub scenario: &'a Scenario,
-    /// The variant, one of the scenario's.
     pub variant: &'a Variant,
     /// Number of the repeat, from 0.
     pub repeat: u32,
-    /// Seed of this repeat.
     pub seed: u64,
-    /// Link rate.
     pub rate: BitRate,
-    /// Time before the measurement.
     pub warmup: Nanoseconds,
-    /// Measured time.
     pub duration: Nanoseconds,
     /// Bin length of the per-flow series; every window and the duration are multiples of it.
     pub bin: Nanoseconds,
 }
 
-/// Observations of one repeat.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RawRepeat {
     /// The bulk flows.
     pub flows: Vec<RawFlow>,
-    /// The transmit queues.
     pub queues: Vec<QueueRecord>,
     /// Sum over cores of the share of time in which each was busy: 1.0 is one core.
     pub busy_cores: Option<f64>,
@@ -57,11 +47,9 @@ pub struct RawRepeat {
     pub latency_us: Vec<f64>,
     /// Fetches of the timed clients in the measured time.
     pub fetches: Vec<RawFetch>,
-    /// Clients that send requests.
     pub clients: Vec<RawClients>,
     /// Retransmitted segments of all bulk flows.
     pub retransmits: Option<u64>,
-    /// Cost of the simulation.
     pub sim: Option<SimCost>,
     /// The BPF programs' cost.
     pub datapath: Option<DatapathCost>,
@@ -74,46 +62,39 @@ pub struct RawRepeat {
     pub notes: Vec<String>,
 }
 
-/// Observations of a scenario with transfers, besides its flows.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RawTransfers {
-    /// Retransmissions; those of a flow within 100 ms are one.
+    /// Retransmission events: several retransmissions of a flow within 100 ms count as one.
     pub retransmission_events: u64,
-    /// Dropped packets, by [`crate::record::metric::DROPS_PARTS`]; none at a place that the packets do not pass.
+    /// Dropped packets, by [`crate::record::metric::DROPS_PARTS`]; `None` for a place that the packets
+    /// do not pass.
     pub drops: [Option<u64>; 5],
     /// Cycles of the receiving hosts, by [`crate::record::metric::CPU_SHARE_PARTS`].
     pub cycles: [f64; 8],
 }
 
-/// Observations of a scenario with tenants, besides its flows.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RawTenants {
-    /// Processor time of each process that sends or receives traffic.
     pub processes: Vec<RawProcess>,
     /// Time that each processor spent in each mode.
     pub processors: Vec<RawProcessor>,
     /// Every qdisc, without classes: its counters over the measured time, and its backlog at the end.
     pub qdiscs: Vec<RawQdisc>,
-    /// The link and its backlog, bin by bin.
     pub line: Option<RawLine>,
     /// Processor time of processes outside the measurement, including stolen time: 1.0 is one processor.
     pub disturbance: Option<f64>,
 }
 
-/// The link and its backlog, bin by bin.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RawLine {
-    /// Length of a bin.
     pub bin: Nanoseconds,
     /// Capacity of the link in a bin, bytes.
     pub capacity_bytes: f64,
-    /// Bytes sent in each bin.
     pub bytes: Vec<u64>,
-    /// Minimum backlog in each bin; some worlds only sample it.
+    /// Minimum backlog in each bin; some worlds only sample the backlog.
     pub backlog_bytes: Vec<u64>,
 }
 
-/// One bulk flow in one repeat.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RawFlow {
     /// Name, unique in the repeat: source and destination port.
@@ -140,7 +121,6 @@ pub struct RawFlow {
     pub completion_s: Option<f64>,
 }
 
-/// State of a flow's TCP in a bin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RawTcp {
     /// Congestion window after the last acknowledgement, packets.
@@ -158,7 +138,6 @@ pub struct RawTcp {
 pub type TcpColumn = (&'static str, fn(&RawTcp) -> u64);
 
 impl RawTcp {
-    /// The columns of a series, by name.
     pub const COLUMNS: [TcpColumn; 5] = [
         ("window_packets", |bin| bin.window),
         ("rtt_ns", |bin| bin.rtt_ns),
@@ -168,17 +147,14 @@ impl RawTcp {
     ];
 }
 
-/// A group of clients that send requests, in one repeat.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RawClients {
-    /// Name of the group.
     pub name: String,
     pub clients: Vec<RawClient>,
-    /// Response times of all clients: length and frequency, ascending. They are exact to 0.1 %.
+    /// Response times of all clients, exact to 0.1 %: length and frequency, ascending.
     pub responses: Vec<(Nanoseconds, u64)>,
 }
 
-/// A client that sends requests.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RawClient {
     /// Time that the client was running within the measurement.
@@ -191,7 +167,6 @@ pub struct RawClient {
     pub payload_bytes: u64,
 }
 
-/// A value fetched by a client.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RawFetch {
     pub size: ByteSize,
@@ -199,17 +174,14 @@ pub struct RawFetch {
     pub completion_s: f64,
 }
 
-/// Observes a run: receives its progress, and may interrupt it.
 pub trait Observer: Sync {
     /// Reports that `fraction` (0 to 1) of a repeat is done; `activity` is the current step.
     fn progress(&self, fraction: f64, activity: &str);
-    /// Shows a remark to the user.
     fn remark(&self, text: &str);
     /// Returns whether the user interrupted the run; the world must then restore everything and return.
     fn interrupted(&self) -> bool;
 }
 
-/// A system that runs scenarios.
 pub trait World {
     type Error: std::error::Error + Send;
 
@@ -227,29 +199,29 @@ pub trait World {
     /// Returns the link rate for a run of the scenario. `wanted` is the user's rate, if any.
     ///
     /// # Errors
-    /// Returns an error if this world cannot run the scenario, or not at this rate.
+    /// Returns an error if this world cannot run the scenario, or cannot run it at this rate.
     fn settle_rate(
         &mut self,
         scenario: &Scenario,
         wanted: Option<BitRate>,
         observer: &dyn Observer,
     ) -> Result<BitRate, Self::Error>;
-    /// Runs one repeat, and removes everything that it created.
+    /// Runs one repeat, and removes everything that the repeat created.
     ///
     /// # Errors
     /// Returns an error if the repeat could not finish, or was interrupted.
     fn repeat(&mut self, job: &Job<'_>, observer: &dyn Observer) -> Result<RawRepeat, Self::Error>;
-    /// Returns this world if it can run repeats concurrently without influence on each other.
+    /// Returns this world if it can run repeats concurrently without interference.
     fn concurrent(&self) -> Option<&dyn ConcurrentWorld<Error = Self::Error>> {
         None
     }
 }
 
-/// A world that can run repeats concurrently.
 pub trait ConcurrentWorld: Sync {
     type Error: std::error::Error + Send;
 
-    /// Returns the estimated memory of a repeat, bytes. It limits how many run at a time.
+    /// Returns the estimated memory of a repeat, bytes. The estimate limits the number of concurrent
+    /// repeats.
     fn memory(&self, _job: &Job<'_>) -> u64 {
         0
     }
@@ -260,8 +232,5 @@ pub trait ConcurrentWorld: Sync {
     }
 
     /// Runs one repeat; see [`World::repeat`].
-    ///
-    /// # Errors
-    /// Returns the errors of [`World::repeat`].
     fn repeat(&self, job: &Job<'_>, observer: &dyn Observer) -> Result<RawRepeat, Self::Error>;
 }

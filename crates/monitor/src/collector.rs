@@ -28,18 +28,19 @@ use crate::tcp_sockets::{Ends, TcpSocket, TcpSockets, Wanted};
 
 /// Time between two readings of the facts that change rarely.
 const DEVICES_INTERVAL: Duration = Duration::from_secs(10);
-/// Time between two questions which process manages an interface.
+/// Time between two checks of which process manages an interface.
 const MANAGEMENT_INTERVAL: Duration = Duration::from_secs(2);
 const TCP: u8 = 6;
 
-/// What a [`Collector`] samples.
+/// The options of a [`Collector`].
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Names of interfaces; empty for all that are up and have a device, and all veths.
+    /// Names of interfaces. If empty, the collector samples all veths, and all interfaces that are up
+    /// and have a device.
     pub interfaces: Vec<String>,
-    /// Maximum number of flows that are listed for each interface.
     pub listed_flows: usize,
-    /// Whether flows are observed by a BPF meter. Without it, flows are TCP sockets: without a queue and fairness.
+    /// Whether a BPF meter observes flows. Without the meter, flows are TCP sockets without queue and
+    /// fairness.
     pub observe: bool,
 }
 
@@ -49,16 +50,18 @@ impl Default for Options {
     }
 }
 
-/// Samples the network namespace in which it was opened. Dropping it detaches its BPF programs.
+/// Samples the network namespace in which the collector was opened. Dropping the collector detaches its
+/// BPF programs.
 pub struct Collector {
     options: Options,
     host: Host,
     tree: Tree,
     devices: HostFacts,
     devices_read: Instant,
-    /// Interfaces by local address.
+    /// Interface index by local address.
     addresses: HashMap<IpAddr, u32>,
-    /// Indexes of the interfaces that a name of the options has meant, which a rename does not change.
+    /// Indexes of the interfaces that matched a name in the options. A rename does not change the
+    /// index.
     followed: BTreeSet<u32>,
     managed: HashMap<u32, Management>,
     managed_read: Option<Instant>,
@@ -69,7 +72,7 @@ pub struct Collector {
     before: Option<Reading>,
 }
 
-/// What the next sample is compared with.
+/// The counters with which the next sample is compared.
 struct Reading {
     at: Instant,
     facts: HostFacts,
@@ -84,8 +87,8 @@ impl Collector {
     /// Prepares to sample the calling thread's network namespace.
     ///
     /// # Errors
-    /// Returns an error if a named interface does not exist, or `/proc` or `/sys` cannot be read. A missing permission is
-    /// no error: each sample names what it lacks.
+    /// Returns an error if a named interface does not exist, or `/proc` or `/sys` cannot be read. A
+    /// missing permission is no error: each sample names the data that it lacks.
     pub fn open(options: &Options) -> Result<Self, MonitorError> {
         let tree = Tree::live();
         let devices = read_devices(&tree)?;
@@ -109,13 +112,13 @@ impl Collector {
             sockets: TcpSockets::default(),
             before: None,
         };
-        // The meters count from here on, so that the first window ends a second later.
+        // The meters start to count here, so the first window ends one second later.
         let facts = read_counters(&collector.tree, &collector.devices)?.facts;
         collector.choose(&facts);
         Ok(collector)
     }
 
-    /// Takes a sample, once per second for example. Growth is that since the sample before.
+    /// Takes a sample, for example once per second. Growth counts from the previous sample.
     ///
     /// # Errors
     /// Returns an error if the kernel does not list its interfaces.
@@ -139,7 +142,7 @@ impl Collector {
         let (mut losses_incomplete, mut unread_places) = (false, BTreeSet::new());
         for gap in gaps {
             not_read.insert(gap.why.clone());
-            // Those of neighbour tables exist in the initial network namespace only.
+            // The counters of neighbour tables exist in the initial network namespace only.
             if gap.source.starts_with("/proc/net/stat/") {
                 unread_places.insert(Place::Network.words().to_owned());
             } else {
@@ -148,7 +151,8 @@ impl Collector {
         }
         let chosen = self.choose(&facts);
         let sampled = |interface: &&Facts| chosen.contains(&index(interface));
-        // Directly after the counters, because the bytes of flows are compared with those of queues.
+        // Read the flows directly after the counters, because the bytes of flows are compared with the
+        // bytes of queues.
         let readings: HashMap<u32, FlowReading> = facts
             .interfaces
             .iter()
@@ -166,7 +170,7 @@ impl Collector {
             facts.interfaces.iter().filter(sampled).all(|interface| readings.contains_key(&index(interface)));
         let found = match is_metered {
             true => self.sockets.find(&listed_connections(&facts, &readings)),
-            // The sockets are the flows.
+            // Without a meter, the TCP sockets are the flows.
             false => self.sockets.read(),
         };
         let sockets = found.unwrap_or_else(|why| {
@@ -301,7 +305,8 @@ impl Collector {
         }
     }
 
-    /// Fills in the flows that the meter counted. Returns the inodes of the listed flows' sockets, 0 for none.
+    /// Fills in the flows that the meter counted. Returns the inodes of the listed flows' sockets; 0
+    /// for a flow without a socket.
     fn metered(&self, interface: &mut Interface, reading: &FlowReading, sockets: &Sockets) -> Vec<u32> {
         interface.observed = true;
         interface.active_flows = reading.active;
@@ -330,7 +335,8 @@ impl Collector {
         inodes
     }
 
-    /// Fills in the TCP sockets with an address of the interface as its flows, as [`Self::metered`] does.
+    /// Fills in the TCP sockets with an address of the interface as flows. Returns the inodes of the
+    /// listed flows' sockets.
     fn unmetered(&self, interface: &mut Interface, index: u32, sockets: &Sockets) -> Vec<u32> {
         let is_own = |local: &SocketAddr| self.addresses.get(&local.ip()) == Some(&index);
         let mut own: Vec<_> = sockets
@@ -352,7 +358,6 @@ impl Collector {
         own.iter().map(|(_, socket)| socket.inode).collect()
     }
 
-    /// Adds the processes of the listed flows.
     fn name_owners(
         &mut self,
         interfaces: &mut [(Interface, Vec<u32>)],
@@ -374,7 +379,8 @@ impl Collector {
                         socket.process = Some(owner.name.clone());
                         socket.process_id = Some(owner.process);
                     }
-                    // The kernel itself may own a socket; one with an inode belongs to a process.
+                    // The kernel may own a socket with inode 0. A socket with another inode belongs to
+                    // a process.
                     Some(None) => is_hidden |= *inode != 0,
                     None => {}
                 }
@@ -415,8 +421,8 @@ fn listed_connections(facts: &HostFacts, readings: &HashMap<u32, FlowReading>) -
     found
 }
 
-/// Returns the interfaces to which the sockets may be bound that send over this one: itself, and some of those above it,
-/// such as a bond, a VLAN or a VRF.
+/// Returns the interfaces to which sockets may be bound that send over the interface `lowest`. These
+/// are `lowest` itself and some interfaces above it, such as a bond, a VLAN or a VRF.
 fn with_uppers(facts: &HostFacts, lowest: u32) -> Vec<u32> {
     const MOST: usize = 4;
     let mut found = vec![lowest];
@@ -437,14 +443,14 @@ fn addresses() -> HashMap<IpAddr, u32> {
     found.unwrap_or_default().into_iter().collect()
 }
 
-/// Returns the run that manages an interface, by its journal and by the name that it holds among sockets. Its command is
-/// `session` if the journal cannot be read.
+/// Returns the run that manages an interface, by its journal and by the name that the run holds as a
+/// Unix socket. The command is `session` if the journal cannot be read.
 fn management(state: &StateDirectory, identity: &InterfaceIdentity) -> Option<Management> {
     let of = |command: &str, process: u32| Some(Management { command: command.to_owned(), process });
     match check_unmanaged(state, identity) {
         Err(JournalError::Busy { holder: Some(holder), .. }) => return of(&holder.0.command, holder.1),
         Err(JournalError::HeldElsewhere { process, .. }) => return of("session", process),
-        // Without root.
+        // Without root, the journal cannot be read.
         Err(JournalError::Busy { holder: None, .. }) => return of("session", run_on(identity)?),
         _ => {}
     }

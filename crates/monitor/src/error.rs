@@ -2,7 +2,7 @@
 
 use evenkeel_host::{HostError, there_is};
 
-/// Why a host cannot be sampled.
+/// Reasons why a host cannot be sampled.
 #[derive(Debug, thiserror::Error)]
 pub enum MonitorError {
     #[error("there is no interface '{name}' here; {}", there_is(.others))]

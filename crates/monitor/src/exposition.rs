@@ -10,7 +10,6 @@ use prometheus_client::registry::{Registry, Unit};
 
 use crate::series::{Exported, Kind, SERIES, Series};
 
-/// A form of the exposition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// OpenMetrics 1.0.
@@ -29,10 +28,9 @@ impl Form {
     }
 }
 
-/// A series with label values.
 type Value = (Vec<(&'static str, String)>, f64);
 
-/// The values of each metric of [`SERIES`], in its order.
+/// The values of each metric of [`SERIES`], in the order of [`SERIES`].
 #[derive(Debug)]
 struct Values(Vec<Vec<Value>>);
 
@@ -85,13 +83,12 @@ impl Collector for Encoded {
     }
 }
 
-/// Returns the exposition.
 #[must_use]
 pub fn exposition(exported: &Exported, form: Form) -> String {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Encoded(Arc::new(Values::of(exported)))));
     let mut found = String::new();
-    // Ignore the error: a write to a String does not fail.
+    // Ignore the result: a write to a String cannot fail.
     let _ = text::encode(&mut found, &registry);
     match form {
         Form::OpenMetrics => found,
@@ -99,8 +96,8 @@ pub fn exposition(exported: &Exported, form: Form) -> String {
     }
 }
 
-/// Converts to the text format of Prometheus. There, the name of a counter has its `_total` in the description, too, and
-/// a line of the unit or of the end does not exist.
+/// Converts to the text format of Prometheus. In this format, the description of a counter includes the
+/// suffix `_total`. The format has no `UNIT` and `EOF` lines.
 fn prometheus_text(open_metrics: &str) -> String {
     let mut found = String::with_capacity(open_metrics.len());
     let is_counter = |name: &str| {
@@ -122,7 +119,6 @@ fn prometheus_text(open_metrics: &str) -> String {
     found
 }
 
-/// Returns the table of the reference page.
 #[must_use]
 pub fn reference_table() -> String {
     let mut table = String::from("| metric | type | labels | meaning |\n|---|---|---|---|\n");

@@ -1,4 +1,4 @@
-//! Observes flows ten times per second, whatever the interval between the samples is.
+//! Observes flows ten times per second, independently of the interval between samples.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,7 +15,7 @@ const TICK: Duration = Duration::from_millis(100);
 /// Time between two attempts to attach a meter that the kernel refused.
 const RETRY: Duration = Duration::from_secs(10);
 
-/// A thread with a meter on each observed device. Dropping it detaches them.
+/// A thread with a meter on each observed device. Dropping the thread detaches the meters.
 pub(crate) struct FlowThread {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -32,7 +32,7 @@ struct State {
     /// Indexes of the devices to observe.
     wanted: Vec<u32>,
     watches: BTreeMap<u32, FlowWatch>,
-    /// Why a device is not observed, and since when.
+    /// The reason why a device is not observed, and the time of the refusal.
     refused: BTreeMap<u32, (Instant, String)>,
     stopped: bool,
 }
@@ -42,7 +42,6 @@ fn lock(shared: &Shared) -> MutexGuard<'_, State> {
 }
 
 impl FlowThread {
-    /// Starts the thread in the calling thread's network namespace.
     pub(crate) fn start() -> Result<Self, MonitorError> {
         let shared = Arc::new(Shared::default());
         let of_thread = Arc::clone(&shared);
@@ -53,14 +52,15 @@ impl FlowThread {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// Sets the devices to observe, and attaches to the new ones at once.
+    /// Sets the devices to observe, and attaches a meter to each new device at once.
     pub(crate) fn want(&self, devices: &[u32]) {
         let mut state = lock(&self.shared);
         state.wanted = devices.to_vec();
         attach(&mut state);
     }
 
-    /// Returns the flows of a device since the last call, at most `most` of them, or why it is not observed.
+    /// Returns at most `most` flows of a device since the last call, or the reason why the device is
+    /// not observed.
     pub(crate) fn read(&self, device: u32, most: usize) -> Result<FlowReading, String> {
         let mut state = lock(&self.shared);
         if let Some(watch) = state.watches.get_mut(&device) {
@@ -98,14 +98,16 @@ fn observe(shared: &Shared) {
         for (device, why) in failed {
             refuse(&mut state, device, why);
         }
-        // No bin is shorter than a tick, even after a late one: a flow that sends in bursts could miss a short bin.
+        // No bin is shorter than a tick, even after a late tick: a short bin could miss a flow that
+        // sends in bursts.
         let (again, _) = shared.stop.wait_timeout(state, TICK).unwrap_or_else(PoisonError::into_inner);
         state = again;
     }
     state.watches.clear();
 }
 
-/// Ends a device's observation. A later one begins anew, because this one may have missed packets.
+/// Ends a device's observation. A later observation starts from zero, because this observation may have
+/// missed packets.
 fn refuse(state: &mut State, device: u32, why: String) {
     state.watches.remove(&device);
     state.refused.insert(device, (Instant::now(), why));

@@ -3,8 +3,8 @@
 use crate::sample::Interval;
 
 impl Interval {
-    /// Returns a counter with its growth. A counter that has decreased was reset, and counts from 0; one without an
-    /// earlier value has not grown.
+    /// Returns a counter with its growth. A counter that has decreased was reset, and counts from 0. A
+    /// counter without a previous value has no growth.
     pub(crate) fn since(before: Option<u64>, now: u64) -> Self {
         let delta = match before {
             Some(before) if now >= before => now - before,

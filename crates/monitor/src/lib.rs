@@ -1,4 +1,4 @@
-//! Samples of a live host: what `evenkeel top` draws and `evenkeel metrics` exports.
+//! Samples of a live host, which `evenkeel top` shows and `evenkeel metrics` exports.
 //!
 //! ```text
 //!   qdiscs, sockets, /proc, BPF meter ──▶ collector ──▶ Sample ──▶ top, metrics, a recorded file

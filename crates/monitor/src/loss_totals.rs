@@ -8,18 +8,20 @@ use evenkeel_placement::loss_path::{self, Place};
 
 use crate::sample::{Interval, Loss};
 
-/// Maximum number of losses with a subject of their own. Sockets come and go, so their number has no other bound.
+/// Maximum number of losses that are listed by subject. Sockets come and go, so the number of subjects
+/// has no other bound.
 const MOST: usize = 256;
 
 #[derive(Debug, Default)]
 pub(crate) struct LossTotals {
-    /// By place, subject and counter; with the rule.
+    /// Packets and rule, by place, subject and counter.
     found: BTreeMap<(Place, String, String), (u64, &'static str)>,
 }
 
 impl LossTotals {
-    /// Adds the losses between two readings. Returns all losses, in path order. An interface that is new in the second
-    /// reading has lost nothing: its counters may be from another network namespace.
+    /// Adds the losses between two readings. Returns all losses, in path order. An interface that is
+    /// new in the second reading has no losses, because its counters may come from another network
+    /// namespace.
     pub(crate) fn add(&mut self, before: &HostFacts, now: &HostFacts) -> Vec<Loss> {
         let mut before = Cow::Borrowed(before);
         for interface in &now.interfaces {

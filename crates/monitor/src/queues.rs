@@ -1,4 +1,4 @@
-//! Transmit queues: the counters of the qdisc below each, and the processors that serve it.
+//! Transmit queues: the counters of each queue's qdisc, and the processors that serve the queue.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +7,8 @@ use evenkeel_model::host::{HostFacts, Interface, QdiscFacts};
 
 use crate::sample::{Interval, Queue};
 
-/// Returns the qdisc of each queue: the children of a root with one child per queue, or the root of a device with one
-/// queue. A `noqueue` passes packets by without a count.
+/// Returns the qdisc of each queue: the children of a root with one child per queue, or the root of a
+/// device with one queue. A `noqueue` does not count packets.
 fn by_queue(interface: &Interface) -> BTreeMap<u32, &QdiscFacts> {
     let count = count(interface);
     let mut found = BTreeMap::new();
@@ -18,7 +18,8 @@ fn by_queue(interface: &Interface) -> BTreeMap<u32, &QdiscFacts> {
         for qdisc in &interface.qdiscs {
             let Some((parent, minor)) = qdisc.parent.split_once(':') else { continue };
             let is_child = parent == major || parent.is_empty() && major == "0";
-            // Minor numbers start at 1; qdiscs of traffic classes have higher ones.
+            // Minor numbers of queues start at 1. The qdiscs of traffic classes have higher minor
+            // numbers.
             let queue = u32::from_str_radix(minor, 16).ok().and_then(|minor| minor.checked_sub(1));
             if let Some(queue) = queue.filter(|queue| is_child && *queue < count) {
                 found.insert(queue, qdisc);
@@ -45,7 +46,7 @@ pub(crate) fn queues(
     let earlier = before.map(by_queue).unwrap_or_default();
     let queue = |index: u32| {
         let qdisc = qdiscs.get(&index);
-        // A qdisc of another kind is another one, which has its own counts.
+        // A qdisc with another kind or handle is a new qdisc, whose counters start from 0.
         let earlier = earlier.get(&index).filter(|earlier| {
             qdisc.is_some_and(|qdisc| qdisc.kind == earlier.kind && qdisc.handle == earlier.handle)
         });
@@ -69,8 +70,9 @@ pub(crate) fn queues(
     (0..count(interface)).map(queue).collect()
 }
 
-/// Returns the processors that may serve the queue's interrupt. A driver has one interrupt for both directions of a
-/// queue, or one for each: then it is the one that does not announce received packets.
+/// Returns the processors that may serve the queue's interrupt. A driver has one interrupt for both
+/// directions of a queue, or one for each direction. With separate interrupts, the function uses the
+/// interrupt that does not announce received packets.
 fn interrupt_processors(devices: &HostFacts, interface: &str, queue: u32) -> Vec<u32> {
     let own = || devices.interrupts_of(interface).filter(|interrupt| interrupt.queue == Some(queue));
     let sends = own().find(|interrupt| !interrupt.receives).or_else(|| own().next());
@@ -116,7 +118,7 @@ mod tests {
         let before = interface(("mq", "8001:"), &[("8001:1", 40)], 10);
         let found = bytes(&now, Some(&before));
         assert_eq!((found[0], found[1], found[9]), (Some((50, 10)), None, Some((70, 0))));
-        // The kernel's own mq has no handle.
+        // The kernel's default mq has no handle.
         assert_eq!(bytes(&interface(("mq", "0:"), &[(":2", 3)], 2), None), [None, Some((3, 0))]);
         assert_eq!(bytes(&interface(("htb", "1:"), &[("1:1", 3)], 2), None), [None, None]);
         assert_eq!(bytes(&interface(("htb", "1:"), &[("1:1", 3)], 1), None), [Some((1000, 0))]);

@@ -29,7 +29,8 @@ pub enum RecordingError {
     NoInterface { origin: String, name: String, known: Vec<String> },
 }
 
-/// A recording in memory. Its samples are parsed when they are shown: parsed, they take several times the room.
+/// A recording in memory. A sample is parsed when it is shown, because a parsed sample takes several
+/// times the memory.
 #[derive(Debug)]
 pub struct Recording {
     bytes: Vec<u8>,
@@ -41,11 +42,13 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Reads and checks a recording. With names in `only`, its samples have only these interfaces.
+    /// Reads and checks a recording. If `only` is not empty, the samples contain only the named
+    /// interfaces.
     ///
     /// # Errors
-    /// Returns an error if the file cannot be read, a line is damaged or has another schema, or no sample has one of the
-    /// interfaces. A last line without its end is no error, because it belongs to an interrupted recording.
+    /// Returns an error if the file cannot be read, a line is damaged or has another schema, or no
+    /// sample has one of the interfaces. An incomplete last line is no error, because it belongs to an
+    /// interrupted recording.
     pub fn read(path: &Path, only: &[String]) -> Result<Self, RecordingError> {
         let bytes = read_bytes(path, Kind::Recording)?;
         Self::parse(bytes, shown(path), only)
@@ -69,7 +72,7 @@ impl Recording {
             match parse_line(&bytes[place.clone()]) {
                 Ok(mut sample) => {
                     for interface in &sample.interfaces {
-                        // A host may have thousands of interfaces; a message names some.
+                        // A host may have thousands of interfaces; an error message names some of them.
                         const MOST: usize = 1000;
                         if names.len() < MOST && !names.contains(&interface.name) {
                             names.push(interface.name.clone());
@@ -103,29 +106,28 @@ impl Recording {
         Ok(recording)
     }
 
-    /// Returns the number of samples, which is at least 1.
+    /// Returns the number of samples, at least 1.
     #[must_use]
     pub fn count(&self) -> usize {
         self.lines.len()
     }
 
-    /// Returns a sample by its number from 0; the last one for a larger number.
+    /// Returns a sample by its number from 0, or the last sample for a larger number.
     #[must_use]
     pub fn sample(&self, index: usize) -> Sample {
         let line = self.lines.get(index).or(self.lines.last()).cloned().unwrap_or_default();
-        // The line was parsed before.
+        // `read` has already parsed this line without an error.
         let mut sample = parse_line(&self.bytes[line]).unwrap_or_default();
         retain(&mut sample, &self.only);
         sample
     }
 
-    /// Returns the figures of the samples up to this one.
+    /// Returns the figures of the samples up to `index`.
     #[must_use]
     pub fn points(&self, index: usize) -> &[Point] {
         &self.points[..(index + 1).min(self.points.len())]
     }
 
-    /// Returns a remark if the last line is incomplete.
     #[must_use]
     pub fn remark(&self) -> Option<String> {
         let line = self.lines.len() + 1;
@@ -154,7 +156,7 @@ fn parse_line(line: &[u8]) -> Result<Sample, Damage> {
     match sample {
         Ok(sample) if sample.schema == SCHEMA => Ok(sample),
         Ok(sample) => Err(Damage::Schema(sample.schema.into())),
-        // The fields of another schema may differ.
+        // The fields of another schema may differ, so read the version first.
         Err(error) => match serde_json::from_slice::<Version>(line) {
             Ok(version) if version.schema != u64::from(SCHEMA) => Err(Damage::Schema(version.schema)),
             _ => Err(Damage::Json(error)),
@@ -162,11 +164,10 @@ fn parse_line(line: &[u8]) -> Result<Sample, Damage> {
     }
 }
 
-/// Writes samples to a new file, in whole lines.
 #[derive(Debug)]
 pub struct Recorder {
     file: File,
-    /// Length of all whole lines, bytes.
+    /// Length of all complete lines, bytes.
     length: u64,
     name: String,
 }
@@ -175,22 +176,18 @@ impl Recorder {
     /// Creates the file.
     ///
     /// # Errors
-    /// Returns an error if the file exists, or the system refuses.
+    /// Returns an error if the file exists.
     pub fn create(path: &Path) -> io::Result<Self> {
         let file = OpenOptions::new().write(true).create_new(true).open(path)?;
         Ok(Self { file, length: 0, name: shown(path) })
     }
 
-    /// Returns the name of the file.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Appends a sample. After an error, the file ends with the last whole line.
-    ///
-    /// # Errors
-    /// Returns an error if the system refuses, such as on a full disk.
+    /// Appends a sample. After an error, the file ends with the last complete line.
     pub fn write(&mut self, sample: &Sample) -> io::Result<()> {
         let mut line = serde_json::to_vec(sample)?;
         line.push(b'\n');
@@ -207,10 +204,7 @@ impl Recorder {
         }
     }
 
-    /// Waits until the disk has the recording.
-    ///
-    /// # Errors
-    /// Returns an error if the system refuses.
+    /// Syncs the recording to the disk.
     pub fn finish(self) -> io::Result<()> {
         self.file.sync_all()
     }

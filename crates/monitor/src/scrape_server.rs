@@ -1,7 +1,8 @@
 //! Serves `GET /metrics` on a TCP or Unix socket.
 //!
-//! Each connection has one request and one deadline, and there is a maximum number of connections. So a slow or hostile
-//! client costs a thread for some seconds, and no other client waits for it unless all connections are taken.
+//! Each connection has one request and one deadline, and the number of connections is limited. So a
+//! slow or hostile client occupies a thread for some seconds. Other clients wait only if all
+//! connections are in use.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -21,25 +22,25 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::exposition::Form;
 
-/// Time for a whole connection.
+/// Time limit for a whole connection.
 const DEADLINE: Duration = Duration::from_secs(5);
-/// Time that a client may wait for its sample: the first one takes a second.
+/// Time that a client may wait for its sample: the first sample takes a second.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Maximum size of the head of a request. Prometheus sends some hundred bytes.
 const MOST_HEAD: usize = 8192;
 const MOST_HEADERS: usize = 64;
-/// Maximum number of connections at the same time; others are closed.
+/// Maximum number of concurrent connections. The server closes further connections.
 const MOST_CONNECTIONS: usize = 16;
-/// Time between two looks for a new connection while another one is open.
+/// Interval at which the server polls for new connections while another connection is open.
 const POLL: Duration = Duration::from_millis(50);
-/// Longest wait for a connection. Another thread may have handled a signal, so that it does not end the wait.
+/// Longest wait for a connection. The limit is necessary because another thread may handle a signal,
+/// and the wait then does not end.
 const IDLE: Duration = Duration::from_millis(200);
 
-/// Where to serve.
+/// The address at which the server listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Endpoint {
     Tcp(SocketAddr),
-    /// Path of a Unix socket.
     Unix(PathBuf),
 }
 
@@ -48,7 +49,7 @@ impl FromStr for Endpoint {
 
     fn from_str(text: &str) -> Result<Self, String> {
         if let Some(path) = text.strip_prefix("unix:") {
-            // sun_path, unix(7).
+            // Length of sun_path without the final zero, unix(7).
             const MOST: usize = 107;
             if path.is_empty() || path.len() > MOST || path.contains('\0') {
                 return Err(format!("the path of a Unix socket has 1 to {MOST} bytes"));
@@ -71,7 +72,7 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// Why an endpoint cannot be served.
+/// Reasons why an endpoint cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     #[error("another process serves {0}; choose another address")]
@@ -106,20 +107,19 @@ impl Listener {
 }
 
 impl Listener {
-    /// Waits for a connection, for at most this time. A signal handler ends the wait.
+    /// Waits at most `time` for a connection. A signal handler ends the wait.
     fn wait(&self, time: Duration) {
         let listener = match self {
             Self::Tcp(listener) => listener.as_fd(),
             Self::Unix(listener) => listener.as_fd(),
         };
         let time = PollTimeout::try_from(time).unwrap_or(PollTimeout::ZERO);
-        // Ignore the result: the next look for connections finds them, or the error.
+        // Ignore the result: the next accept(2) finds the connections or the error.
         let _ = poll(&mut [PollFd::new(listener, PollFlags::POLLIN)], time);
     }
 }
 
 impl Stream {
-    /// Sets the time limit of the next system call.
     fn limit(&self, time: Duration) -> io::Result<()> {
         let time = Some(time.max(Duration::from_millis(1)));
         match self {
@@ -165,10 +165,10 @@ impl Write for Stream {
     }
 }
 
-/// A request for an exposition, with the way back.
+/// A request for an exposition, with the channel for the answer.
 type Request = (Form, SyncSender<String>);
 
-/// Serves one endpoint. Dropping it removes its Unix socket.
+/// Serves one endpoint. Dropping the server removes its Unix socket.
 pub struct ScrapeServer {
     listener: Listener,
     endpoint: Endpoint,
@@ -177,10 +177,10 @@ pub struct ScrapeServer {
 }
 
 impl ScrapeServer {
-    /// Binds the endpoint. A Unix socket that no process serves any more is replaced.
+    /// Binds the endpoint. Replaces a Unix socket that no process serves.
     ///
     /// # Errors
-    /// Returns an error if the endpoint is in use, or the system refuses.
+    /// Returns an error if the endpoint is in use, or the system refuses the address.
     pub fn bind(endpoint: &Endpoint) -> Result<Self, ServeError> {
         let failed = |source: io::Error| match source.kind() {
             io::ErrorKind::AddrInUse => ServeError::InUse(endpoint.clone()),
@@ -213,11 +213,11 @@ impl ScrapeServer {
         }
     }
 
-    /// Serves until `is_over`. `expose` makes an exposition; it runs in the calling thread, as `tick` does between
-    /// requests.
+    /// Serves until `is_over` returns true. `expose` produces an exposition in the calling thread.
+    /// `tick` runs in the calling thread between requests.
     ///
     /// # Errors
-    /// Returns an error if the system accepts no connection, or that of `expose` or `tick`.
+    /// Returns an error if the system accepts no connection, and the errors of `expose` and `tick`.
     pub fn serve<E: From<ServeError>>(
         &self,
         mut is_over: impl FnMut() -> bool,
@@ -228,7 +228,7 @@ impl ScrapeServer {
         let active = Arc::new(AtomicUsize::new(0));
         while !is_over() {
             let has_descriptors = self.accept_all(&requests, &active)?;
-            // Without descriptors, the listener stays readable.
+            // Without free descriptors, the listener stays readable, so `wait` would return at once.
             if active.load(Ordering::Relaxed) > 0 || !has_descriptors {
                 answer(&received, &mut expose)?;
             } else {
@@ -239,7 +239,7 @@ impl ScrapeServer {
         Ok(())
     }
 
-    /// Starts a thread for each waiting connection. Returns whether the process has descriptors for all of them.
+    /// Starts a thread for each waiting connection. Returns whether the process has enough descriptors.
     fn accept_all(
         &self,
         requests: &std::sync::mpsc::Sender<Request>,
@@ -253,7 +253,7 @@ impl ScrapeServer {
                         io::ErrorKind::WouldBlock
                         | io::ErrorKind::Interrupted
                         | io::ErrorKind::ConnectionAborted => Ok(true),
-                        // Without descriptors, the connections wait.
+                        // Without free descriptors, connections wait in the listener's backlog.
                         _ if evenkeel_files::is_limit(&error) => Ok(false),
                         _ => Err(ServeError::Accept(error)),
                     };
@@ -266,7 +266,7 @@ impl ScrapeServer {
             let guard = Active(Arc::clone(active));
             let requests = requests.clone();
             let thread = std::thread::Builder::new().name("scrape".to_owned()).stack_size(128 << 10);
-            // Without a thread, the connection is closed.
+            // If no thread can start, the stream is dropped, which closes the connection.
             let _ = thread.spawn(move || {
                 let _guard = guard;
                 let _ = connection(stream, &requests);
@@ -329,11 +329,10 @@ fn answer<E>(
     Ok(())
 }
 
-/// What a request asks for.
+/// The meaning of a request.
 #[derive(Debug, PartialEq, Eq)]
 enum Asked {
     Metrics(Form),
-    /// Status and text of a refusal.
     Refused(&'static str, &'static str),
 }
 
@@ -362,7 +361,8 @@ fn connection(mut stream: Stream, requests: &std::sync::mpsc::Sender<Request>) -
     };
     write_all(&mut stream, answer.as_bytes(), Instant::now() + DEADLINE)?;
     stream.end_of_answer();
-    // If bytes of the client are unread, closing the connection resets it, and the answer may be lost. Read some of them.
+    // If bytes of the client are unread, closing resets the connection, and the client may lose the
+    // answer. So read some bytes first.
     let _ = stream.limit(Duration::from_millis(100));
     let mut rest = [0; 1024];
     for _ in 0..64 {
@@ -373,7 +373,7 @@ fn connection(mut stream: Stream, requests: &std::sync::mpsc::Sender<Request>) -
     Ok(())
 }
 
-/// Sets the time limit of the next call; an error if the deadline has passed.
+/// Sets the time limit of the next call. Returns an error if the deadline has passed.
 fn limit(stream: &Stream, deadline: Instant) -> io::Result<()> {
     let left = deadline.saturating_duration_since(Instant::now());
     if left.is_zero() { Err(io::ErrorKind::WouldBlock.into()) } else { stream.limit(left) }
@@ -418,7 +418,7 @@ fn write_all(stream: &mut Stream, mut bytes: &[u8], deadline: Instant) -> io::Re
     Ok(())
 }
 
-/// Returns what a request asks for; none if its head is incomplete.
+/// Parses a request. Returns `None` if the head is incomplete.
 fn asked(head: &[u8]) -> Option<Asked> {
     let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
     let mut request = httparse::Request::new(&mut headers);
@@ -465,7 +465,6 @@ mod tests {
     use super::*;
     use std::sync::atomic::AtomicBool;
 
-    /// Serves on a free port of loopback while `work` runs.
     fn while_serving(endpoint: &Endpoint, work: impl FnOnce(&Endpoint)) {
         let server = ScrapeServer::bind(endpoint).unwrap();
         let at = server.endpoint();
@@ -493,7 +492,7 @@ mod tests {
 
     fn ask(endpoint: &Endpoint, request: &[u8]) -> String {
         let mut stream = connect(endpoint);
-        // The server may answer and close before it has read everything.
+        // The server may answer and close before it has read the whole request.
         let _ = stream.write_all(request);
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer);
@@ -534,7 +533,7 @@ mod tests {
     fn hostile_clients_delay_no_other_one() {
         while_serving(&free(), |at| {
             let good = || ask(at, b"GET /metrics HTTP/1.1\r\n\r\n");
-            // Half-open connections: some that say nothing, some that never end their head.
+            // Half-open connections: some clients send nothing, and some never end their head.
             let _silent: Vec<TcpStream> = (0..4).map(|_| connect(at)).collect();
             let _slow: Vec<TcpStream> = (0..4)
                 .map(|_| {
@@ -560,7 +559,8 @@ mod tests {
     fn connections_are_limited_and_become_free_again() {
         while_serving(&free(), |at| {
             let mut held: Vec<TcpStream> = (0..MOST_CONNECTIONS).map(|_| connect(at)).collect();
-            // The first silent connection is answered when its time is over; then the others are, too.
+            // The server answers the first silent connection after the deadline, and then the other
+            // connections.
             let mut answer = String::new();
             held[0].read_to_string(&mut answer).unwrap();
             assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
@@ -578,7 +578,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("metrics.sock");
         let endpoint = Endpoint::Unix(path.clone());
-        // The process that bound this one has ended.
+        // This socket is stale: its process no longer listens.
         drop(UnixListener::bind(&path).unwrap());
         assert!(path.exists());
         while_serving(&endpoint, |_| {

@@ -1,33 +1,31 @@
 //! The exported series: one table for the exposition and for the reference page.
 //!
-//! The number of series of an interface does not depend on its number of queues or flows, because each series costs the
-//! monitoring system memory: at most [`MOST_PER_INTERFACE`].
+//! The number of series of an interface does not depend on the number of queues or flows, because each
+//! series costs memory in the monitoring system. The maximum is [`MOST_PER_INTERFACE`].
 
 use evenkeel_placement::loss_path::Place;
 
 use crate::sample::{Interface, Interval, Loss, Sample};
 
-/// Maximum number of series of one interface.
 pub const MOST_PER_INTERFACE: usize = 50;
 
-/// What an exposition is made from.
+/// The data of an exposition.
 #[derive(Clone, Debug, Default)]
 pub struct Exported {
     pub sample: Sample,
-    /// The last report of `check`; `None` if there is none.
+    /// Counts from the last report of `check`; `None` without a report.
     pub check: Option<CheckCounts>,
-    /// Processor time of this process.
+    /// Processor time of this process, seconds.
     pub cpu_seconds: f64,
-    /// Version of Evenkeel.
     pub version: String,
 }
 
-/// The report of `check`, counted.
+/// Counts of findings in a report of `check`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckCounts {
     /// Number of findings by rule and severity.
     pub findings: Vec<(String, String, u64)>,
-    /// Number of rules that could not be judged.
+    /// Number of rules that `check` could not evaluate.
     pub not_judged: u64,
 }
 
@@ -40,15 +38,15 @@ pub enum Kind {
 /// Takes the label values of a series, in the order of [`Series::labels`], and its value.
 pub type Take<'a> = &'a mut dyn FnMut(&[&str], f64);
 
-/// A metric: its series differ in the values of their labels.
+/// A metric. The series of a metric differ in the values of their labels.
 pub struct Series {
     /// Name without unit and `_total`.
     pub name: &'static str,
     pub kind: Kind,
-    /// Base unit, the end of the name; empty for a plain number.
+    /// Base unit, which is the suffix of the name; empty for a plain number.
     pub unit: &'static str,
     pub labels: &'static [&'static str],
-    /// One sentence without a full stop at its end.
+    /// One sentence without a final full stop.
     pub help: &'static str,
     pub(crate) values: fn(&Exported, Take<'_>),
 }
@@ -75,7 +73,7 @@ fn total(interval: Interval) -> Option<f64> {
     Some(interval.total as f64)
 }
 
-/// Sums a value over the queues; `None` if no queue has it.
+/// Sums a value over the queues; `None` if no queue has the value.
 fn over_queues(interface: &Interface, value: impl Fn(&crate::sample::Queue) -> Option<u64>) -> Option<f64> {
     let values: Vec<u64> = interface.queues.iter().filter_map(value).collect();
     (!values.is_empty()).then(|| values.iter().fold(0_u64, |sum, value| sum.saturating_add(*value)) as f64)
@@ -104,7 +102,7 @@ fn losses_at_interfaces(exported: &Exported, take: Take<'_>) {
     }
 }
 
-/// Each place from the beginning, so that the first loss is an increase.
+/// Exports each place from the start, so that the first loss appears as an increase.
 fn losses(exported: &Exported, take: Take<'_>) {
     for place in Place::ALL {
         let words = place.words();
@@ -116,7 +114,8 @@ fn losses(exported: &Exported, take: Take<'_>) {
     }
 }
 
-/// Takes a sum of losses. If counters could not be read, none is not 0 but unknown.
+/// Takes a sum of losses. If counters could not be read, a sum of 0 is unknown, and the function omits
+/// the series.
 fn take_losses<'l>(
     exported: &Exported,
     own: impl Iterator<Item = &'l Loss>,

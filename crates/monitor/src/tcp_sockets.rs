@@ -1,5 +1,5 @@
-//! The TCP sockets of the network namespace, all of them or those of the listed flows, and the processes that have them
-//! open.
+//! The TCP sockets of the network namespace, either all sockets or the sockets of the listed flows, and
+//! the processes that have them open.
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
@@ -13,16 +13,15 @@ use crate::sample::{Interval, SocketDetail};
 
 /// Minimum time between two searches for owners, because a search reads the open files of every process.
 const SEARCH_INTERVAL: Duration = Duration::from_secs(5);
-/// Maximum of this time.
+/// Maximum time between two searches for owners.
 const LONGEST_SEARCH_INTERVAL: Duration = Duration::from_secs(30);
-/// Between both, searches take at most this part of the time.
+/// Searches take at most 1/`SEARCH_PART` of the time, within the minimum and maximum interval.
 const SEARCH_PART: u32 = 1000;
 /// `TCP_ESTABLISHED`, `TCP_FIN_WAIT1`, `TCP_FIN_WAIT2`, `TCP_CLOSE_WAIT`, `TCP_LAST_ACK`, `TCP_CLOSING`
-/// (include/net/tcp_states.h): sockets that may have data to send.
+/// (include/net/tcp_states.h). Sockets in these states may have data to send.
 const STATES: [SocketState; 6] =
     [SocketState(1), SocketState(4), SocketState(5), SocketState(8), SocketState(9), SocketState(11)];
 
-/// A connection at the time of a sample.
 #[derive(Clone, Debug)]
 pub(crate) struct TcpSocket {
     pub(crate) inode: u32,
@@ -39,7 +38,7 @@ impl TcpSocket {
             process: owner.map(|owner| owner.name.clone()),
             process_id: owner.map(|owner| owner.process),
             rtt_us: detail.rtt_us,
-            // The kernel has no measurement yet.
+            // `u32::MAX` means that the kernel has no measurement yet.
             min_rtt_us: if detail.min_rtt_us == u32::MAX { 0 } else { detail.min_rtt_us },
             cwnd: detail.cwnd,
             congestion: detail.congestion.clone(),
@@ -51,38 +50,37 @@ impl TcpSocket {
 /// Local and remote address.
 pub(crate) type Ends = (SocketAddr, SocketAddr);
 
-/// A connection to look for.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
     pub(crate) ends: Ends,
-    /// Indexes of the interfaces to which it may be bound.
+    /// Indexes of the interfaces to which the connection may be bound.
     pub(crate) interfaces: Vec<u32>,
-    /// Bytes on the wire since the sample before, if none were seen before it. A socket with more acknowledged bytes is
-    /// older, and has only paused.
+    /// Bytes on the wire since the previous sample, if the flow was not seen before. A socket with more
+    /// acknowledged bytes is older, and had only paused.
     pub(crate) first_sent: Option<u64>,
 }
 
 #[derive(Default)]
 pub(crate) struct TcpSockets {
     diagnosis: Option<SocketDiagnosis>,
-    /// Acknowledged bytes and retransmitted segments in the sample before, by cookie; none before the first sample.
+    /// Acknowledged bytes and retransmitted segments in the previous sample, by cookie; `None` before
+    /// the first sample.
     before: Option<HashMap<u64, (u64, u64)>>,
     owners: Owners,
-    /// The owners of the listed sockets, by inode.
     known: HashMap<u32, Option<Owner>>,
     searched: Option<Instant>,
     search_interval: Duration,
 }
 
 impl TcpSockets {
-    /// Returns all connections, by local and remote address.
     pub(crate) fn read(&mut self) -> Result<HashMap<Ends, TcpSocket>, String> {
         let found = self.ask(|diagnosis| diagnosis.sockets_in_detail(SocketProtocol::Tcp, &STATES))?;
-        // A socket that is new since the last sample has counted from 0.
+        // A socket that is new since the previous sample has counted from 0.
         Ok(self.counted(found.into_iter().map(|socket| (socket, Some(u64::MAX))).collect()))
     }
 
-    /// Returns these connections, as [`Self::read`] does: the kernel takes a lock and some microseconds for each socket.
+    /// Returns the wanted connections, by local and remote address. The kernel takes a lock and some
+    /// microseconds for each socket.
     pub(crate) fn find(&mut self, wanted: &[Wanted]) -> Result<HashMap<Ends, TcpSocket>, String> {
         let found = self.ask(|diagnosis| {
             let mut found = Vec::new();
@@ -109,14 +107,14 @@ impl TcpSockets {
             none => SocketDiagnosis::open().map(|diagnosis| none.insert(diagnosis)),
         };
         asked.and_then(question).map_err(|error| {
-            // The next sample begins with a new socket: this one may have answers left.
+            // The next sample opens a new netlink socket, because this socket may have unread answers.
             self.diagnosis = None;
             format!("TCP sockets: {error}")
         })
     }
 
-    /// Returns the sockets with their growth since the sample before. A socket that this sample lacks has counted from 0
-    /// if it has at most the given number of acknowledged bytes.
+    /// Returns the sockets with their growth since the previous sample. A socket that was not in the
+    /// previous sample has counted from 0 if its acknowledged bytes do not exceed the given number.
     fn counted(
         &mut self,
         found: Vec<((SocketRecord, sock_diag::SocketDetail), Option<u64>)>,
@@ -144,7 +142,7 @@ impl TcpSockets {
         sockets
     }
 
-    /// Returns the owners of sockets, by inode; `None` for a socket whose process may not be read.
+    /// Returns the owners of sockets, by inode; `None` for a socket whose process cannot be read.
     pub(crate) fn owners(&mut self, host: &Host, inodes: &HashSet<u32>) -> &HashMap<u32, Option<Owner>> {
         self.known.retain(|inode, _| inodes.contains(inode));
         let is_due = self.searched.is_none_or(|searched| searched.elapsed() >= self.search_interval);
@@ -187,7 +185,7 @@ mod tests {
         let second = sockets.read().unwrap()[&key].clone();
         assert_eq!(second.acknowledged.delta, second.acknowledged.total - first.acknowledged.total);
         assert!((500..=1501).contains(&second.acknowledged.delta), "{second:?}");
-        // One that was not asked for before has no growth, unless it is new.
+        // A socket that was not in the previous sample has no growth, unless the socket is new.
         let of =
             |some: &mut TcpSockets, first_sent| some.find(&wanted(first_sent)).unwrap()[&key].acknowledged;
         assert_eq!(of(&mut some, None), Interval { delta: 0, ..second.acknowledged });

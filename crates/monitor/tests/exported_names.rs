@@ -1,4 +1,4 @@
-//! The reference page, the alerts and the dashboard name metrics that exist.
+//! Tests that the metrics named in the reference page, the alerts and the dashboard exist.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeSet;
@@ -14,7 +14,6 @@ fn text(path: &str) -> String {
     std::fs::read_to_string(file(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// Returns the names of metrics in a text.
 fn names(text: &str) -> BTreeSet<&str> {
     let is_part = |character: char| character.is_ascii_alphanumeric() || character == '_';
     text.split(|character| !is_part(character)).filter(|word| word.starts_with("evenkeel_")).collect()

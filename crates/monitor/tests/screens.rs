@@ -18,7 +18,7 @@ fn course(flows: u64, queues: u32, processors: u32) -> Vec<Sample> {
     (0..30).map(|at| sample(at, flows, queues, processors)).collect()
 }
 
-/// Returns the state after these keys, with a drawing after each, as in the command.
+/// Returns the state after these keys. As in the command, the screen is drawn after each key.
 fn after(keys: &str, samples: &[Sample], size: (u16, u16)) -> ViewState {
     let mut state = ViewState::default();
     state.adopt(screen(samples, &state, size).1);
@@ -165,7 +165,7 @@ fn names_from_outside_reach_no_terminal() {
 #[test]
 fn nothing_needs_colour() {
     let samples = course(12, 8, 4);
-    // The chosen pane has brackets, and sorting a mark.
+    // The selected pane has brackets, and the sort column has a mark.
     assert!(shown("2", &samples, SMALL).contains("[2 flows]"));
     assert!(shown("2s", &samples, SMALL).contains("process▼"));
 }
@@ -367,10 +367,10 @@ proptest! {
 
     #[test]
     fn what_is_recorded_is_read_again(mut sample in any_sample()) {
-        // JSON has no number for NaN and infinity; the collector makes none.
+        // JSON has no number for NaN and infinity, and the collector does not produce them.
         sample.seconds = 1.0;
         sample.processors.clear();
-        // The reader rounds the last digit of some numbers.
+        // The JSON reader rounds the last digit of some numbers.
         let is_finite = |figure: &mut Option<f64>| *figure = figure.filter(|value| value.abs() < 1e6).map(f64::round);
         for interface in &mut sample.interfaces {
             [&mut interface.nfm_1s, &mut interface.nfm_100ms, &mut interface.jain_1s].into_iter().for_each(is_finite);

@@ -1,9 +1,9 @@
 //! Detects whether an interface that left its network namespace was deleted or moved.
 //!
-//! A request for the interface fails with the same error in both cases, but the notification differs: for a
-//! moved interface it has `IFLA_NEW_NETNSID` (`dev_change_net_namespace`, net/core/dev.c). The socket is
-//! opened while the interface exists. Its filter passes only that notification, so its buffer cannot overflow
-//! before it is read.
+//! A request for the interface fails with the same error in both cases, but the notification differs.
+//! For a moved interface, the notification has `IFLA_NEW_NETNSID` (`dev_change_net_namespace`,
+//! net/core/dev.c). The socket is opened while the interface exists. The socket's filter passes only
+//! this notification, so the receive buffer cannot overflow.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -11,7 +11,6 @@ use std::os::fd::AsRawFd;
 use netlink_sys::constants::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
 
-/// The reason why an interface no longer exists in its namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Departure {
     Deleted,
@@ -39,9 +38,6 @@ const ATTRIBUTE_TYPE_MASK: u16 = 0x3fff;
 
 impl DepartureWatch {
     /// Starts listening in the calling thread's network namespace.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses a socket.
     pub fn open(index: u32) -> io::Result<Self> {
         let mut socket = Socket::new(NETLINK_ROUTE)?;
         attach_filter(&socket, index)?;
@@ -51,7 +47,8 @@ impl DepartureWatch {
         Ok(Self { socket, index, seen: None })
     }
 
-    /// Returns how the interface left; none while it exists, or if the notification was missed.
+    /// Returns how the interface left, or `None` while the interface exists or if the notification was
+    /// missed.
     pub fn departure(&mut self) -> Option<Departure> {
         while let Ok((datagram, _)) = self.socket.recv_from_full() {
             self.seen = departure_in(&datagram, self.index).or(self.seen);
@@ -60,7 +57,6 @@ impl DepartureWatch {
     }
 }
 
-/// Parses a notification.
 fn departure_in(message: &[u8], index: u32) -> Option<Departure> {
     let half = |at: usize| Some(u16::from_ne_bytes(message.get(at..at + 2)?.try_into().ok()?));
     let whole = |at: usize| Some(u32::from_ne_bytes(message.get(at..at + 4)?.try_into().ok()?));
@@ -80,7 +76,6 @@ fn departure_in(message: &[u8], index: u32) -> Option<Departure> {
     Some(Departure::Deleted)
 }
 
-/// Attaches a filter that passes only the removal of one interface.
 fn attach_filter(socket: &Socket, index: u32) -> io::Result<()> {
     // A BPF filter loads numbers in network byte order, but netlink uses the machine's byte order.
     let kind = u32::from(u16::from_be_bytes(RTM_DELLINK.to_ne_bytes()));

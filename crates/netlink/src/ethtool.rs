@@ -29,16 +29,14 @@ const RXNFC_DATA: usize = 8;
 const RXNFC_RULE: usize = 16;
 const RXNFC_COUNT: usize = 184;
 const RXNFC_LOCATIONS: usize = 188;
-/// Offset of the rule's location.
 const RULE_LOCATION: usize = 160;
 /// `struct ethtool_rxfh`; the table and the key follow.
 const RXFH_LENGTH: usize = 24;
-/// Offset of the RSS context.
 const RXFH_CONTEXT: usize = 4;
 
 /// `RX_CLS_LOC_SPECIAL`, a flag in the `data` of a count: the driver chooses the locations.
 const PLACES_BY_ITSELF: u64 = 0x8000_0000;
-/// No driver has this number of rules; a larger number is an invalid answer.
+/// Maximum number of rules in a valid answer: no driver has as many rules.
 const MOST_RULES: u32 = 1 << 20;
 
 /// A driver refused, or returned an invalid answer.
@@ -49,15 +47,10 @@ pub enum EthtoolError {
     #[error(transparent)]
     Netlink(NetlinkError),
     #[error("the driver of {interface} reports {what}")]
-    Answer {
-        interface: String,
-        /// Description of the problem.
-        what: String,
-    },
+    Answer { interface: String, what: String },
 }
 
 impl EthtoolError {
-    /// Returns the errno of a refusal.
     #[must_use]
     pub fn code(&self) -> Option<i32> {
         match self {
@@ -91,7 +84,7 @@ struct Request {
 
 impl EthtoolSocket {
     pub fn open() -> io::Result<Self> {
-        // Any family will do (netdevice(7)). The service is restricted to this one and AF_NETLINK.
+        // Any address family works (netdevice(7)). The systemd unit allows only AF_UNIX and AF_NETLINK.
         // SAFETY: takes three integers.
         let socket = unsafe { libc::socket(libc::AF_UNIX, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
         if socket < 0 {
@@ -120,25 +113,22 @@ impl EthtoolCalls for EthtoolSocket {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleTable {
-    /// Number of locations; 0 if the driver does not report it.
+    /// Number of locations; 0 if the driver does not report the number.
     pub capacity: u32,
     /// Whether the driver chooses the locations.
     pub places_by_itself: bool,
     pub rules: Vec<Rule>,
 }
 
-/// Indirection table and key of receive-side scaling.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RssTable {
     /// Queue of each entry, which the low bits of the hash select.
     pub indirection: Vec<u32>,
-    /// Key of the hash.
     pub key: Vec<u8>,
     /// Hash function (`ETH_RSS_HASH_*_BIT`); 1 is Toeplitz.
     pub function: u8,
 }
 
-/// Configures the receive steering of one device.
 pub struct ReceiveRules<C: EthtoolCalls> {
     calls: C,
     interface: String,
@@ -167,9 +157,6 @@ impl<C: EthtoolCalls> ReceiveRules<C> {
     }
 
     /// Returns the number of receive queues in use.
-    ///
-    /// # Errors
-    /// Returns an error if the driver does not report the queues.
     pub fn queues(&self) -> Result<u32, EthtoolError> {
         let mut data = request(GRXRINGS, RXNFC_LENGTH);
         self.ask(&mut data, || "report its receive queues".to_owned())?;
@@ -177,10 +164,7 @@ impl<C: EthtoolCalls> ReceiveRules<C> {
         u32::try_from(queues).map_err(|_| self.strange(format!("that it has {queues} receive queues")))
     }
 
-    /// Returns the current rules; none if the driver has no rules.
-    ///
-    /// # Errors
-    /// Returns an error if the driver refuses for another reason, or its answer is invalid.
+    /// Returns the current rules, or `None` if the driver does not support rules.
     pub fn rules(&self) -> Result<Option<RuleTable>, EthtoolError> {
         let mut data = request(GRXCLSRLCNT, RXNFC_LENGTH);
         match self.ask(&mut data, || "count its n-tuple rules".to_owned()) {
@@ -208,9 +192,6 @@ impl<C: EthtoolCalls> ReceiveRules<C> {
     }
 
     /// Returns the rule at a location, if any.
-    ///
-    /// # Errors
-    /// Returns an error if the driver refuses for another reason.
     pub fn rule(&self, location: u32) -> Result<Option<Rule>, EthtoolError> {
         let mut data = request(GRXCLSRULE, RXNFC_LENGTH);
         put(&mut data, RXNFC_RULE + RULE_LOCATION, &location.to_ne_bytes());
@@ -222,7 +203,7 @@ impl<C: EthtoolCalls> ReceiveRules<C> {
         }
     }
 
-    /// Inserts a rule at its location, and replaces the rule that is there.
+    /// Inserts a rule at its location, and replaces an existing rule at that location.
     ///
     /// # Errors
     /// Returns an error if the driver refuses the mask, the queue or the location.
@@ -240,10 +221,7 @@ impl<C: EthtoolCalls> ReceiveRules<C> {
         self.ask(&mut data, || format!("delete the n-tuple rule at location {location}"))
     }
 
-    /// Returns indirection table and key; none if the driver does not support them.
-    ///
-    /// # Errors
-    /// Returns an error if the driver refuses for another reason, or its answer is invalid.
+    /// Returns indirection table and key, or `None` if the driver does not support them.
     pub fn rss(&self) -> Result<Option<RssTable>, EthtoolError> {
         match self.rss_of(0) {
             Err(error) if error.code() == Some(libc::EOPNOTSUPP) => Ok(None),
@@ -251,7 +229,7 @@ impl<C: EthtoolCalls> ReceiveRules<C> {
         }
     }
 
-    /// Returns table and key of a context; 0 is the device's default table.
+    /// Returns table and key of a context; context 0 is the device's default table.
     fn rss_of(&self, context: u32) -> Result<RssTable, EthtoolError> {
         let action = || match context {
             0 => "show its RSS table".to_owned(),
@@ -279,11 +257,9 @@ impl<C: EthtoolCalls> ReceiveRules<C> {
         })
     }
 
-    /// Restores the kernel's default table, with the queues in round-robin order. The default follows the
-    /// number of queues; a table set by the user prevents a decrease of this number.
-    ///
-    /// # Errors
-    /// Returns an error if the driver refuses.
+    /// Restores the kernel's default table, with the queues in round-robin order. The default table
+    /// follows the number of queues. A table set by the user prevents a decrease of the number of
+    /// queues.
     pub fn reset_indirection(&self) -> Result<(), EthtoolError> {
         // Length 0 requests the default (ethtool_set_rxfh, net/ethtool/ioctl.c).
         let mut data = request(SRSSH, RXFH_LENGTH);

@@ -38,9 +38,6 @@ fn is_own(filter: &FilterState) -> bool {
 
 impl Netlink {
     /// Returns the state of the clsact qdisc of an interface: one of the texts of [`clsact`].
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses.
     pub fn clsact(&mut self, index: u32) -> Result<&'static str, NetlinkError> {
         let Some(qdisc) = self.qdiscs(index)?.into_iter().find(|qdisc| qdisc.kind == "clsact") else {
             return Ok(clsact::NONE);
@@ -56,7 +53,7 @@ impl Netlink {
     /// Creates the clsact qdisc.
     ///
     /// # Errors
-    /// Returns an error if the interface has one, or an `ingress` qdisc, or the kernel refuses.
+    /// Returns an error if the interface has a clsact or `ingress` qdisc.
     pub fn add_clsact(&mut self, index: u32) -> Result<(), NetlinkError> {
         let message = with_options(request(RTM_NEWQDISC, index, CLSACT_HANDLE, CLSACT), "clsact", &[]);
         let action = format!("create the clsact qdisc of interface {index}");
@@ -64,18 +61,12 @@ impl Netlink {
     }
 
     /// Deletes the clsact qdisc with its filters.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses.
     pub fn delete_clsact(&mut self, index: u32) -> Result<(), NetlinkError> {
         let action = format!("delete the clsact qdisc of interface {index}");
         self.change_raw(request(RTM_DELQDISC, index, CLSACT_HANDLE, CLSACT), 0, &action)
     }
 
-    /// Returns the filters at a hook of clsact; none without clsact.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses.
+    /// Returns the filters at a hook of clsact. Without clsact, the list is empty.
     pub fn filters_at(&mut self, index: u32, direction: Direction) -> Result<Vec<FilterState>, NetlinkError> {
         if !self.qdiscs(index)?.iter().any(|qdisc| qdisc.kind == "clsact") {
             return Ok(Vec::new());
@@ -83,20 +74,19 @@ impl Netlink {
         self.filters(index, parent(direction))
     }
 
-    /// Returns the id of the BPF program of Evenkeel's filter at a place, 0 if the kernel does not show it.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses.
+    /// Returns the id of the BPF program of Evenkeel's filter at a place. The id is 0 if the kernel
+    /// does not show it.
     pub fn filter_program(&mut self, index: u32, place: FilterPlace) -> Result<Option<u32>, NetlinkError> {
         let found = self.filters_at(index, place.direction)?;
         let own = found.iter().find(|filter| is_own(filter) && filter.preference == place.preference);
         Ok(own.map(|filter| filter.program_id.unwrap_or(0)))
     }
 
-    /// Creates a filter that runs a BPF program and returns its verdict (direct action). Replaces no other filter.
+    /// Creates a filter that runs a BPF program and returns its verdict (direct action). Replaces no
+    /// other filter.
     ///
     /// # Errors
-    /// Returns an error if there is another filter, or the kernel refuses.
+    /// Returns an error if another filter exists at this place.
     pub fn add_filter(
         &mut self,
         index: u32,
@@ -117,7 +107,7 @@ impl Netlink {
     /// Deletes Evenkeel's filter at a place. Other filters of the same preference stay.
     ///
     /// # Errors
-    /// Returns an error if there is none, or the kernel refuses.
+    /// Returns an error if the filter does not exist.
     pub fn delete_filter(&mut self, index: u32, place: FilterPlace) -> Result<(), NetlinkError> {
         let message =
             request_with(RTM_DELTFILTER, index, FILTER_HANDLE, parent(place.direction), info(place));

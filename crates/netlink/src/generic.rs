@@ -14,7 +14,6 @@ use crate::transport::{Connection, NetlinkError};
 /// `NLA_TYPE_MASK`: an attribute's type without its flags.
 const TYPE_MASK: u16 = 0x3fff;
 
-/// A family of the running kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Family {
     /// Assigned by the kernel at registration.
@@ -32,10 +31,8 @@ impl GenericNetlink {
         Ok(Self { connection: Connection::open(NETLINK_GENERIC)? })
     }
 
-    /// Looks up a family; none if the kernel does not have it. The kernel loads a module if necessary.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses.
+    /// Looks up a family, or returns `None` if the kernel lacks the family. The kernel loads a module
+    /// if necessary.
     pub fn family(&mut self, name: &str) -> Result<Option<Family>, NetlinkError> {
         let request =
             GenlCtrl { cmd: GenlCtrlCmd::GetFamily, nlas: vec![GenlCtrlAttrs::FamilyName(name.to_owned())] };
@@ -71,7 +68,6 @@ impl GenericNetlink {
         self.exchange(family, command, attributes, NLM_F_ACK, action)
     }
 
-    /// Sends a dump request and returns each item's attributes.
     pub(crate) fn dump(
         &mut self,
         family: Family,
@@ -101,7 +97,6 @@ impl GenericNetlink {
     }
 }
 
-/// The attributes of a message of any family.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Attributes {
     header: GenlHeader,
@@ -109,7 +104,6 @@ pub(crate) struct Attributes {
 }
 
 impl Attributes {
-    /// Parses the attributes of a message or of a nested attribute.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, DecodeError> {
         let list = NlasIterator::new(bytes)
             .map(|attribute| DefaultNla::parse(&attribute?))

@@ -1,16 +1,16 @@
 //! Links, addresses, queueing disciplines, queue weights, receive steering and sockets over netlink and
 //! ethtool. Errors contain the kernel's text.
 //!
-//! A [`Netlink`] acts on the network namespace in which it was opened, even if it is used in another one.
-//! Requests are synchronous. A refusal includes the kernel's extended acknowledgement (`NETLINK_EXT_ACK`),
-//! which explains an `EINVAL` in words.
+//! A [`Netlink`] acts on the network namespace in which it was opened, even if the calling thread is in
+//! another namespace. Requests are synchronous. A refusal includes the kernel's extended
+//! acknowledgement (`NETLINK_EXT_ACK`), which explains an `EINVAL` in words.
 //!
-//! The `netlink-packet-*` crates do framing and parsing. They lack the options of HTB, TBF and the FIFOs,
-//! which [`tc`] encodes after `include/uapi/linux/pkt_sched.h`. [`tc_state`] keeps qdiscs and classes as
-//! bytes, to restore them exactly.
+//! The `netlink-packet-*` crates do framing and parsing. These crates lack the options of HTB, TBF and
+//! the FIFOs, which [`tc`] encodes after `include/uapi/linux/pkt_sched.h`. [`tc_state`] keeps qdiscs
+//! and classes as bytes, to restore them exactly.
 //!
-//! Two modules configure how hardware serves its transmit queues. [`shaper`] sets the weight of each queue
-//! (generic netlink, `net-shaper`). [`tx_maxrate`] sets the maximum rate of each queue (sysfs).
+//! Two modules configure how hardware serves its transmit queues. [`shaper`] sets the weight of each
+//! queue (generic netlink, `net-shaper`). [`tx_maxrate`] sets the maximum rate of each queue (sysfs).
 
 mod departure;
 pub mod ethtool;

@@ -22,7 +22,7 @@ const INDEX_OFFSET: usize = 4;
 const FLAGS_OFFSET: usize = 8;
 const RTM_NEWADDR: u16 = 20;
 const RTM_GETADDR: u16 = 22;
-/// `struct ifaddrmsg`, with the index in the same place.
+/// Length of `struct ifaddrmsg`. The index has the same offset as in `struct ifinfomsg`.
 const ADDRESS_HEADER_LENGTH: usize = 8;
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
@@ -40,10 +40,10 @@ const IFLA_GRO_IPV4_MAX_SIZE: u16 = 64;
 /// `IFLA_XDP_DRV_PROG_ID`, `_SKB_`, `_HW_`, and `IFLA_XDP_PROG_ID`.
 const XDP_PROGRAMS: [u16; 4] = [5, 6, 7, 4];
 
-/// `GSO_LEGACY_MAX_SIZE` (include/linux/netdevice.h): the size on kernels that do not report one.
+/// `GSO_LEGACY_MAX_SIZE` (include/linux/netdevice.h): the maximum size on kernels that do not report a
+/// size.
 const LEGACY_GSO_MAX_BYTES: u32 = 65_536;
 
-/// A veth pair across two network namespaces.
 #[derive(Clone, Copy, Debug)]
 pub struct VethOptions<'a> {
     pub name: &'a str,
@@ -51,7 +51,6 @@ pub struct VethOptions<'a> {
     pub peer_namespace: BorrowedFd<'a>,
     /// Number of transmit queues of this end, and of receive queues of the other end.
     pub queues: u32,
-    /// MTU of both ends, bytes.
     pub mtu: u32,
 }
 
@@ -60,8 +59,8 @@ pub struct VethOptions<'a> {
 pub struct GsoSizes {
     /// `gso_max_size`: for IPv6, and for protocols without a separate limit; above 64 KiB with BIG TCP.
     pub all: u32,
-    /// `gso_ipv4_max_size` (since Linux 6.3). Setting `gso_max_size` to 64 KiB or less also sets this one
-    /// (`netif_set_gso_max_size`). On older kernels it equals `all`.
+    /// `gso_ipv4_max_size` (since Linux 6.3). Setting `gso_max_size` to 64 KiB or less also sets
+    /// `gso_ipv4_max_size` (`netif_set_gso_max_size`). On older kernels, the field equals `all`.
     pub ipv4: u32,
 }
 
@@ -73,7 +72,6 @@ impl GsoSizes {
     }
 }
 
-/// An interface as the kernel reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
     /// Index, which a rename does not change.
@@ -86,17 +84,19 @@ pub struct Link {
     pub up: bool,
     /// Allocated queues; fewer may be in use.
     pub transmit_queues: u32,
-    /// `IFLA_XDP_PROG_ID`; if there are several programs, the native-mode one.
+    /// `IFLA_XDP_PROG_ID`. If there are several programs, the native-mode program.
     pub xdp_program: Option<u32>,
     pub gso: GsoSizes,
-    /// Maximum sizes of GRO packets, bytes, with the same dependency (`netif_set_gro_max_size`).
+    /// Maximum sizes of GRO packets, bytes. Setting `gro_max_size` to 64 KiB or less also sets the size
+    /// for IPv4 (`netif_set_gro_max_size`).
     pub gro: GsoSizes,
     /// Largest packet that the driver can segment (`tso_max_size`, since Linux 5.19), bytes.
     pub tso_max: Option<u32>,
 }
 
 impl Link {
-    /// Reads an answer. Only the attributes above: another one, of any content, does not hide an interface.
+    /// Reads an answer. The function parses only the attributes of the fields, so any other attribute
+    /// cannot hide an interface.
     fn read(message: &RawMessage) -> Option<Self> {
         let word = |at: usize| message.payload.get(at..at + 4)?.try_into().ok().map(u32::from_ne_bytes);
         let (index, flags) = (word(INDEX_OFFSET)?, word(FLAGS_OFFSET)?);
@@ -126,8 +126,9 @@ fn xdp_program(list: &[u8]) -> Option<u32> {
     XDP_PROGRAMS.iter().filter_map(|kind| number(list, *kind)).find(|program| *program != 0)
 }
 
-/// Returns the local address in an answer, and its interface. On a point-to-point interface `IFA_ADDRESS` is the peer's and
-/// `IFA_LOCAL` this host's; IPv6 has only `IFA_ADDRESS` (rtnetlink(7)).
+/// Returns the local address in an answer, and its interface. On a point-to-point interface,
+/// `IFA_ADDRESS` is the peer's address, and `IFA_LOCAL` is this host's address. IPv6 has only
+/// `IFA_ADDRESS` (rtnetlink(7)).
 fn read_address(message: &RawMessage) -> Option<(IpAddr, u32)> {
     let index = message.payload.get(INDEX_OFFSET..INDEX_OFFSET + 4)?.try_into().ok()?;
     let list = message.payload.get(ADDRESS_HEADER_LENGTH..)?;
@@ -139,19 +140,20 @@ fn read_address(message: &RawMessage) -> Option<(IpAddr, u32)> {
     Some((address, u32::from_ne_bytes(index)))
 }
 
-/// A request for interfaces: for one by its number (0: not by number) or its name, or for all.
+/// Creates a request for one interface, by its index or name (index 0: by name only), or for all
+/// interfaces.
 pub(crate) fn get_link(index: u32, name: Option<&str>) -> RawMessage {
     let mut payload = vec![0; HEADER_LENGTH];
     payload[INDEX_OFFSET..INDEX_OFFSET + 4].copy_from_slice(&index.to_ne_bytes());
     if let Some(name) = name {
-        // The kernel looks for alternative names with both attributes, but only the second one may be longer than a name.
+        // The kernel looks for alternative names with both attributes, but only `IFLA_ALT_IFNAME` may
+        // be longer than a name.
         let attribute = if name.len() < libc::IFNAMSIZ { IFLA_IFNAME } else { IFLA_ALT_IFNAME };
         push_attribute(&mut payload, attribute, &[name.as_bytes(), &[0]].concat());
     }
     RawMessage { kind: RTM_GETLINK, payload }
 }
 
-/// Returns the answers that describe an interface.
 pub(crate) fn of_links(messages: &[RawMessage]) -> impl Iterator<Item = &RawMessage> {
     messages.iter().filter(|message| message.kind == RTM_NEWLINK)
 }
@@ -161,10 +163,6 @@ fn described(messages: &[RawMessage]) -> Vec<Link> {
 }
 
 impl Netlink {
-    /// Creates a veth pair.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses.
     pub fn add_veth(&mut self, options: &VethOptions<'_>) -> Result<(), NetlinkError> {
         let mut peer = LinkMessage::default();
         peer.attributes = vec![
@@ -193,18 +191,13 @@ impl Netlink {
         Ok(described(&self.dump_raw(get_link(0, None), "list the interfaces")?))
     }
 
-    /// Returns the interface with this index; none if it does not exist.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses.
+    /// Returns the interface with this index, or `None` if the interface does not exist.
     pub fn link(&mut self, index: u32) -> Result<Option<Link>, NetlinkError> {
         self.find_link(get_link(index, None), &format!("find interface {index}"))
     }
 
-    /// Returns the interface with this name or alternative name; none if it does not exist.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses.
+    /// Returns the interface with this name or alternative name, or `None` if the interface does not
+    /// exist.
     pub fn link_named(&mut self, name: &str) -> Result<Option<Link>, NetlinkError> {
         self.find_link(get_link(0, Some(name)), &format!("find the interface {name}"))
     }
@@ -212,7 +205,8 @@ impl Netlink {
     fn find_link(&mut self, request: RawMessage, action: &str) -> Result<Option<Link>, NetlinkError> {
         match self.get_raw(request, action) {
             Ok(messages) => Ok(described(&messages).pop()),
-            // The kernel returns ERANGE for a name that is longer than any, and EINVAL for a long one before Linux 5.5.
+            // The kernel returns ERANGE for a name above the maximum length. Before Linux 5.5, the
+            // kernel returns EINVAL for a name longer than `IFNAMSIZ`.
             Err(error)
                 if matches!(error.refusal_code(), Some(libc::ENODEV | libc::ERANGE | libc::EINVAL)) =>
             {
@@ -222,10 +216,6 @@ impl Netlink {
         }
     }
 
-    /// Returns the index of the interface with this name.
-    ///
-    /// # Errors
-    /// Returns an error if the interface does not exist, or the kernel refuses.
     pub fn link_index(&mut self, name: &str) -> Result<u32, NetlinkError> {
         match self.link_named(name)? {
             Some(link) => Ok(link.index),
@@ -237,11 +227,8 @@ impl Netlink {
         }
     }
 
-    /// Moves an interface to another network namespace, where it has no addresses, qdiscs or routes. A physical
-    /// device returns when that namespace ends.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses.
+    /// Moves an interface to another network namespace, where the interface has no addresses, qdiscs or
+    /// routes. A physical device returns when that namespace ends.
     pub fn move_link(&mut self, index: u32, namespace: BorrowedFd<'_>) -> Result<(), NetlinkError> {
         let mut link = LinkMessage::default();
         link.header.index = index;
@@ -258,10 +245,6 @@ impl Netlink {
         self.change(RouteNetlinkMessage::SetLink(link), 0, &format!("set interface {index} up"))
     }
 
-    /// Sets the device's maximum size of GSO packets, bytes.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses.
     pub fn set_gso_max_size(&mut self, index: u32, bytes: u32) -> Result<(), NetlinkError> {
         let mut link = LinkMessage::default();
         link.header.index = index;
@@ -270,10 +253,6 @@ impl Netlink {
         self.change(RouteNetlinkMessage::SetLink(link), 0, &action)
     }
 
-    /// Returns the device's maximum sizes of GSO packets.
-    ///
-    /// # Errors
-    /// Returns an error if the interface does not exist, or the kernel refuses.
     pub fn gso_sizes(&mut self, index: u32) -> Result<GsoSizes, NetlinkError> {
         let link = self.link(index)?.ok_or_else(|| NetlinkError::Refused {
             action: format!("read gso_max_size of interface {index}"),
@@ -283,19 +262,11 @@ impl Netlink {
         Ok(link.gso)
     }
 
-    /// Sets the device's maximum sizes of GSO packets.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses.
     pub fn set_gso_sizes(&mut self, index: u32, sizes: GsoSizes) -> Result<(), NetlinkError> {
         let (all, ipv4) = (LinkAttribute::GsoMaxSize, LinkAttribute::GsoIpv4MaxSize);
         self.set_sizes(index, "gso_max_size", sizes, all, ipv4)
     }
 
-    /// Sets the device's maximum sizes of GRO packets.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses.
     pub fn set_gro_sizes(&mut self, index: u32, sizes: GsoSizes) -> Result<(), NetlinkError> {
         let (all, ipv4) = (LinkAttribute::GroMaxSize, LinkAttribute::GroIpv4MaxSize);
         self.set_sizes(index, "gro_max_size", sizes, all, ipv4)
@@ -326,11 +297,8 @@ impl Netlink {
         self.change(RouteNetlinkMessage::SetLink(link), 0, &format!("rename interface {index} to {name}"))
     }
 
-    /// Limits the segments per GSO packet of a device; with 1, TCP sends single segments, as without
-    /// segmentation offload.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses.
+    /// Limits the segments per GSO packet of a device. With a limit of 1, TCP sends single segments, as
+    /// without segmentation offload.
     pub fn set_gso_max_segments(&mut self, index: u32, segments: u32) -> Result<(), NetlinkError> {
         let mut link = LinkMessage::default();
         link.header.index = index;
@@ -339,10 +307,7 @@ impl Netlink {
         self.change(RouteNetlinkMessage::SetLink(link), 0, &action)
     }
 
-    /// Deletes an interface; of a veth pair, both ends.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses.
+    /// Deletes an interface. For a veth pair, the kernel deletes both ends.
     pub fn delete_link(&mut self, index: u32) -> Result<(), NetlinkError> {
         let mut link = LinkMessage::default();
         link.header.index = index;
@@ -350,29 +315,20 @@ impl Netlink {
     }
 
     /// Returns the IPv4 and IPv6 addresses of an interface.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses.
     pub fn addresses(&mut self, index: u32) -> Result<Vec<IpAddr>, NetlinkError> {
         let all = self.all_addresses()?;
         Ok(all.into_iter().filter(|(_, owner)| *owner == index).map(|(address, _)| address).collect())
     }
 
     /// Returns the addresses of all interfaces, each with the interface's index.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses.
     pub fn all_addresses(&mut self) -> Result<Vec<(IpAddr, u32)>, NetlinkError> {
         let request = RawMessage { kind: RTM_GETADDR, payload: vec![0; ADDRESS_HEADER_LENGTH] };
         let answers = self.dump_raw(request, "list addresses")?;
         Ok(answers.iter().filter(|answer| answer.kind == RTM_NEWADDR).filter_map(read_address).collect())
     }
 
-    /// Adds an address. IPv6 addresses get no duplicate address detection, so that they are usable
+    /// Adds an address. IPv6 addresses get no duplicate address detection, so they are usable
     /// immediately.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses.
     pub fn add_address(
         &mut self,
         index: u32,

@@ -1,4 +1,4 @@
-//! Counters of all interfaces by one dump, in place of 24 files per interface in sysfs.
+//! Counters of all interfaces by one dump, instead of 24 files per interface in sysfs.
 
 use evenkeel_model::text::name_text;
 
@@ -14,7 +14,6 @@ const IFLA_CARRIER: u16 = 33;
 /// `IF_OPER_UNKNOWN` and `IF_OPER_UP` (include/uapi/linux/if.h).
 const UNKNOWN: u8 = 0;
 const UP: u8 = 6;
-/// `struct ifinfomsg`.
 const HEADER_LENGTH: usize = 16;
 
 /// The fields of `struct rtnl_link_stats64`, by the names in `/sys/class/net/INTERFACE/statistics`.
@@ -45,14 +44,13 @@ const COUNTERS: [&str; 24] = [
     "rx_nohandler",
 ];
 
-/// An interface with its counters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkStatistics {
     /// Index, which a rename does not change.
     pub index: u32,
     /// Bytes that are not UTF-8 are escaped.
     pub name: String,
-    /// Whether it carries traffic (`operstate` up, or unknown with a carrier).
+    /// Whether the interface carries traffic (`operstate` up, or unknown with a carrier).
     pub up: bool,
     /// Counters by their names in sysfs.
     pub counters: Vec<(&'static str, u64)>,
@@ -80,9 +78,6 @@ fn read(message: &RawMessage) -> Option<LinkStatistics> {
 
 impl Netlink {
     /// Returns the counters of every interface of the namespace.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses.
     pub fn link_statistics(&mut self) -> Result<Vec<LinkStatistics>, NetlinkError> {
         let answers = self.dump_raw(get_link(0, None), "list the interfaces' counters")?;
         Ok(of_links(&answers).filter_map(read).collect())

@@ -1,8 +1,8 @@
-//! The ids of other network namespaces in this one (rtnetlink(7), `RTM_GETNSID`).
+//! The ids of other network namespaces in this namespace (rtnetlink(7), `RTM_GETNSID`).
 //!
-//! When an interface moves to a namespace, that namespace gets an id in the namespace that the interface left
-//! (`peernet2id_alloc` in `dev_change_net_namespace`, net/core/dev.c). So an interface that has left this
-//! namespace is in a namespace that has an id here.
+//! When an interface moves to a namespace, that namespace gets an id in the namespace that the
+//! interface left (`peernet2id_alloc` in `dev_change_net_namespace`, net/core/dev.c). So an interface
+//! that has left this namespace is in a namespace that has an id here.
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -18,20 +18,14 @@ const NETNSA_FD: u16 = 3;
 const HEADER_LENGTH: usize = 4;
 
 impl Netlink {
-    /// Returns the ids of all namespaces that have an id here.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses.
+    /// Returns the ids of all namespaces that have an id in this namespace.
     pub fn namespace_ids(&mut self) -> Result<BTreeSet<i32>, NetlinkError> {
         let request = RawMessage { kind: RTM_GETNSID, payload: vec![0; HEADER_LENGTH] };
         let answers = self.dump_raw(request, "list the known network namespaces")?;
         Ok(answers.iter().filter_map(|answer| id_in(&answer.payload)).collect())
     }
 
-    /// Returns the id of a namespace, if it has one here.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses.
+    /// Returns the id of a namespace in this namespace, if any.
     pub fn namespace_id(&mut self, namespace: BorrowedFd<'_>) -> Result<Option<i32>, NetlinkError> {
         let mut payload = vec![0; HEADER_LENGTH];
         payload.extend(8_u16.to_ne_bytes());

@@ -16,11 +16,8 @@ const BASIC: u64 = 1;
 /// `NETDEV_XDP_ACT_REDIRECT`: a program can redirect packets, for example to another CPU.
 const REDIRECT: u64 = 2;
 
-/// Returns whether an interface's driver runs XDP programs that redirect packets; none if the kernel does not
-/// report it.
-///
-/// # Errors
-/// Returns an error if the kernel refuses.
+/// Returns whether an interface's driver runs XDP programs that redirect packets, or `None` if the
+/// kernel does not report XDP features.
 pub fn redirects_by_xdp(index: u32) -> Result<Option<bool>, NetlinkError> {
     let mut netlink = GenericNetlink::open()?;
     let Some(family) = netlink.family(FAMILY)? else { return Ok(None) };

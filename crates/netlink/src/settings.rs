@@ -1,14 +1,15 @@
-//! Device settings of ethtool(8): rings, channels, interrupt coalescing, offload features, the fields that RSS
-//! hashes.
+//! Device settings of ethtool(8): rings, channels, interrupt coalescing, offload features, the fields
+//! that RSS hashes.
 //!
-//! Generic netlink is used if the kernel has it (`ethtool`, Linux 5.6 to 5.7;
-//! `Documentation/networking/ethtool-netlink.rst`), because its errors have a text; otherwise the ioctl
-//! ([`crate::ethtool`]). Hash fields always use the ioctl, because netlink supports them only since Linux
-//! 6.17.
+//! The module prefers generic netlink, because its errors have a text (`ethtool`, added in Linux 5.6
+//! and 5.7; `Documentation/networking/ethtool-netlink.rst`). On other kernels, the module uses the
+//! ioctl ([`crate::ethtool`]). Hash fields always use the ioctl, because netlink supports them only
+//! since Linux 6.17.
 //!
-//! A parameter's netlink attribute is its word in the ioctl structure plus one (`ETHTOOL_A_RINGS_*` and `struct
-//! ethtool_ringparam`, `ETHTOOL_A_CHANNELS_*` and `struct ethtool_channels`, `ETHTOOL_A_COALESCE_*` and `struct
-//! ethtool_coalesce`), so one table serves both.
+//! A parameter's netlink attribute is its word in the ioctl structure plus one, so one table serves
+//! netlink and ioctl. This holds for `ETHTOOL_A_RINGS_*` and `struct ethtool_ringparam`,
+//! `ETHTOOL_A_CHANNELS_*` and `struct ethtool_channels`, `ETHTOOL_A_COALESCE_*` and `struct
+//! ethtool_coalesce`.
 
 use std::collections::BTreeSet;
 
@@ -52,7 +53,6 @@ const NAME_LENGTH: usize = 32;
 /// Limits the memory for an answer; no kernel has this many features.
 const MOST_FEATURES: u32 = 4096;
 
-/// One parameter of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Setting {
     /// Descriptors of a ring.
@@ -62,7 +62,6 @@ pub enum Setting {
     Coalescing(Coalescing),
 }
 
-/// Location of the parameters of one kind.
 struct Place {
     what: &'static str,
     /// Generic netlink messages.
@@ -75,7 +74,7 @@ struct Place {
     length: usize,
     /// Position of the parameter's word.
     word: u16,
-    /// Position of the word with its maximum.
+    /// Position of the word with the parameter's maximum.
     most: Option<u16>,
     /// Whether netlink sends the parameter as a byte, because it is a switch.
     is_switch: bool,
@@ -166,9 +165,9 @@ pub struct Device<'a> {
 pub struct Feature {
     pub name: String,
     pub active: bool,
-    /// Whether the feature is requested. It becomes active when the features on which it depends are active.
+    /// Whether the feature is requested. A requested feature becomes active when all features on which
+    /// it depends are active.
     pub wanted: bool,
-    /// Whether the feature can be changed.
     pub changeable: bool,
 }
 
@@ -180,9 +179,6 @@ pub struct Settings {
 
 impl Settings {
     /// Opens a socket, and generic netlink if the kernel supports it.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses a socket.
     pub fn open() -> Result<Self, EthtoolError> {
         let mut netlink = GenericNetlink::open()?;
         let family = netlink.family(FAMILY)?;
@@ -192,9 +188,6 @@ impl Settings {
     }
 
     /// Uses only the ioctl, as on a kernel before 5.6.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses a socket.
     pub fn by_ioctl() -> Result<Self, EthtoolError> {
         let socket = EthtoolSocket::open().map_err(|source| {
             EthtoolError::Netlink(NetlinkError::Socket { action: "open a socket for ethtool", source })
@@ -202,19 +195,13 @@ impl Settings {
         Ok(Self { netlink: None, socket })
     }
 
-    /// Returns a parameter; none if the device does not have it.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel or the driver refuses for another reason.
+    /// Returns a parameter, or `None` if the device lacks the parameter.
     pub fn get(&mut self, device: Device<'_>, setting: Setting) -> Result<Option<u32>, EthtoolError> {
         let word = setting.place().word;
         self.read(device, setting, word)
     }
 
-    /// Returns a parameter's maximum; none if the device does not report it.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel or the driver refuses for another reason.
+    /// Returns a parameter's maximum, or `None` if the device does not report a maximum.
     pub fn most(&mut self, device: Device<'_>, setting: Setting) -> Result<Option<u32>, EthtoolError> {
         match setting.place().most {
             Some(word) => self.read(device, setting, word),
@@ -223,9 +210,6 @@ impl Settings {
     }
 
     /// Sets one parameter, and keeps the other parameters of its kind.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel or the driver refuses, with its text if any.
     pub fn set(&mut self, device: Device<'_>, setting: Setting, value: u32) -> Result<(), EthtoolError> {
         let place = setting.place();
         let action = format!("set {} {} to {value}", place.what, setting.word());
@@ -269,15 +253,12 @@ impl Settings {
     }
 
     /// Returns the offload features that are active, requested or changeable.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses.
     pub fn features(&mut self, device: Device<'_>) -> Result<Vec<Feature>, EthtoolError> {
         let Some((netlink, family)) = &mut self.netlink else { return self.features_by_ioctl(device) };
         let action = format!("report the features of {}", device.name);
         let answers = netlink.request(*family, FEATURES_GET, vec![header(device, 0)], &action)?;
-        // `hw` lists every feature and marks the changeable ones; the other sets list only those that are set
-        // (`features_fill_reply`, net/ethtool/features.c).
+        // `hw` lists every feature and marks the changeable features. The other sets list only the
+        // features that are set (`features_fill_reply`, net/ethtool/features.c).
         let bits = |kind: u16| -> BTreeSet<String> {
             let sets = answers.iter().filter_map(|answer| answer.nested(kind)?.nested(BITSET_BITS));
             let bits = sets.flat_map(|bits| bits.all(BITSET_BITS_BIT));
@@ -296,10 +277,6 @@ impl Settings {
         Ok(all.into_iter().map(describe).collect())
     }
 
-    /// Turns a feature on or off.
-    ///
-    /// # Errors
-    /// Returns an error if the feature does not exist, or the kernel refuses.
     pub fn set_feature(&mut self, device: Device<'_>, name: &str, on: bool) -> Result<(), EthtoolError> {
         let action = format!("switch the feature {name} {}", if on { "on" } else { "off" });
         let Some((netlink, family)) = &mut self.netlink else {
@@ -320,7 +297,6 @@ impl Settings {
         Ok(())
     }
 
-    /// Returns the kernel's feature names, by bit.
     fn feature_names(&self, device: Device<'_>) -> Result<Vec<String>, EthtoolError> {
         const ACTION: &str = "name its features";
         // struct ethtool_sset_info: command, reserved, mask of sets, a length per requested set.
@@ -383,12 +359,11 @@ impl Settings {
         self.ask(device, &mut data, action)
     }
 
-    /// Returns the header fields that RSS hashes for a flow type, in ethtool's letters; none if the device
-    /// does not report them.
+    /// Returns the header fields that RSS hashes for a flow type, in ethtool's letters. Returns `None`
+    /// if the device does not report the fields.
     ///
     /// # Errors
-    /// Returns an error if ethtool(8) does not support the flow type, or the driver refuses for another
-    /// reason.
+    /// Returns an error if ethtool(8) does not support the flow type.
     pub fn flow_hash(&self, device: Device<'_>, flows: &str) -> Result<Option<String>, EthtoolError> {
         let mut data = hash_request(device, GRXFH, flows)?;
         match self.ask(device, &mut data, &format!("report the hashed fields of {flows}")) {
@@ -401,10 +376,7 @@ impl Settings {
         }
     }
 
-    /// Sets the hashed fields.
-    ///
-    /// # Errors
-    /// Returns an error if a letter is unknown, or the driver refuses.
+    /// Sets the hashed fields, in ethtool's letters.
     pub fn set_flow_hash(&self, device: Device<'_>, flows: &str, fields: &str) -> Result<(), EthtoolError> {
         let mut data = hash_request(device, SRXFH, flows)?;
         let bits = hash_bits(fields).ok_or_else(|| EthtoolError::Answer {

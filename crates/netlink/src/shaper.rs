@@ -1,14 +1,15 @@
 //! Queue weights of a device through the kernel's net-shaper interface (Linux 6.13 and later;
 //! `Documentation/netlink/specs/net_shaper.yaml`, `include/uapi/linux/net_shaper.h`).
 //!
-//! Every transmit queue may have a shaper. Its weight applies to a round robin among the queues of the same
-//! priority. A queue without a shaper has no rate limit, and is part of the round robin.
+//! Every transmit queue may have a shaper. The shaper's weight applies to a round robin among the
+//! queues of the same priority. A queue without a shaper has no rate limit, and is part of the round
+//! robin.
 //!
-//! No hardware driver in Linux 7.2 supports weights: `iavf` supports rates (`bw-min`, `bw-max`), and `mana`
-//! supports `bw-max`. Only netdevsim, which has no hardware, supports all parameters.
+//! No hardware driver in Linux 7.2 supports weights: `iavf` supports rates (`bw-min`, `bw-max`), and
+//! `mana` supports `bw-max`. Only netdevsim, which has no hardware, supports all parameters.
 //!
-//! To restore a device, read [`Shapers::queues`] before the first change. Then pass each queue's shaper, or
-//! none, to [`Shapers::restore_queue`].
+//! To restore a device, read [`Shapers::queues`] before the first change. Then pass each queue's
+//! shaper, or `None`, to [`Shapers::restore_queue`].
 
 use std::collections::BTreeMap;
 
@@ -46,7 +47,6 @@ const NET_SHAPER_A_CAPS_SUPPORT_WEIGHT: u16 = 10;
 
 const NLA_F_NESTED: u16 = 0x8000;
 
-/// Capabilities of a device for its transmit queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueCapabilities {
     /// Whether the device supports a weighted round robin among queues.
@@ -58,7 +58,6 @@ pub struct QueueCapabilities {
 /// The shaper of a transmit queue. Fields that are not set are 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shaper {
-    /// Share in the round robin; 0 if not set.
     pub weight: u32,
     pub priority: u32,
     /// Unit of the three fields below: 0 bit/s, 1 packets/s (`enum net_shaper_metric`).
@@ -81,7 +80,8 @@ impl Shaper {
     }
 
     /// Returns the fields that are set, as attributes. The weight is always sent, because 0 removes an
-    /// earlier weight. For other attributes, a device that does not support one would refuse even 0.
+    /// earlier weight. A device may refuse any other attribute that it does not support, even with the
+    /// value 0.
     fn attributes(&self) -> Vec<DefaultNla> {
         let mut list = vec![DefaultNla::new(NET_SHAPER_A_WEIGHT, words(&[self.weight]))];
         if self.priority != 0 {
@@ -109,19 +109,14 @@ pub struct Shapers {
 }
 
 impl Shapers {
-    /// Opens the net-shaper interface; none if the kernel does not have it.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses.
+    /// Opens the net-shaper interface, or returns `None` if the kernel lacks it.
     pub fn open() -> Result<Option<Self>, NetlinkError> {
         let mut netlink = GenericNetlink::open()?;
         Ok(netlink.family(FAMILY)?.map(|family| Self { netlink, family }))
     }
 
-    /// Returns the queue capabilities of an interface; all false if its driver has no shapers.
-    ///
-    /// # Errors
-    /// Returns an error if the interface does not exist, or the kernel refuses.
+    /// Returns the queue capabilities of an interface. All capabilities are false if the driver has no
+    /// shapers.
     pub fn queue_capabilities(&mut self, index: u32) -> Result<QueueCapabilities, NetlinkError> {
         let action = format!("report the shapers of the queues of interface {index}");
         let request = vec![
@@ -145,7 +140,7 @@ impl Shapers {
     /// Returns a queue's shaper, if any.
     ///
     /// # Errors
-    /// Returns an error if the interface has no shapers, or the kernel refuses.
+    /// Returns an error if the interface has no shapers.
     pub fn queue(&mut self, index: u32, queue: u32) -> Result<Option<Shaper>, NetlinkError> {
         let action = format!("read the shaper of queue {queue} of interface {index}");
         match self.netlink.request(self.family, NET_SHAPER_CMD_GET, queue_handle(index, queue), &action) {
@@ -157,7 +152,7 @@ impl Shapers {
     /// Returns all shapers of queues, by queue.
     ///
     /// # Errors
-    /// Returns an error if the interface has no shapers, or the kernel refuses.
+    /// Returns an error if the interface has no shapers.
     pub fn queues(&mut self, index: u32) -> Result<BTreeMap<u32, Shaper>, NetlinkError> {
         let action = format!("list the shapers of interface {index}");
         let request = vec![DefaultNla::new(NET_SHAPER_A_IFINDEX, words(&[index]))];
@@ -168,12 +163,12 @@ impl Shapers {
             .collect())
     }
 
-    /// Sets a queue's weight, and reads it back to check it. Keeps the other fields of its shaper, and
-    /// creates a missing shaper.
+    /// Sets a queue's weight, and reads the weight back as a check. Keeps the other fields of the
+    /// queue's shaper, and creates a missing shaper.
     ///
     /// # Errors
-    /// Returns an error if the device supports no weights, the queue does not exist, the kernel refuses for
-    /// another reason, or the weight that it reads back differs.
+    /// Returns an error if the device supports no weights, the queue does not exist, or the weight that
+    /// is read back differs.
     pub fn set_queue_weight(&mut self, index: u32, queue: u32, weight: u32) -> Result<(), NetlinkError> {
         let action = format!("set the weight of queue {queue} of interface {index} to {weight}");
         let mut request = queue_handle(index, queue);
@@ -187,10 +182,7 @@ impl Shapers {
         }
     }
 
-    /// Restores a queue's shaper, or removes it if there was none.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses.
+    /// Restores a queue's shaper, or removes the shaper if the queue had none before.
     pub fn restore_queue(
         &mut self,
         index: u32,
@@ -201,7 +193,7 @@ impl Shapers {
         let Some(shaper) = shaper else {
             let action = format!("delete the shaper of queue {queue} of interface {index}");
             return match self.netlink.request(self.family, NET_SHAPER_CMD_DELETE, request, &action) {
-                // Another program has already removed it.
+                // Another program has already removed the shaper.
                 Err(error) if error.refusal_code() == Some(libc::ENOENT) => Ok(()),
                 answers => answers.map(drop),
             };
@@ -212,7 +204,6 @@ impl Shapers {
     }
 }
 
-/// Returns the attributes for interface and queue, which every request has.
 fn queue_handle(index: u32, queue: u32) -> Vec<DefaultNla> {
     let handle = attributes(&[
         (NET_SHAPER_A_HANDLE_SCOPE, words(&[NET_SHAPER_SCOPE_QUEUE])),
@@ -224,7 +215,7 @@ fn queue_handle(index: u32, queue: u32) -> Vec<DefaultNla> {
     ]
 }
 
-/// Returns the queue of a shaper; none for a group's or the device's shaper.
+/// Returns the queue of a shaper, or `None` for the shaper of a group or device.
 fn queue_of(answer: &Attributes) -> Option<u32> {
     let handle = answer.nested(NET_SHAPER_A_HANDLE)?;
     (handle.u32(NET_SHAPER_A_HANDLE_SCOPE)? == NET_SHAPER_SCOPE_QUEUE)

@@ -49,11 +49,9 @@ impl SocketProtocol {
 pub struct SocketState(pub u8);
 
 impl SocketState {
-    /// `TCP_ESTABLISHED`.
     pub const ESTABLISHED: Self = Self(1);
     /// `TCP_CLOSE`, which is also the state of an unconnected UDP socket.
     pub const CLOSE: Self = Self(7);
-    /// `TCP_LISTEN`.
     pub const LISTEN: Self = Self(10);
 
     const fn bit(self) -> u32 {
@@ -77,7 +75,7 @@ pub struct SocketCounters {
 /// Buffers and TCP state of a socket (`struct tcp_info`, `sk_get_meminfo`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SocketDetail {
-    /// Unsent and unacknowledged bytes; of a listener, the backlog limit.
+    /// Unsent and unacknowledged bytes. For a listener, the backlog limit.
     pub send_queue: u32,
     /// `sk_rcvbuf`, bytes.
     pub receive_buffer: Option<u32>,
@@ -88,14 +86,13 @@ pub struct SocketDetail {
     pub congestion: Option<String>,
     /// Smoothed round-trip time, µs.
     pub rtt_us: u32,
-    /// Minimum round-trip time, µs; `u32::MAX` if there is none yet.
+    /// Minimum round-trip time, µs; `u32::MAX` before the first measurement.
     pub min_rtt_us: u32,
     pub cwnd: u32,
     /// Maximum segment size, bytes.
     pub mss: u32,
     /// Path MTU, bytes.
     pub pmtu: u32,
-    /// Retransmitted segments.
     pub retransmitted: u32,
     /// Time with data to send, µs.
     pub busy_us: u64,
@@ -114,19 +111,19 @@ pub struct SocketRecord {
     pub local: SocketAddr,
     /// Remote address and port; unspecified with port 0 if not connected.
     pub remote: SocketAddr,
-    /// Index of the interface to which the socket is bound; 0 for none.
+    /// Index of the interface to which the socket is bound; 0 if the socket is not bound.
     pub interface: u32,
     /// `sk->sk_cookie`, unique since boot.
     pub cookie: u64,
-    /// Unread bytes; of a listener, connections waiting for accept(2).
+    /// Unread bytes. For a listener, connections waiting for accept(2).
     pub receive_queue: u32,
     pub uid: u32,
-    /// Inode of the socket's file, as in the links of `/proc/PID/fd`; 0 if no process has it open.
+    /// Inode of the socket's file, as in the links of `/proc/PID/fd`; 0 if no process has the socket
+    /// open.
     pub inode: u32,
-    /// Id of the socket's version-2 cgroup, which is the inode of the cgroup's directory; none before Linux
-    /// 5.9.
+    /// Id of the socket's version-2 cgroup, which is the inode of the cgroup's directory; `None` before
+    /// Linux 5.9.
     pub cgroup: Option<u64>,
-    /// Counters of a TCP socket.
     pub counters: Option<SocketCounters>,
 }
 
@@ -137,9 +134,6 @@ pub struct SocketDiagnosis {
 
 impl SocketDiagnosis {
     /// Opens a socket in the current network namespace.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses a socket.
     pub fn open() -> Result<Self, NetlinkError> {
         Ok(Self { connection: Connection::open(PROTOCOL)? })
     }
@@ -147,7 +141,7 @@ impl SocketDiagnosis {
     /// Returns the sockets of a protocol, IPv4 and IPv6, in one of the given states.
     ///
     /// # Errors
-    /// Returns an error if the kernel refuses (it lacks `inet_diag`), or its answer is invalid.
+    /// Returns an error if the kernel lacks `inet_diag`.
     pub fn sockets(
         &mut self,
         protocol: SocketProtocol,
@@ -156,10 +150,7 @@ impl SocketDiagnosis {
         self.list(protocol, states, extension(ATTRIBUTE_INFO), parse)
     }
 
-    /// Returns the same sockets as [`Self::sockets`], with the details of each.
-    ///
-    /// # Errors
-    /// Returns the errors of [`Self::sockets`].
+    /// Returns the sockets like [`Self::sockets`], with the details of each socket.
     pub fn sockets_in_detail(
         &mut self,
         protocol: SocketProtocol,
@@ -168,11 +159,9 @@ impl SocketDiagnosis {
         self.list(protocol, states, DETAILS, in_detail)
     }
 
-    /// Returns the TCP connection with these ends over an interface, with its details; `None` if this host has no such
-    /// socket. For some connections of many, this costs less than [`Self::sockets_in_detail`].
-    ///
-    /// # Errors
-    /// Returns the errors of [`Self::sockets`].
+    /// Returns the TCP connection with these ends over an interface, with its details; `None` if this
+    /// host has no such socket. For a few of many connections, this function costs less than
+    /// [`Self::sockets_in_detail`].
     pub fn connection_in_detail(
         &mut self,
         local: SocketAddr,
@@ -223,7 +212,6 @@ const fn extension(attribute: u16) -> u8 {
     1 << (attribute - 1)
 }
 
-/// The attributes of [`SocketDetail`].
 const DETAILS: u8 = extension(ATTRIBUTE_INFO) | extension(ATTRIBUTE_CONGESTION) | extension(ATTRIBUTE_MEMORY);
 
 fn request(family: u8, protocol: SocketProtocol, states: &[SocketState], extensions: u8) -> Vec<u8> {
@@ -236,7 +224,6 @@ fn request(family: u8, protocol: SocketProtocol, states: &[SocketState], extensi
     bytes
 }
 
-/// Returns the request for the connection with these ends.
 fn request_of_connection(local: SocketAddr, remote: SocketAddr, interface: u32) -> Vec<u8> {
     let family = if local.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
     let mut bytes = vec![family as u8, SocketProtocol::Tcp.number(), DETAILS, 0];
@@ -322,7 +309,7 @@ fn parse(payload: &[u8], protocol: SocketProtocol) -> Option<SocketRecord> {
     Some(record)
 }
 
-/// Passes each attribute to `take`; returns none if an attribute is truncated.
+/// Passes each attribute to `take`. Returns `None` if an attribute is truncated.
 fn each_attribute(payload: &[u8], mut take: impl FnMut(u16, &Fields<'_>)) -> Option<()> {
     let mut rest = payload.get(MESSAGE_LENGTH..)?;
     while rest.len() >= 4 {
@@ -359,7 +346,7 @@ fn detail(payload: &[u8], protocol: SocketProtocol) -> Option<SocketDetail> {
     Some(detail)
 }
 
-/// Returns the counters; none if the structure ends before them, as on kernels before 4.2.
+/// Returns the counters, or `None` if the structure ends before the counters, as on kernels before 4.2.
 fn counters(info: &Fields<'_>) -> Option<SocketCounters> {
     Some(SocketCounters {
         bytes_acked: info.u64(INFO_BYTES_ACKED)?,
@@ -435,7 +422,7 @@ mod tests {
     #[test]
     fn a_connection_is_found_by_its_ends() {
         let mut diagnosis = SocketDiagnosis::open().unwrap();
-        // The second one is IPv4 between an IPv4 socket and an IPv6 socket.
+        // The second case is IPv4 between an IPv4 socket and an IPv6 socket.
         for (listens_at, address) in [("[::1]:0", "::1"), ("[::]:0", "127.0.0.1")] {
             let listener = TcpListener::bind(listens_at).unwrap();
             let port = listener.local_addr().unwrap().port();
@@ -447,7 +434,8 @@ mod tests {
                 assert_eq!((record.inode, record.local, record.remote), (inode(socket), local, remote));
                 assert!(detail.cwnd > 0 && detail.congestion.is_some(), "{detail:?}");
             }
-            // A port without a connection finds the listener, which is no answer.
+            // For a port without a connection, the kernel returns the listener, which the function must
+            // ignore.
             let closed = SocketAddr::new(one.ip(), 1);
             assert_eq!(diagnosis.connection_in_detail(other, closed, 1).unwrap(), None);
             assert_eq!(diagnosis.connection_in_detail(closed, closed, 1).unwrap(), None);

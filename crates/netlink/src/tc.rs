@@ -22,18 +22,15 @@ pub struct QueueRange {
     pub count: u16,
 }
 
-/// A queueing discipline with its parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Qdisc {
-    /// Hierarchical token bucket. Packets without a class go to the default class. If the default class is 0,
-    /// they bypass the shaper.
+    /// Hierarchical token bucket. Packets without a class go to the default class. If the default class
+    /// is 0, these packets bypass the shaper.
     Htb {
-        /// Minor number of the default class.
         default_class: u16,
     },
     /// One child qdisc per transmit queue.
     Mq,
-    /// Token bucket filter.
     Tbf {
         rate_bps: u64,
         /// Bucket size, bytes; at least the largest GSO packet.
@@ -41,16 +38,17 @@ pub enum Qdisc {
         /// Queue limit, bytes.
         limit_bytes: u32,
     },
-    /// First in, first out.
-    Pfifo { limit_packets: u32 },
+    Pfifo {
+        limit_packets: u32,
+    },
     /// Traffic classes of consecutive transmit queues, chosen by the packet's priority.
     Mqprio {
         /// Transmit queues of each traffic class; 1 to 16 classes.
         classes: Vec<QueueRange>,
         /// Traffic class, by the low 4 bits of `skb->priority`.
         class_of_priority: [u8; 16],
-        /// Whether the device schedules the classes (`TC_MQPRIO_HW_OFFLOAD_TCS`); it may then change the
-        /// ranges.
+        /// Whether the device schedules the classes (`TC_MQPRIO_HW_OFFLOAD_TCS`). The device may then
+        /// change the ranges.
         offload: bool,
     },
     /// A qdisc with the kernel's defaults, by name (`pfifo_fast`, `sfq`).
@@ -60,7 +58,6 @@ pub enum Qdisc {
 }
 
 impl Qdisc {
-    /// Returns the qdisc's kind (`TCA_KIND`).
     #[must_use]
     pub fn kind(&self) -> &str {
         match self {
@@ -114,7 +111,6 @@ pub struct HtbClass {
     pub quantum_bytes: u32,
 }
 
-/// Counters of a qdisc or class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// Bytes sent, including the headers of all segments of GSO packets.
@@ -122,9 +118,7 @@ pub struct Statistics {
     /// Packets sent; a GSO packet counts as the number of its segments.
     pub packets: u64,
     pub drops: u64,
-    /// Packets queued now.
     pub queue_length: u64,
-    /// Bytes queued now.
     pub backlog_bytes: u64,
 }
 
@@ -152,8 +146,8 @@ pub(crate) fn attributes(list: &[(u16, Vec<u8>)]) -> Vec<u8> {
     bytes
 }
 
-/// Encodes `struct tc_mqprio_qopt`: num_tc, prio_tc_map, hw, count, offset. More than 16 classes do not fit,
-/// and the kernel refuses their number.
+/// Encodes `struct tc_mqprio_qopt`: num_tc, prio_tc_map, hw, count, offset. More than 16 classes do not
+/// fit, and the kernel refuses such a number.
 fn mqprio_options(classes: &[QueueRange], class_of_priority: &[u8; 16], offload: bool) -> Vec<u8> {
     const MOST: usize = 16;
     let mut bytes = vec![u8::try_from(classes.len()).unwrap_or(u8::MAX)];
@@ -194,10 +188,10 @@ fn message(index: u32, parent: Handle, handle: Handle, kind: &str, options: Opti
 }
 
 impl Netlink {
-    /// Installs a qdisc in place of the current one.
+    /// Installs a qdisc in place of the current qdisc.
     ///
     /// # Errors
-    /// Returns an error if the kernel refuses. `ENOENT` means that it does not have this kind.
+    /// `ENOENT` means that the kernel lacks this kind.
     pub fn replace_qdisc(
         &mut self,
         index: u32,
@@ -210,10 +204,10 @@ impl Netlink {
         self.change(RouteNetlinkMessage::NewQueueDiscipline(message), NLM_F_CREATE | NLM_F_REPLACE, &action)
     }
 
-    /// Deletes a qdisc with its children; the kernel then installs its default qdisc.
+    /// Deletes a qdisc with its children. The kernel then installs its default qdisc.
     ///
     /// # Errors
-    /// Returns an error if the kernel refuses. `ENOENT` means that there is only the default qdisc.
+    /// `ENOENT` means that only the default qdisc exists.
     pub fn delete_qdisc(&mut self, index: u32, parent: Handle) -> Result<(), NetlinkError> {
         let mut message = TcMessage::default();
         message.header.index = index.cast_signed();
@@ -222,10 +216,7 @@ impl Netlink {
         self.change(RouteNetlinkMessage::DelQueueDiscipline(message), 0, &action)
     }
 
-    /// Creates an HTB class, or changes an existing one without deleting it.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses.
+    /// Creates an HTB class, or changes an existing class without deleting it.
     pub fn replace_htb_class(
         &mut self,
         index: u32,
@@ -239,7 +230,7 @@ impl Netlink {
     /// Changes an HTB class.
     ///
     /// # Errors
-    /// Returns an error if the class does not exist (`ENOENT`), or the kernel refuses.
+    /// `ENOENT` means that the class does not exist.
     pub fn change_htb_class(
         &mut self,
         index: u32,
@@ -280,9 +271,6 @@ impl Netlink {
     }
 
     /// Returns the quantum of each HTB class of an interface, bytes, by handle.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses.
     pub fn htb_quanta(&mut self, index: u32) -> Result<Vec<(Handle, u32)>, NetlinkError> {
         let mut request = TcMessage::default();
         request.header.index = index.cast_signed();
@@ -301,9 +289,6 @@ impl Netlink {
     }
 
     /// Returns the counters of an interface's classes, by handle.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses.
     pub fn class_statistics(&mut self, index: u32) -> Result<Vec<(Handle, Statistics)>, NetlinkError> {
         let mut request = TcMessage::default();
         request.header.index = index.cast_signed();
@@ -313,10 +298,7 @@ impl Netlink {
         }))
     }
 
-    /// Returns the bytes queued in a qdisc; those of the root include all its descendants.
-    ///
-    /// # Errors
-    /// Returns an error if there is no qdisc, or the kernel refuses.
+    /// Returns the bytes queued in a qdisc. The bytes of the root include all its descendants.
     pub fn qdisc_backlog(&mut self, index: u32, place: Handle) -> Result<u64, NetlinkError> {
         let mut request = TcMessage::default();
         request.header.index = index.cast_signed();
@@ -330,9 +312,6 @@ impl Netlink {
     }
 
     /// Returns the counters of an interface's qdiscs, by parent.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses.
     pub fn qdisc_statistics(&mut self, index: u32) -> Result<Vec<(Handle, Statistics)>, NetlinkError> {
         let mut request = TcMessage::default();
         request.header.index = index.cast_signed();

@@ -1,8 +1,9 @@
-//! Qdisc options for which a dump shows other values than those that were set.
+//! Qdisc options whose values in a dump differ from the values that were set.
 //!
-//! The kernel stores some options in internal units and rounds them on input and output, or shows defaults
-//! that it does not accept. If they were set from a dump, they would change slightly each time. This module
-//! converts them to values that recreate the same qdisc. Other options are set as the dump shows them.
+//! The kernel stores some options in internal units and rounds them on input and output, or shows
+//! defaults that it does not accept. If a program sets an option from a dump, the option would change
+//! slightly each time. This module converts such options to values that recreate the same qdisc. Other
+//! options are set as the dump shows them.
 
 /// Attribute types of a qdisc kind whose values are times in µs.
 type Times = &'static [u16];
@@ -21,19 +22,20 @@ mod sfq {
     pub(super) const LIMIT: usize = 8;
     pub(super) const FLOWS: usize = 16;
     pub(super) const DEPTH: usize = 20;
-    /// Start of `struct tc_sfqred_stats`; from there to the end are counters.
+    /// Start of `struct tc_sfqred_stats`: all bytes from this offset on are counters.
     pub(super) const STATISTICS: usize = 48;
 }
 
-/// Returns the time to set for a time that `sch_codel` or `sch_fq_codel` shows, µs. They store units of 1024
-/// ns and round down twice (`codel_change`, `codel_time_to_us`). The next microsecond is within the unit that
-/// is shown.
+/// Returns the time to set for a time that `sch_codel` or `sch_fq_codel` shows, µs. These qdiscs store
+/// units of 1024 ns and round down twice (`codel_change`, `codel_time_to_us`). The next microsecond is
+/// within the unit that is shown.
 fn codel_time(shown: u32) -> u32 {
     shown.saturating_add(1)
 }
 
-/// Returns the time to set for a time that `sch_pie` or `sch_fq_pie` shows, µs. They store ticks of 64 ns
-/// (`PSCHED_SHIFT`): multiples of 8 µs are shown as set, all others as one less.
+/// Returns the time to set for a time that `sch_pie` or `sch_fq_pie` shows, µs. These qdiscs store
+/// ticks of 64 ns (`PSCHED_SHIFT`). A dump shows multiples of 8 µs as set, and any other time 1 µs too
+/// low.
 fn pie_time(shown: u32) -> u32 {
     if shown.is_multiple_of(8) { shown } else { shown.saturating_add(1) }
 }
@@ -65,8 +67,9 @@ fn change_times(options: &mut [u8], times: Times, change: fn(u32) -> u32) {
     }
 }
 
-/// Resets a limit that is the kernel's default to 0, which selects the default. SFQ reduces its flows to a limit that is set, and a limit
-/// to the capacity of its flows (`sfq_change`). A limit that cannot result from this is the default.
+/// Resets a limit that is the kernel's default to 0, which selects the default. SFQ reduces its flows
+/// to a limit that is set, and reduces a limit to the capacity of its flows (`sfq_change`). A limit
+/// that cannot result from this reduction is the default.
 fn uncut_limit(options: &mut [u8]) {
     let field = |at| word(options, at).map(u64::from);
     let (Some(limit), Some(flows), Some(depth)) = (field(sfq::LIMIT), field(sfq::FLOWS), field(sfq::DEPTH))
@@ -116,13 +119,13 @@ mod tests {
     use crate::tc::{attributes, words};
     use proptest::prelude::*;
 
-    /// Computes what `codel_change` and `codel_time_to_us` show.
+    /// Computes the time that a dump shows after `codel_change` and `codel_time_to_us`.
     fn codel_shows(set: u32) -> u32 {
         let kept = (u64::from(set) * 1000) >> 10;
         ((kept << 10) / 1000) as u32
     }
 
-    /// Computes what `PSCHED_NS2TICKS` and `PSCHED_TICKS2NS` show.
+    /// Computes the time that a dump shows after `PSCHED_NS2TICKS` and `PSCHED_TICKS2NS`.
     fn pie_shows(set: u32) -> u32 {
         let kept = (u64::from(set) * 1000) >> 6;
         ((kept << 6) / 1000) as u32

@@ -1,6 +1,6 @@
 //! Qdiscs of all interfaces, with their counters.
 //!
-//! One dump covers every interface, because the kernel lists all of them for any dump.
+//! One dump covers every interface, because the kernel always lists the qdiscs of all interfaces.
 
 use crate::tc::Handle;
 use crate::tc_options::without_counts;
@@ -16,7 +16,6 @@ const TCA_STATS_PKT64: u16 = 8;
 const TCA_TBF_PARMS: u16 = 1;
 const TCA_TBF_RATE64: u16 = 4;
 
-/// A queueing discipline and its counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QdiscOverview {
     pub interface: u32,
@@ -92,9 +91,6 @@ fn overview(payload: &[u8]) -> Option<QdiscOverview> {
 
 impl Netlink {
     /// Returns every qdisc of the namespace, in the kernel's order.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses.
     pub fn all_qdiscs(&mut self) -> Result<Vec<QdiscOverview>, NetlinkError> {
         let nowhere = Handle::new(0, 0);
         let answers = self.dump_raw(request(RTM_GETQDISC, 0, nowhere, nowhere), "list the qdiscs")?;

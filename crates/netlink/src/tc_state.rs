@@ -30,8 +30,8 @@ const TCA_STAB: u16 = 8;
 const TCA_DUMP_INVISIBLE: u16 = 10;
 const TCA_INGRESS_BLOCK: u16 = 13;
 const TCA_EGRESS_BLOCK: u16 = 14;
-/// An attribute below `TCA_STATS2` (`include/uapi/linux/gen_stats.h`). It is present if there is a rate
-/// estimator, whose parameters a dump does not show.
+/// An attribute below `TCA_STATS2` (`include/uapi/linux/gen_stats.h`). The attribute is present if the
+/// qdisc has a rate estimator, whose parameters a dump does not show.
 const TCA_STATS_RATE_EST: u16 = 2;
 const TCA_HTB_PARMS: u16 = 1;
 const TCA_HTB_INIT: u16 = 2;
@@ -64,14 +64,14 @@ pub struct QdiscState {
 }
 
 impl QdiscState {
-    /// Returns the state that a qdisc would have if it were installed there.
+    /// Returns the state of a qdisc with this parent and handle.
     #[must_use]
     pub fn of(qdisc: &Qdisc, parent: Handle, handle: Handle) -> Self {
         let options = qdisc.options().unwrap_or_default();
         Self { kind: qdisc.kind().to_owned(), handle, parent, options, beside: None }
     }
 
-    /// Converts a snapshot; none if its options are not hexadecimal.
+    /// Converts a snapshot. Returns `None` if the snapshot's options are not hexadecimal.
     #[must_use]
     pub fn of_snapshot(snapshot: &QdiscSnapshot) -> Option<Self> {
         Some(Self {
@@ -83,8 +83,8 @@ impl QdiscState {
         })
     }
 
-    /// Returns `rate2quantum` and `defcls` of an HTB qdisc (`struct tc_htb_glob`), which are its options
-    /// without counters; none for another kind.
+    /// Returns `rate2quantum` and `defcls` of an HTB qdisc (`struct tc_htb_glob`), or `None` for
+    /// another kind. Without counters, an HTB qdisc has only these two options.
     #[must_use]
     pub fn htb_settings(&self) -> Option<(u32, u32)> {
         let global = attribute(&self.options, TCA_HTB_INIT).filter(|_| self.kind == "htb")?;
@@ -180,12 +180,11 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes.split(|byte| *byte == 0).next().unwrap_or_default()).into_owned()
 }
 
-/// Returns the value of the first attribute of a type.
 pub(crate) fn attribute(attributes: &[u8], wanted: u16) -> Option<&[u8]> {
     attributes_of(attributes).find_map(|(kind, value)| (kind == wanted).then_some(value))
 }
 
-/// Returns the attributes in these bytes, by type, up to the first that is cut off.
+/// Returns the attributes in these bytes, by type, up to the first truncated attribute.
 pub(crate) fn attributes_of(mut rest: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let header = rest.get(..4)?;
@@ -268,18 +267,12 @@ pub(crate) const NOWHERE: Handle = Handle::new(0, 0);
 
 impl Netlink {
     /// Returns every qdisc of an interface, the root first, and parents before children.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses.
     pub fn qdiscs(&mut self, index: u32) -> Result<Vec<QdiscState>, NetlinkError> {
         self.dump_qdiscs(index, request(RTM_GETQDISC, index, NOWHERE, NOWHERE))
     }
 
-    /// Returns the qdiscs as [`Self::qdiscs`] does, with those that the kernel does not show unless asked, such as the
-    /// FIFO that it makes below a TBF.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses.
+    /// Returns the qdiscs like [`Self::qdiscs`], and the qdiscs that the kernel shows only on request,
+    /// such as the FIFO below a TBF.
     pub fn qdiscs_with_hidden(&mut self, index: u32) -> Result<Vec<QdiscState>, NetlinkError> {
         let mut message = request(RTM_GETQDISC, index, NOWHERE, NOWHERE);
         push_attribute(&mut message.payload, TCA_DUMP_INVISIBLE, &[]);
@@ -311,9 +304,6 @@ impl Netlink {
     }
 
     /// Installs a qdisc with its options at its parent.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses.
     pub fn put_qdisc(&mut self, index: u32, qdisc: &QdiscState) -> Result<(), NetlinkError> {
         let message = request(RTM_NEWQDISC, index, qdisc.handle, qdisc.parent);
         let action = format!("put the qdisc {} at {} of interface {index}", qdisc.kind, qdisc.parent);
@@ -322,7 +312,8 @@ impl Netlink {
         self.change_raw(message, NLM_F_CREATE | NLM_F_REPLACE, &action)
     }
 
-    /// Deletes the root qdisc; the kernel installs its default (`dev_activate`, net/sched/sch_generic.c).
+    /// Deletes the root qdisc. The kernel then installs its default (`dev_activate`,
+    /// net/sched/sch_generic.c).
     ///
     /// # Errors
     /// Returns an error if the kernel refuses, for example because the default is already installed.
@@ -332,9 +323,6 @@ impl Netlink {
     }
 
     /// Returns the filters of a qdisc or hook of an interface.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses.
     pub fn filters(&mut self, index: u32, parent: Handle) -> Result<Vec<FilterState>, NetlinkError> {
         let action = format!("list the filters at {parent} of interface {index}");
         let answers = self.dump_raw(request(RTM_GETTFILTER, index, NOWHERE, parent), &action)?;
@@ -342,7 +330,7 @@ impl Netlink {
             .iter()
             .filter(|answer| answer.kind == RTM_NEWTFILTER)
             .filter_map(|answer| Answer::new(&answer.payload))
-            // Before each filter there is an entry for its chain and preference, which has no handle.
+            // Each filter follows an entry for its chain and preference, which has no handle.
             .filter(|answer| answer.index == index.cast_signed() && answer.handle != NOWHERE)
             .filter_map(|answer| {
                 let options = attribute(answer.attributes, TCA_OPTIONS).unwrap_or_default();
@@ -359,10 +347,7 @@ impl Netlink {
             .collect())
     }
 
-    /// Returns the `quantum` of an HTB class, bytes; none if the class does not exist.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses.
+    /// Returns the `quantum` of an HTB class, bytes, or `None` if the class does not exist.
     pub fn htb_quantum(&mut self, index: u32, class: Handle) -> Result<Option<u32>, NetlinkError> {
         let Some((_, options)) = self.htb_class(index, class)? else { return Ok(None) };
         Ok(attribute(&options, TCA_HTB_PARMS)
@@ -371,9 +356,6 @@ impl Netlink {
     }
 
     /// Sets only the `quantum` of an HTB class.
-    ///
-    /// # Errors
-    /// Returns an error if the class does not exist, or the kernel refuses.
     pub fn set_htb_quantum(&mut self, index: u32, class: Handle, bytes: u32) -> Result<(), NetlinkError> {
         let action =
             format!("set the quantum of the HTB class {class} of interface {index} to {bytes} bytes");
@@ -397,16 +379,11 @@ impl Netlink {
         self.change_raw(message, 0, &action)
     }
 
-    /// Returns parent and options of an HTB class.
     fn htb_class(&mut self, index: u32, class: Handle) -> Result<Option<(Handle, Vec<u8>)>, NetlinkError> {
         let mut classes = self.htb_classes_raw(index)?.into_iter();
         Ok(classes.find(|(handle, ..)| *handle == class).map(|(_, parent, options)| (parent, options)))
     }
 
-    /// Returns the HTB classes of an interface.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses.
     pub fn htb_classes(&mut self, index: u32) -> Result<Vec<HtbClassState>, NetlinkError> {
         let classes = self.htb_classes_raw(index)?.into_iter();
         Ok(classes
@@ -414,7 +391,6 @@ impl Netlink {
             .collect())
     }
 
-    /// Returns handle, parent and options of each HTB class.
     fn htb_classes_raw(&mut self, index: u32) -> Result<Vec<(Handle, Handle, Vec<u8>)>, NetlinkError> {
         let action = format!("list the classes of interface {index}");
         let answers = self.dump_raw(request(RTM_GETTCLASS, index, NOWHERE, NOWHERE), &action)?;
@@ -478,7 +454,7 @@ mod tests {
             options: Vec::new(),
             beside: None,
         };
-        // With common numbers, a child may have a smaller major number than its parent.
+        // A child may have a smaller major number than its parent.
         let mut tree = [
             state("fq", 2, Handle::new(0x10, 1)),
             state("ingress", 0xffff, Handle::new(0xffff, 0xfff1)),

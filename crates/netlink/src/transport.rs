@@ -12,7 +12,6 @@ use netlink_sys::{Socket, SocketAddr};
 
 #[derive(Debug, thiserror::Error)]
 pub enum NetlinkError {
-    /// The kernel refused a request.
     #[error("the kernel refused to {action}: {source}{}", words(.kernel_says))]
     Refused {
         action: String,
@@ -22,7 +21,6 @@ pub enum NetlinkError {
     },
     #[error("netlink: cannot {action}: {source}")]
     Socket { action: &'static str, source: io::Error },
-    /// The answer is invalid.
     #[error(
         "netlink: cannot parse the kernel's answer to the request to {action}: {reason}; report this with the \
          output of `uname -r`"
@@ -34,7 +32,6 @@ pub enum NetlinkError {
 }
 
 impl NetlinkError {
-    /// Returns the errno of a refusal.
     #[must_use]
     pub fn refusal_code(&self) -> Option<i32> {
         match self {
@@ -48,7 +45,8 @@ fn words(kernel_says: &Option<String>) -> String {
     kernel_says.as_ref().map(|words| format!(" (the kernel says: {words})")).unwrap_or_default()
 }
 
-/// A netlink socket for links, addresses and qdiscs. It acts on the network namespace in which it was opened.
+/// A netlink socket for links, addresses and qdiscs. The socket acts on the network namespace in which
+/// it was opened.
 pub struct Netlink {
     connection: Connection,
 }
@@ -94,7 +92,6 @@ impl Netlink {
         Ok(Self { connection: Connection::open(NETLINK_ROUTE)? })
     }
 
-    /// Sends a request for a change and waits for the acknowledgement.
     pub(crate) fn change(
         &mut self,
         message: RouteNetlinkMessage,
@@ -104,8 +101,8 @@ impl Netlink {
         self.connection.exchange(message, NLM_F_REQUEST | NLM_F_ACK | flags, action).map(drop)
     }
 
-    /// Sends a request whose answer the kernel sends only to listeners unless it is echoed: qdiscs
-    /// (`qdisc_get_notify`, net/sched/sch_api.c).
+    /// Sends a request with `NLM_F_ECHO`. For qdiscs, the kernel otherwise sends the answer only to
+    /// listeners (`qdisc_get_notify`, net/sched/sch_api.c).
     pub(crate) fn get_echoed(
         &mut self,
         message: RouteNetlinkMessage,
@@ -114,7 +111,6 @@ impl Netlink {
         self.connection.exchange(message, NLM_F_REQUEST | NLM_F_ACK | NLM_F_ECHO, action)
     }
 
-    /// Sends a dump request.
     pub(crate) fn dump(
         &mut self,
         message: RouteNetlinkMessage,
@@ -123,7 +119,6 @@ impl Netlink {
         self.connection.exchange(message, NLM_F_REQUEST | NLM_F_DUMP, action)
     }
 
-    /// Sends a raw request for a change.
     pub(crate) fn change_raw(
         &mut self,
         message: RawMessage,
@@ -133,7 +128,6 @@ impl Netlink {
         self.connection.exchange(message, NLM_F_REQUEST | NLM_F_ACK | flags, action).map(drop)
     }
 
-    /// Sends a request for one object; returns the raw answer.
     pub(crate) fn get_raw(
         &mut self,
         message: RawMessage,
@@ -142,7 +136,6 @@ impl Netlink {
         self.connection.exchange(message, NLM_F_REQUEST | NLM_F_ACK, action)
     }
 
-    /// Sends a dump request; returns the raw answers.
     pub(crate) fn dump_raw(
         &mut self,
         message: RawMessage,
@@ -233,8 +226,8 @@ impl Connection {
 const NLM_F_CAPPED: u16 = 0x100;
 const NLM_F_ACK_TLVS: u16 = 0x200;
 
-/// Returns the kernel's text in an error. It is in attributes after the echoed request (with
-/// `NETLINK_CAP_ACK`, only after its header).
+/// Returns the kernel's text in an error. The text is in attributes after the echoed request. With
+/// `NETLINK_CAP_ACK`, the kernel echoes only the header of the request.
 fn extended_acknowledgement(echo: &[u8], flags: u16) -> Option<String> {
     if flags & NLM_F_ACK_TLVS == 0 {
         return None;

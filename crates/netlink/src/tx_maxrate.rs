@@ -1,8 +1,8 @@
 //! The maximum rate of each transmit queue, which is a file in sysfs (`tx_maxrate`,
 //! `Documentation/ABI/testing/sysfs-class-net-queues`).
 //!
-//! It is a limit, not a weight. In Linux 7.2, these drivers support it: am65-cpsw, cpsw, cxgb4, ice, ixgbe,
-//! mlx4 and mlx5. All others refuse every rate with `EOPNOTSUPP`.
+//! The maximum rate is a limit, not a weight. In Linux 7.2, these drivers support it: am65-cpsw, cpsw,
+//! cxgb4, ice, ixgbe, mlx4 and mlx5. All other drivers refuse every rate with `EOPNOTSUPP`.
 
 use std::fs;
 use std::io;
@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 
 use evenkeel_model::text::path_text;
 
-/// The reason why a file in sysfs could not be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TxMaxrateError {
     #[error("cannot {action} {}: {source}{}", path_text(.path), unsupported(.source))]
@@ -22,7 +21,7 @@ pub enum TxMaxrateError {
     },
     #[error("{} holds '{text}', which is not a rate in Mbit/s", path_text(.path))]
     NotARate { path: PathBuf, text: String },
-    /// The device uses another rate than the requested one.
+    /// The device uses a rate that differs from the requested rate.
     #[error("{} was set to {set} Mbit/s and reads {found} Mbit/s", path_text(.path))]
     NotInForce {
         path: PathBuf,
@@ -33,7 +32,7 @@ pub enum TxMaxrateError {
     },
 }
 
-/// Returns what to do if the driver has no maximum rates.
+/// Returns the advice for a driver without maximum rates.
 fn unsupported(source: &io::Error) -> &'static str {
     match source.kind() {
         io::ErrorKind::Unsupported => "; the driver has no maximum rates: use another --queue-weights",
@@ -41,7 +40,6 @@ fn unsupported(source: &io::Error) -> &'static str {
     }
 }
 
-/// The maximum rates of one interface's transmit queues.
 #[derive(Clone, Debug)]
 pub struct TxMaxrate {
     queues: PathBuf,
@@ -58,10 +56,7 @@ impl TxMaxrate {
         self.queues.join(format!("tx-{queue}/tx_maxrate"))
     }
 
-    /// Returns a queue's maximum rate, Mbit/s; 0 if there is no limit.
-    ///
-    /// # Errors
-    /// Returns an error if the queue does not exist, or the file contains no number.
+    /// Returns a queue's maximum rate, Mbit/s; 0 means no limit.
     pub fn get(&self, queue: u32) -> Result<u32, TxMaxrateError> {
         let path = self.path(queue);
         let text = fs::read_to_string(&path).map_err(|source| TxMaxrateError::File {
@@ -73,11 +68,9 @@ impl TxMaxrate {
         text.parse().map_err(|_| TxMaxrateError::NotARate { path, text: text.to_owned() })
     }
 
-    /// Returns whether the driver supports maximum rates, without changing one. It writes a text that is not
-    /// a number. A driver without rates refuses it before parsing (`tx_maxrate_store`, net/core/net-sysfs.c).
-    ///
-    /// # Errors
-    /// Returns an error if the queue does not exist, or the file cannot be written.
+    /// Returns whether the driver supports maximum rates, without changing a rate. The function writes
+    /// a text that is not a number. A driver without rates refuses the write before the kernel parses
+    /// the text (`tx_maxrate_store`, net/core/net-sysfs.c).
     pub fn is_supported(&self, queue: u32) -> Result<bool, TxMaxrateError> {
         match self.write(queue, "?") {
             Err(TxMaxrateError::File { source, .. }) if source.raw_os_error() == Some(libc::EOPNOTSUPP) => {
@@ -90,10 +83,11 @@ impl TxMaxrate {
         }
     }
 
-    /// Sets a queue's maximum rate, Mbit/s (0 for no limit), and reads it back to check it.
+    /// Sets a queue's maximum rate, Mbit/s (0 for no limit), and reads the rate back as a check.
     ///
     /// # Errors
-    /// Returns an error if the queue does not exist, the driver refuses, or another rate is read back.
+    /// Returns an error if the queue does not exist, the driver refuses, or the rate that is read back
+    /// differs.
     pub fn set(&self, queue: u32, megabits_per_second: u32) -> Result<(), TxMaxrateError> {
         self.write(queue, &megabits_per_second.to_string())?;
         let found = self.get(queue)?;

@@ -127,7 +127,7 @@ fn classifiers_send_ports_to_classes() {
         let other = filter.replace("5201", "{port}").replace("1:10", "1:20");
         let [qdisc, first, second, rest] = TWO_CLASSES;
         hosts.install(&[qdisc, first, second, rest, &filter, &other], 2, 0);
-        // Port 5201 matches the first filter and the second one, which runs later.
+        // Port 5201 matches the first and the second filter; the first filter runs first.
         let found = hosts.packets_of_classes(&[5201, 5202, 5202, 9, 9, 9]);
         assert_eq!(
             found,

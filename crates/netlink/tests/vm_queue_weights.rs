@@ -14,7 +14,7 @@ use evenkeel_netlink::tx_maxrate::{TxMaxrate, TxMaxrateError};
 const BUS: &str = "/sys/bus/netdevsim";
 const QUEUES: u32 = 4;
 
-/// A simulated device; dropping it removes it.
+/// A simulated device. Dropping the value removes the device.
 struct Simulated {
     id: u32,
     index: u32,
@@ -41,7 +41,6 @@ impl Drop for Simulated {
     }
 }
 
-/// Returns an igb interface, which has no shapers.
 fn igb() -> (String, u32) {
     let of_igb = |entry: &fs::DirEntry| {
         fs::read_link(entry.path().join("device/driver")).is_ok_and(|driver| driver.ends_with("igb"))
@@ -82,7 +81,6 @@ fn queue_weights_are_set_read_and_put_back() {
         shapers.restore_queue(device.index, queue, before.get(&queue)).unwrap();
     }
     assert_eq!(shapers.queues(device.index).unwrap(), before);
-    // Removing a missing shaper is not an error.
     shapers.restore_queue(device.index, 0, None).unwrap();
 }
 

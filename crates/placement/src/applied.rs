@@ -1,6 +1,7 @@
 //! Models a host's facts after a setting change, so that a plan is judged before it is applied.
 //!
-//! Only the changed settings get new values. Counters keep theirs: they count past events.
+//! Only the changed settings get new values. Counters keep their values, because they count past
+//! events.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +10,7 @@ use evenkeel_model::host::{
     HostFacts, Interface, Interrupt, QdiscFacts, ReceiveQueue, TransmitQueue, parse_processor_list,
 };
 
-/// Makes changes in the facts, in their order. Returns whether the facts contain all of their knobs.
+/// Applies changes to the facts, in order. Returns whether the facts contain the knobs of all changes.
 pub fn apply<'c>(
     facts: &mut HostFacts,
     interface: Option<&str>,
@@ -101,7 +102,7 @@ fn set_channels(facts: &mut HostFacts, name: &str, kind: Channels, number: u32) 
         nic.receive_queues.resize(receive as usize, ReceiveQueue::default());
     }
     if kind != Channels::Rx && is_new(nic.transmit_queues.len(), transmit) {
-        // A kernel without XPS has no maps. Any kernel shows none for a single queue.
+        // A kernel without XPS has no maps. No kernel shows a map for a single queue.
         let queues = &nic.transmit_queues;
         let shows_maps = queues.len() < 2 || queues.iter().any(|queue| queue.has_xps);
         let fresh = TransmitQueue {
@@ -144,13 +145,14 @@ fn set_leaves(nic: &mut Interface, queues: u32) {
     }
 }
 
-/// Removes the interrupts of removed queues and adds interrupts for new queues, with the lowest free numbers.
-/// If the queues shared interrupts before, the new queues share them, too.
+/// Removes the interrupts of removed queues and adds interrupts for new queues, with the lowest free
+/// numbers. If the existing queues share interrupts, the new queues also share interrupts.
 fn set_interrupts(facts: &mut HostFacts, name: &str, before: u32, queues: u32, home: Option<u32>) {
     let open = || facts.processors.iter().filter(|processor| !processor.isolated);
     let everywhere: Vec<u32> = open().map(|processor| processor.number).collect();
     let local = open().filter(|processor| Some(processor.node) == home).map(|processor| processor.number);
-    // `assign_irq_vector_any_locked`, arch/x86/kernel/apic/vector.c: the device's node first.
+    // The kernel prefers processors of the device's node (`assign_irq_vector_any_locked`,
+    // arch/x86/kernel/apic/vector.c).
     let first: Vec<u32> = Some(local.collect())
         .filter(|local: &Vec<u32>| !local.is_empty())
         .unwrap_or_else(|| everywhere.clone());

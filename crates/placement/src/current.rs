@@ -1,4 +1,4 @@
-//! Reads the current value of a knob from the facts, and the command that restores it.
+//! Reads the current value of a knob from the facts, and builds the command that restores the value.
 
 use evenkeel_model::change::{
     Change, Channels, ClassHandle, Coalescing, Handle, Knob, QdiscSnapshot, Ring, Value, naming_kinds, shell,
@@ -7,7 +7,7 @@ use evenkeel_model::host::{HostFacts, Interface, QdiscFacts, processor_list};
 
 use crate::rules::mask;
 
-/// Returns the value that a knob has; `None` if the facts do not contain it.
+/// Returns the current value of a knob; `None` if the facts do not contain the knob.
 #[must_use]
 pub fn current(facts: &HostFacts, interface: Option<&str>, knob: &Knob) -> Option<Value> {
     let text = |text: String| Some(Value::Text(text));
@@ -55,7 +55,7 @@ pub fn current(facts: &HostFacts, interface: Option<&str>, knob: &Knob) -> Optio
     }
 }
 
-/// Returns whether a knob has the value of a change already.
+/// Returns whether a knob already has the value of a change.
 #[must_use]
 pub fn is_made(facts: &HostFacts, interface: Option<&str>, change: &Change) -> bool {
     current(facts, interface, &change.knob).is_some_and(|now| change.knob.same(&now, &change.to))
@@ -68,8 +68,8 @@ pub fn undo(facts: &HostFacts, interface: Option<&str>, change: &Change) -> Opti
     Some(shell(interface.unwrap_or_default(), &change.knob, &restoring(facts, &before)).to_string())
 }
 
-/// Returns the value that restores a previous value on the host. It differs for the kernel's default qdiscs, whose kind
-/// `net.core.default_qdisc` no longer has.
+/// Returns the value that restores a previous value on the host. The value differs from `before` for
+/// default qdiscs of the kernel whose kind is not the current `net.core.default_qdisc`.
 #[must_use]
 pub fn restoring(facts: &HostFacts, before: &Value) -> Value {
     match (before, facts.sysctl("net/core/default_qdisc")) {
@@ -117,8 +117,8 @@ fn interface_file(nic: &Interface, file: &str) -> Option<Value> {
     }
 }
 
-/// Returns whether kinds, handles and parents are enough to restore a tree of qdiscs. Deleting a default root brings
-/// back default leaves, and no other ones.
+/// Returns whether kinds, handles and parents are enough to restore a tree of qdiscs. Deleting a
+/// default root restores only default leaves.
 fn is_known_tree(nic: &Interface) -> bool {
     let is_default = |qdisc: &QdiscFacts| qdisc.handle == "0:";
     let Some(root) = nic.qdiscs.first() else { return false };

@@ -25,15 +25,16 @@ impl fmt::Display for Severity {
     }
 }
 
-/// The evidence behind a finding. It caps the severity: an alarm that no counter supports is not high.
+/// The evidence behind a finding. The basis caps the severity: without a counter as evidence, the
+/// severity is not high.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Basis {
     /// An assumption, such as a round-trip time that no connection shows: at most low.
     Assumed,
-    /// A setting known to cost, but no counter of this host shows the cost: at most medium.
+    /// A setting with a known cost that no counter of this host shows: at most medium.
     Setting,
-    /// A limit that is below the link's requirement for certain.
+    /// A limit that is certainly below the link's requirement.
     Limit,
     /// Load or loss that counters show.
     Measured,
@@ -53,9 +54,9 @@ impl Basis {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Remedy {
-    /// The interface to which the changes apply; `None` if they apply to none.
+    /// The interface to which the changes apply, if any.
     pub interface: Option<String>,
-    /// Exact changes, in the order in which to apply them.
+    /// Exact changes, in the order of application.
     pub changes: Vec<Change>,
     /// A remedy outside the host's settings: another slot, another cable, an option of an application.
     pub advice: Option<String>,
@@ -70,7 +71,6 @@ impl Remedy {
     }
 }
 
-/// A fault in the configuration or state of a host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
     pub rule: &'static str,
@@ -88,7 +88,8 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// Returns the finding with all of its text made safe for a terminal: other users choose the names in it.
+    /// Returns the finding with all of its text made safe for a terminal, because other users choose
+    /// the names in the text.
     #[must_use]
     pub fn printable(&self) -> Self {
         let mut shown = self.clone();

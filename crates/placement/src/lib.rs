@@ -1,16 +1,17 @@
-//! Judges the facts of a host: which settings are wrong, which evidence shows it, and which change fixes it.
+//! Judges the facts of a host: which settings are wrong, which evidence shows the fault, and which
+//! change fixes it.
 //!
 //! Everything here is a pure function of [`HostFacts`](evenkeel_model::host::HostFacts):
 //!
 //! - [`mod@rules`] is the table of rules;
-//! - [`loss`] finds where packets were lost between two readings;
+//! - [`loss_path`] finds where packets were lost between two readings;
 //! - [`plan`] chooses the cores of interrupts and applications.
 //!
-//! Figures are those of *this* host. Windows come from its link speeds and the round-trip times of its sockets, ring
-//! sizes from the maximum of its NIC, and losses from its counters.
+//! All figures come from *this* host. Windows come from its link speeds and the round-trip times of its
+//! sockets, ring sizes from the maximum of its NIC, and losses from its counters.
 //!
-//! The source, if no other is named: M. Hock, M. Veit, F. Neumeister, R. Bless, M. Zitterbart, "TCP at 100 Gbit/s –
-//! Tuning, Limitations, Congestion Control" (LCN 2019), called "the paper" below.
+//! The source, if no other is named: M. Hock, M. Veit, F. Neumeister, R. Bless, M. Zitterbart, "TCP at
+//! 100 Gbit/s – Tuning, Limitations, Congestion Control" (LCN 2019), called "the paper" below.
 
 #![forbid(unsafe_code)]
 

@@ -21,11 +21,11 @@ pub struct Load {
 /// An application that waits for each answer, and the evidence for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LatencyBound {
-    /// The evidence, as text for a finding.
     pub words: String,
     /// Shortest round-trip time of its connections within the site, µs.
     pub rtt_us: Option<u64>,
-    /// Whether processors are isolated for it: an administrator configured the host for latency.
+    /// Whether processors are isolated for the application: an administrator configured the host for
+    /// latency.
     pub isolated: bool,
 }
 
@@ -43,7 +43,8 @@ impl<'a> View<'a> {
         told.filter(is_known).or_else(ticks).filter(is_known)
     }
 
-    /// Returns [`Self::uptime_s`] to a rule that needs it for its verdict.
+    /// Returns [`Self::uptime_s`] for a rule's verdict. Without an uptime, the function notes that the
+    /// rule lacks this fact.
     pub(crate) fn needed_uptime_s(&self) -> Option<f64> {
         let uptime = self.uptime_s();
         if uptime.is_none() {
@@ -52,7 +53,6 @@ impl<'a> View<'a> {
         uptime
     }
 
-    /// Returns a counter's average rate per second since boot.
     #[must_use]
     pub fn per_second(&self, count: u64) -> Option<f64> {
         Some(count as f64 / self.needed_uptime_s()?)
@@ -72,13 +72,14 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Returns text such as `; it received 1,200,000 packets per second since boot and sent 800,000, and processors 0-7
-    /// spend 29 % of their time in softirqs`. It shows the cost of a setting that takes processor time for each packet.
+    /// Returns text such as `; it received 1,200,000 packets per second since boot and sent 800,000,
+    /// and processors 0-7 spend 29 % of their time in softirqs`. The text shows the cost of a setting
+    /// that takes processor time for each packet.
     #[must_use]
     pub fn work_words(&self, nic: &Interface) -> String {
         const FEWEST: u64 = 100;
         let uptime = self.uptime_s();
-        // A counter that could not be read is left out.
+        // Omit a counter that could not be read.
         let rate = |counter: &str| {
             let rate = *nic.statistics.get(counter)? as f64 / uptime?;
             Some(rate.round() as u64)
@@ -99,8 +100,8 @@ impl<'a> View<'a> {
         text + &self.softirq_words(nic)
     }
 
-    /// Returns text such as `; processors 0-7 spend 29 % of their time in softirqs`. It lists the processors that serve
-    /// a NIC's interrupts and spend at least 5 % there.
+    /// Returns text such as `; processors 0-7 spend 29 % of their time in softirqs`. The text lists the
+    /// processors that serve a NIC's interrupts and spend at least 5 % of their time in softirqs.
     #[must_use]
     pub fn softirq_words(&self, nic: &Interface) -> String {
         const LEAST: f64 = 0.05;
@@ -122,7 +123,6 @@ impl<'a> View<'a> {
         format!("; processors {} spend {share} of their time in softirqs", processor_list(&servers))
     }
 
-    /// Returns the average load of a NIC since boot.
     #[must_use]
     pub fn load(&self, nic: &Interface) -> Option<Load> {
         let bytes = |name: &str| nic.statistics.get(name).copied().unwrap_or(0);
@@ -133,8 +133,9 @@ impl<'a> View<'a> {
         })
     }
 
-    /// Returns whether a NIC is loaded, by any of: packets per second since boot, its share of the link's rate, the
-    /// softirq time of a processor that serves its interrupts, or packets lost at the NIC.
+    /// Returns whether a NIC is loaded. Any of these values can show load: packets per second since
+    /// boot, share of the link's rate, softirq time of a processor that serves the NIC's interrupts, or
+    /// packets lost at the NIC.
     #[must_use]
     pub fn is_loaded(&self, nic: &Interface) -> bool {
         const PACKETS: f64 = 10_000.0;
@@ -147,7 +148,8 @@ impl<'a> View<'a> {
         busy_link || Self::loses(nic) || self.serves_with(nic, SOFTIRQ_SHARE)
     }
 
-    /// Returns whether counters show that a NIC is almost idle, so that no setting of it costs anything now.
+    /// Returns whether counters show that a NIC is almost idle. The settings of an idle NIC have no
+    /// cost at present.
     #[must_use]
     pub fn is_idle(&self, nic: &Interface) -> bool {
         const PACKETS: f64 = 100.0;
@@ -184,8 +186,8 @@ impl<'a> View<'a> {
         if self.is_busy(nic) { Basis::Measured } else { self.load_basis(nic).min(Basis::Setting) }
     }
 
-    /// Returns the basis of a finding about a NIC's slot or settings: measured if counters show load, assumed if the
-    /// NIC is idle and the setting costs nothing yet.
+    /// Returns the basis of a finding about a NIC's slot or settings. The basis is measured if counters
+    /// show load, and assumed if the NIC is idle, because the setting then has no cost yet.
     #[must_use]
     pub fn load_basis(&self, nic: &Interface) -> Basis {
         if self.is_loaded(nic) {
@@ -197,8 +199,8 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Returns whether this host's own TCP connections carry part of its traffic, or may do so. On a router or a name
-    /// server they carry almost none, so limits of TCP cost nothing there.
+    /// Returns whether this host's own TCP connections carry, or may carry, part of its traffic. On a
+    /// router or a name server, TCP connections carry almost no traffic, so limits of TCP have no cost.
     #[must_use]
     pub fn carries_tcp(&self) -> bool {
         const ENOUGH: u64 = 1_000_000;
@@ -210,7 +212,6 @@ impl<'a> View<'a> {
         !is_known || packets < ENOUGH || segments.saturating_mul(ONE_IN) >= packets
     }
 
-    /// Returns the share of its time since boot that a processor spent in softirqs.
     #[must_use]
     pub fn softirq_share(&self, processor: u32) -> Option<f64> {
         let time = self.facts.processor(processor)?.time.filter(|time| time.total > 0)?;
@@ -239,8 +240,9 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Returns the processors that can each serve a queue: one per core of the NIC's node. In a virtual machine every
-    /// processor of the node counts, because the guest does not see which of them share a core.
+    /// Returns the processors that can each serve a queue: one per core of the NIC's node. In a virtual
+    /// machine every processor of the node counts, because the guest does not see which processors
+    /// share a core.
     #[must_use]
     pub fn queue_places(&self, nic: &Interface) -> Vec<u32> {
         if !self.facts.virtual_machine {
@@ -323,7 +325,7 @@ fn exchanges_requests(socket: &SocketFacts) -> bool {
     const SEGMENT_BYTES: u64 = 1000;
     /// With a smaller mean payload, most segments are acknowledgements and not requests.
     const LEAST_BYTES: u64 = 50;
-    /// Answers of a few packets. Longer ones are limited by the rate, not by latency.
+    /// Maximum packets of a short answer. Longer answers are limited by the rate, not by latency.
     const ANSWER: u64 = 16;
     let Some(tcp) = socket.tcp.as_ref().filter(|_| socket.kind == SocketKind::Tcp) else { return false };
     let is_small =

@@ -35,7 +35,6 @@ pub enum Place {
 }
 
 impl Place {
-    /// All places, in path order.
     pub const ALL: [Self; 10] = [
         Self::Qdisc,
         Self::TransmitRing,
@@ -49,7 +48,6 @@ impl Place {
         Self::Path,
     ];
 
-    /// Returns the name of the place as printed.
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
@@ -67,16 +65,13 @@ impl Place {
     }
 }
 
-/// Packets lost at one place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Loss {
     pub place: Place,
     /// An interface, a processor or a socket.
     pub subject: String,
     pub packets: u64,
-    /// The counter that shows the loss.
     pub counter: String,
-    /// The rule that explains the loss.
     pub rule: &'static str,
 }
 
@@ -122,7 +117,6 @@ impl Losses {
 fn gained(before: Option<u64>, after: Option<u64>) -> u64 {
     match (before, after) {
         (Some(before), Some(after)) if after >= before => after - before,
-        // The counter is new or was reset to 0.
         (_, Some(after)) => after,
         (_, None) => 0,
     }
@@ -183,7 +177,7 @@ pub fn losses(before: &HostFacts, after: &HostFacts) -> Vec<Loss> {
     for (name, _) in receive_queue_drops(&after.counters) {
         found.add(Place::ReceiveQueue, "host", counter(name), name, "tcp-receive-pruned");
     }
-    // A socket's `sk_drops` counts drops for both reasons.
+    // A socket's `sk_drops` counts drops because of a full buffer and because of lack of memory.
     let datagrams = ["Udp.RcvbufErrors", "Snmp6.Udp6RcvbufErrors", "Udp.MemErrors", "Snmp6.Udp6MemErrors"];
     let sum = |of: &dyn Fn(&str) -> u64| datagrams.into_iter().map(of).saturating_sum();
     let between = |name: &str| gained_between(before, after, name);
@@ -201,29 +195,30 @@ pub fn losses(before: &HostFacts, after: &HostFacts) -> Vec<Loss> {
     found.0
 }
 
-/// Returns the increase of a counter from after the sockets and qdiscs of the first reading to before those of the second
-/// one. The increase is at most the increase of the counts per socket and qdisc: packets that these counts do not
-/// explain were lost elsewhere, not between two system calls.
+/// Returns the increase of a counter, from its value after the sockets and qdiscs of the first reading
+/// to its value before the sockets and qdiscs of the second reading. The counts per socket and qdisc
+/// cover a longer time. So packets that these counts do not explain were lost elsewhere, not between
+/// two system calls.
 fn gained_between(before: &HostFacts, after: &HostFacts, name: &str) -> u64 {
     let later = after.counters_before.get(name).or_else(|| after.counters.get(name));
     gained(before.counters.get(name).copied(), later.copied())
 }
 
 const RETRANSMISSIONS: &str = "Tcp.RetransSegs";
-/// Retransmissions that the host itself dropped: `RetransSegs` counts them, too (`__tcp_retransmit_skb`,
-/// net/ipv4/tcp_output.c).
+/// Retransmissions that the host itself dropped. `RetransSegs` also counts these segments
+/// (`__tcp_retransmit_skb`, net/ipv4/tcp_output.c).
 const NOT_SENT: &str = "TcpExt.TCPRetransFail";
 
-/// Returns the retransmitted segments that drops before the wire explain: these packets are in [`losses`] already, so
-/// the segments are not.
+/// Returns the number of retransmitted segments that drops before the wire explain. [`losses`] already
+/// counts these drops, so the segments are no further loss.
 #[must_use]
 pub fn explained_retransmissions(before: &HostFacts, after: &HostFacts) -> u64 {
     let counter = |name: &str| gained(before.counters.get(name).copied(), after.counters.get(name).copied());
     explained(counter(RETRANSMISSIONS), counter(NOT_SENT), &losses(before, after), after)
 }
 
-/// Returns how many of these segments may have been in packets that this host dropped itself: those of its drops before
-/// the wire, and at least the retransmissions that it did not send.
+/// Returns how many of the retransmitted segments may have been in packets that this host dropped
+/// before the wire. The result is at least `not_sent`.
 fn explained(retransmitted: u64, not_sent: u64, losses: &[Loss], host: &HostFacts) -> u64 {
     let own = losses.iter().filter(|loss| matches!(loss.place, Place::Qdisc | Place::TransmitRing));
     let segments = own.map(|loss| {
@@ -280,8 +275,9 @@ fn at_interface(found: &mut Losses, before: Option<&Interface>, after: &Interfac
         "dropped by the driver",
         "rx-ring-drops",
     );
-    // The kernel's `rx_dropped` includes the drops that the driver counts. It also counts frames without a receiver,
-    // such as those of unknown protocols. So it is used only if the driver has no counter of its own.
+    // The kernel's `rx_dropped` includes the drops that the driver counts. It also counts frames
+    // without a receiver, such as frames of unknown protocols. So `rx_dropped` is used only if the
+    // driver has no counter of its own.
     let has_own = after.losses.ring.or(after.losses.nic).or(after.losses.driver).is_some();
     if !has_own {
         let rule = if after.kind == InterfaceKind::Device { "rx-ring-drops" } else { "backlog-drops" };
@@ -290,20 +286,22 @@ fn at_interface(found: &mut Losses, before: Option<&Interface>, after: &Interfac
     }
 }
 
-/// Returns the packets that the qdiscs of an interface dropped. A root repeats the drops of its leaves, and keeps those of
-/// leaves that were replaced. Drops at ingress are those of filters.
+/// Returns the packets that the qdiscs of an interface dropped. A root includes the drops of its
+/// leaves, and of leaves that were replaced. At ingress, only filters drop packets, so ingress is
+/// excluded.
 #[must_use]
 pub fn dropped_by_qdiscs(interface: &Interface) -> u64 {
     of_qdiscs(interface, |qdisc| qdisc.drops)
 }
 
-/// Returns the packets that the qdiscs of an interface sent. They count since they were installed, unlike the interface.
+/// Returns the packets that the qdiscs of an interface sent. A qdisc counts since its installation,
+/// unlike the interface.
 #[must_use]
 pub fn sent_by_qdiscs(interface: &Interface) -> u64 {
     of_qdiscs(interface, |qdisc| qdisc.packets)
 }
 
-/// Returns the sum of a counter of the egress qdiscs, at the root or below it, whichever is larger.
+/// Returns the larger of two sums of a counter of the egress qdiscs: at the root, and below the root.
 fn of_qdiscs(interface: &Interface, counter: fn(&QdiscFacts) -> u64) -> u64 {
     let of = |is_root: bool| {
         let is_egress = |qdisc: &&QdiscFacts| !matches!(qdisc.kind.as_str(), "clsact" | "ingress");
@@ -336,8 +334,8 @@ fn qdiscs(found: &mut Losses, before: Option<&Interface>, after: &Interface) {
     }
 }
 
-/// Adds the datagrams dropped at known sockets, and the remainder of the host's counter. `counted` is its increase, and
-/// that by [`gained_between`].
+/// Adds the datagrams dropped at known sockets, and the remainder of the host's counter. `counted` has
+/// the counter's increase, and the increase by [`gained_between`].
 fn udp(found: &mut Losses, before: &HostFacts, after: &HostFacts, counted: [u64; 2]) {
     let key = |socket: &SocketFacts| (socket.local.clone(), socket.remote.clone());
     let mut earlier: BTreeMap<(String, String), u64> = BTreeMap::new();
@@ -426,7 +424,7 @@ mod tests {
         assert!(losses(&host(8, 2, 40), &host(8, 2, 40)).is_empty());
     }
 
-    /// Each reading takes time, in which a socket drops further datagrams.
+    /// Each reading takes time, and a socket can drop further datagrams in that time.
     #[test]
     fn drops_during_a_reading_are_not_those_of_another_socket() {
         let reading = |socket: u64, early: u64, late: u64| {
@@ -440,12 +438,12 @@ mod tests {
         };
         let live = ("UDP 0.0.0.0:53".to_owned(), 16_547);
         let gone = |packets: u64| ("UDP, sockets that are gone".to_owned(), packets);
-        // The second reading takes longer than the first one: 203 datagrams.
+        // The second reading takes longer than the first reading; the difference is 203 datagrams.
         let before = reading(1000, 995, 1010);
         assert_eq!(lost(&before, &reading(17_547, 17_540, 17_760)), std::slice::from_ref(&live));
         // 5,000 datagrams were dropped by a socket that was closed.
         assert_eq!(lost(&before, &reading(17_547, 22_540, 22_760)), [live, gone(4_983)]);
-        // Without another drop nothing is hidden.
+        // Without another drop, no loss is hidden.
         assert_eq!(lost(&before, &reading(1000, 1015, 1017)), [gone(7)]);
     }
 

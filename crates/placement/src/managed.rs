@@ -1,7 +1,7 @@
 //! Judges a host with running sessions, which manage some of its settings until they end.
 //!
-//! The rules judge the values from before the sessions: the administrator's. They propose no change of these settings,
-//! because a session would end when another program changes them.
+//! The rules judge the administrator's values from before the sessions. The rules propose no change of
+//! managed settings, because a session ends when another program changes them.
 
 use evenkeel_model::change::{Knob, Value};
 use evenkeel_model::host::HostFacts;
@@ -9,17 +9,15 @@ use evenkeel_model::host::HostFacts;
 use crate::applied::set;
 use crate::{Basis, Finding};
 
-/// A setting that a session manages.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ManagedSetting {
-    /// The session's interface.
     pub interface: String,
     pub knob: Knob,
     /// The value before the session.
     pub from: Value,
 }
 
-/// Returns whether a session manages a setting; `interface` is that of the knob.
+/// Returns whether a session manages a setting. `interface` is the interface of the knob.
 #[must_use]
 pub fn is_managed(managed: &[ManagedSetting], interface: Option<&str>, knob: &Knob) -> bool {
     let is_of = |setting: &ManagedSetting| {
@@ -114,7 +112,7 @@ mod tests {
             finding("eth0", Basis::Setting, &knobs),
             finding("eth0", Basis::Measured, &knobs),
             finding("eth0", Basis::Setting, &[Knob::Mtu, Knob::RootQdisc]),
-            // Another interface's qdisc is not managed, but the sysctl is.
+            // On another interface, the session manages the sysctl, but not the qdisc.
             finding("eth1", Basis::Setting, &knobs),
         ];
         leave(&mut findings, &managed);

@@ -12,7 +12,8 @@ use crate::plan::interrupt_processors;
 use crate::rules::{Alternative, Found, running_balancer};
 use crate::{Basis, Severity};
 
-/// Assumed round-trip time if no socket with enough traffic shows one, µs: two hosts of a site, with some queueing.
+/// Assumed round-trip time without a socket that has enough traffic, µs: two hosts of a site, with some
+/// queueing.
 pub const ASSUMED_RTT_US: u64 = 1000;
 /// Bytes that a connection must have carried for its round-trip time to count.
 const BULK_BYTES: u64 = 10_000_000;
@@ -21,7 +22,6 @@ const FRAME_OVERHEAD: f64 = 38.0;
 /// Smallest number of interrupts from which the processors that serve them are inferred.
 pub const ENOUGH_INTERRUPTS: u64 = 10_000;
 
-/// The facts of a host, as a rule sees them.
 #[derive(Debug)]
 pub struct View<'a> {
     pub facts: &'a HostFacts,
@@ -39,16 +39,14 @@ pub struct View<'a> {
     pub(crate) alternatives: &'a [Alternative<'a>],
 }
 
-/// A round-trip time and its source.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RoundTrip {
     pub us: u64,
-    /// The peer of the connection that shows it; `None` if the time is assumed.
+    /// The peer of the connection that shows the time; `None` if the time is assumed.
     pub peer: Option<String>,
 }
 
 impl RoundTrip {
-    /// Returns the text for a finding's evidence.
     #[must_use]
     pub fn words(&self) -> String {
         let time = milliseconds(self.us);
@@ -58,8 +56,8 @@ impl RoundTrip {
         }
     }
 
-    /// Returns the basis of a finding that depends on this time: an assumption if no connection shows it, else
-    /// `otherwise`.
+    /// Returns the basis of a finding that depends on this time: an assumption if no connection shows
+    /// the time, else `otherwise`.
     #[must_use]
     pub const fn basis(&self, otherwise: Basis) -> Basis {
         if self.peer.is_some() { otherwise } else { Basis::Assumed }
@@ -73,7 +71,6 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// Returns the payload of a connection in this direction, bytes.
     #[must_use]
     pub fn bytes(self, socket: &SocketFacts) -> u64 {
         socket.tcp.as_ref().map_or(0, |tcp| match self {
@@ -84,7 +81,6 @@ impl Direction {
 }
 
 impl<'a> View<'a> {
-    /// Creates the view of a host.
     #[must_use]
     pub fn new(facts: &'a HostFacts) -> Self {
         Self::without(facts, BTreeSet::new())
@@ -104,19 +100,19 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Returns the view beside those with other values of facts that could not be read.
+    /// Returns the view with alternatives, which have other values of facts that could not be read.
     #[must_use]
     pub(crate) const fn beside(mut self, alternatives: &'a [Alternative<'a>]) -> Self {
         self.alternatives = alternatives;
         self
     }
 
-    /// Notes that a rate is unknown because the time since boot is.
+    /// Notes that a rate is unknown because the time since boot is unknown.
     pub(crate) fn note_lack_of_time(&self) {
         self.lacked_time.set(true);
     }
 
-    /// Runs a rule's check. Returns also whether the rule asked for a rate that is unknown.
+    /// Runs a rule's check. Also returns whether the rule asked for an unknown rate.
     pub(crate) fn run<R>(&self, check: impl FnOnce() -> R) -> (R, bool) {
         let before = self.lacked_time.replace(false);
         let result = check();
@@ -128,7 +124,7 @@ impl<'a> View<'a> {
         if let Some(found) = self.reported.borrow().get(rule) {
             return Rc::clone(found);
         }
-        // The rule may quote others, so the cell must not be borrowed here.
+        // The rule may quote other rules, so the cell must not be borrowed here.
         let judges_nics = self.judges_nics.get();
         let found: Rc<[Found]> = judge().into();
         self.judges_nics.set(judges_nics);
@@ -136,8 +132,8 @@ impl<'a> View<'a> {
         found
     }
 
-    /// Returns the processors that should take a NIC's receive interrupts, with its present queues; none if it has no
-    /// such interrupts.
+    /// Returns the processors that should take a NIC's receive interrupts, for its current number of
+    /// queues. The list is empty if the NIC has no such interrupts.
     #[must_use]
     pub fn planned_processors(&self, nic: &Interface) -> &[u32] {
         let judges_nics = self.judges_nics.get();
@@ -146,7 +142,6 @@ impl<'a> View<'a> {
         placements.get(&nic.name).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// Returns whether a rule has asked for the NICs to judge.
     pub(crate) fn judges_nics(&self) -> bool {
         self.judges_nics.get()
     }
@@ -169,7 +164,8 @@ impl<'a> View<'a> {
         self.facts.interfaces.iter().filter(is_nic).filter(is_shown)
     }
 
-    /// Returns the NICs whose losses count: those that are down now carried traffic before.
+    /// Returns the NICs whose losses count, including NICs that are down, because they may have carried
+    /// traffic.
     pub fn counted_nics(&self) -> impl Iterator<Item = &'a Interface> {
         self.needs_nics();
         let is_nic = |interface: &&Interface| interface.kind == InterfaceKind::Device;
@@ -177,13 +173,13 @@ impl<'a> View<'a> {
         self.facts.interfaces.iter().filter(is_nic).filter(is_shown)
     }
 
-    /// Returns the fastest NIC's speed, bit/s; `None` if no NIC reports one.
+    /// Returns the fastest NIC's speed, bit/s; `None` if no NIC reports a speed.
     #[must_use]
     pub fn fastest_bps(&self) -> Option<u64> {
         self.all_nics().filter_map(|nic| nic.speed_bps).max()
     }
 
-    /// Returns the processors on a NIC's memory node; all processors if it has none.
+    /// Returns the processors on a NIC's memory node; all processors if the NIC has no node.
     #[must_use]
     pub fn local_processors(&self, nic: &Interface) -> Vec<u32> {
         let local = nic.node.map(|node| self.facts.processors_of(node)).unwrap_or_default();
@@ -194,7 +190,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Returns one processor of each core on a NIC's node, without isolated ones.
+    /// Returns one processor of each core on a NIC's node, without isolated processors.
     #[must_use]
     pub fn local_cores(&self, nic: &Interface) -> Vec<u32> {
         let mut seen = BTreeSet::new();
@@ -230,8 +226,8 @@ impl<'a> View<'a> {
         found
     }
 
-    /// Returns the processors that serve at least a hundredth of a NIC's receive interrupts. If too few were counted,
-    /// returns the processors to which the interrupts are directed.
+    /// Returns the processors that serve at least a hundredth of a NIC's receive interrupts. If too few
+    /// interrupts were counted, returns the processors to which the interrupts are directed.
     #[must_use]
     pub fn interrupt_processors(&self, nic: &Interface) -> BTreeSet<u32> {
         let served = self.served_by(nic);
@@ -246,8 +242,8 @@ impl<'a> View<'a> {
         if self.is_balanced(nic) { BTreeSet::new() } else { self.interrupt_targets(nic) }
     }
 
-    /// Returns whether a NIC's interrupts are left to irqbalance, which moves them every ten seconds: AWS advises that
-    /// for ena.
+    /// Returns whether a NIC's interrupts are left to irqbalance, which moves them every ten seconds.
+    /// AWS advises irqbalance for ena.
     #[must_use]
     pub fn is_balanced(&self, nic: &Interface) -> bool {
         nic.driver.as_deref() == Some("ena") && running_balancer(self.facts).is_some()
@@ -260,8 +256,8 @@ impl<'a> View<'a> {
         targets.filter(|target| target.len() == 1).flatten().copied().collect()
     }
 
-    /// Returns the TCP connections through a NIC. Sockets that name no interface belong to the only NIC, else to the
-    /// fastest.
+    /// Returns the TCP connections through a NIC. Sockets that name no interface belong to the only
+    /// NIC, or to the fastest NIC.
     #[must_use]
     pub fn connections(&self, nic: &Interface) -> Vec<&'a SocketFacts> {
         let is_default = self.default_nic().is_some_and(|default| default == nic.name);
@@ -276,8 +272,8 @@ impl<'a> View<'a> {
         facts.sockets.iter().filter(|socket| socket.kind == SocketKind::Tcp).filter(is_through).collect()
     }
 
-    /// Returns the TCP connections with an address of this interface, without those of a bond or VLAN above it. Sockets
-    /// that name no interface belong to the only NIC, else to the fastest.
+    /// Returns the TCP connections with an address of this interface, without connections of a bond or
+    /// VLAN above it. Sockets that name no interface belong to the only NIC, or to the fastest NIC.
     #[must_use]
     pub fn own_connections(&self, interface: &Interface) -> Vec<&'a SocketFacts> {
         let is_default = self.default_nic().is_some_and(|default| default == interface.name);
@@ -326,7 +322,7 @@ impl<'a> View<'a> {
             let bytes = u128::from(nic.speed_bps?) * u128::from(time.us) / 8_000_000;
             Some((nic, u64::try_from(bytes).unwrap_or(u64::MAX), time))
         });
-        // A measured round-trip time takes precedence over an assumed one.
+        // A measured round-trip time takes precedence over an assumed time.
         products.max_by_key(|(_, bytes, time)| (time.peer.is_some(), *bytes))
     }
 
@@ -370,13 +366,14 @@ impl<'a> View<'a> {
         busy.filter_map(Self::round_trip_of).filter_map(|us| Self::flow_rate_at_loss(nic, ratio, us)).sum()
     }
 
-    /// Returns the severity and the cost of packets lost at a NIC; `None` if they are too few. The severity is high
-    /// from one lost packet in ten thousand. It is also high if the connections with known round-trip times cannot
-    /// reach half of the link's rate together at this loss.
+    /// Returns the severity and the cost of packets lost at a NIC; `None` if too few packets were lost.
+    /// The severity is high from one lost packet in ten thousand. The severity is also high if the
+    /// connections with known round-trip times cannot reach half of the link's rate together at this
+    /// loss.
     ///
-    /// It is low if one flow still fills the link. On a router or a name server this shows nothing, because the
-    /// round-trip times of the flows are not known: there it is medium from one in 100,000 on, as for datagrams that
-    /// sockets drop.
+    /// The severity is low if one flow still fills the link. On a router or a name server, this
+    /// criterion shows nothing, because the round-trip times of the flows are unknown. There, the
+    /// severity is medium from one lost packet in 100,000, as for datagrams that sockets drop.
     #[must_use]
     pub fn judge_loss(&self, nic: &Interface, lost: u64, of: u64) -> Option<(Severity, String)> {
         const FEWEST: u64 = 100;
@@ -428,7 +425,7 @@ impl<'a> View<'a> {
         Some((severity, effect))
     }
 
-    /// Returns the processors to which a process is pinned; `None` if it is not.
+    /// Returns the processors to which a process is pinned; `None` if the process is not pinned.
     #[must_use]
     pub fn pinned(&self, process: u32) -> Option<Vec<u32>> {
         let process = self.facts.process(process)?;
@@ -463,7 +460,6 @@ fn longest_round_trip<'s>(connections: impl Iterator<Item = &'s SocketFacts>) ->
     times.max_by_key(|time| time.us).unwrap_or(RoundTrip { us: ASSUMED_RTT_US, peer: None })
 }
 
-/// Returns whether a socket's address is on the loopback interface.
 pub(crate) fn is_loopback(end: &str) -> bool {
     end.starts_with("127.") || end.starts_with("[::1]")
 }
@@ -520,7 +516,7 @@ pub fn per_cent(share: f64) -> String {
     } else if percent >= 0.1 {
         format!("{percent:.1} %")
     } else if percent > 0.0 {
-        // Digits up to the first one that is not 0.
+        // Digits up to the first digit that is not 0.
         let digits = (-percent.log10()).ceil().clamp(2.0, 9.0) as usize;
         format!("{percent:.digits$} %")
     } else {

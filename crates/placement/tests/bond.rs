@@ -1,4 +1,4 @@
-//! Tests that a bond's hash policy is blamed only for packets of ports that it can select.
+//! Tests that a bond's hash policy is blamed only for packets of ports that the policy can select.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use evenkeel_model::host::{BondFacts, HostFacts, Interface, InterfaceKind};
@@ -51,7 +51,7 @@ fn ports_that_no_policy_selects_show_no_skew() {
     for (mode, ports) in [
         ("802.3ad", [(true, 25, 1000), (false, 25, 0)].as_slice()),
         ("balance-xor", &[(true, 25, 1000), (false, 25, 0)]),
-        // The port that is down carried everything earlier.
+        // The port that is down carried all earlier packets.
         ("802.3ad", &[(false, 25, 90_000), (true, 25, 500), (true, 25, 500)]),
         // Only ports of one speed are in the active aggregator.
         ("802.3ad", &[(true, 25, 1000), (true, 10, 0)]),

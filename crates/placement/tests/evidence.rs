@@ -1,4 +1,5 @@
-//! Tests that severity needs evidence: TCP's limits, losses and pauses on hosts that these slow down or do not.
+//! Tests that severity needs evidence. TCP's limits, losses and pauses slow down some of the hosts, but
+//! not all.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use evenkeel_model::host::{
@@ -270,7 +271,7 @@ fn tcp_mem_is_not_proposed_below_the_kernels_default() {
     let mut facts = host(1, vec![]);
     facts.counters.insert("TcpExt.TCPMemoryPressures".to_owned(), 4);
     let memory = found(&facts, "tcp-memory").unwrap();
-    // 64 GiB are 16,777,216 pages. A sixteenth of them, times 3/2, is 1,572,864.
+    // 64 GiB are 16,777,216 pages. A sixteenth of these pages, times 3/2, is 1,572,864.
     assert_eq!(memory.remedy.lines(), ["sysctl -w 'net.ipv4.tcp_mem=786432 1179648 1572864'"]);
 }
 
@@ -281,8 +282,8 @@ fn a_small_loss_does_not_limit_a_slow_link() {
         facts.interfaces[0].losses = LossCounters { nic: Some(lost), ..LossCounters::default() };
         found(&facts, "rx-ring-drops").unwrap()
     };
-    // A ratio of 2 in a million, as rx_discards_phy of a link of 25 Gbit/s showed. A rate above the link's would say
-    // nothing.
+    // A ratio of 2 in a million, as rx_discards_phy of a link of 25 Gbit/s showed. A rate above the
+    // link's rate would show nothing.
     let small = lost(1, 10_000);
     assert_eq!(small.severity, Severity::Low, "{}", small.effect);
     assert!(small.effect.contains("still reaches the line rate"), "{}", small.effect);
@@ -318,7 +319,8 @@ fn a_storm_of_priority_pauses_is_high() {
 fn squeezes_are_judged_although_packets_wrapped() {
     let mut facts = host(10, vec![]);
     facts.processors = (0..2).map(|number| Processor { number, ..Processor::default() }).collect();
-    // The 32-bit counter wrapped after 5 billion packets. 5,000 squeezes of that many are not a fault.
+    // The 32-bit counter wrapped after 5 billion packets. 5,000 squeezes of 5 billion packets are no
+    // fault.
     let line = |processor, squeezed| Softnet { processor, processed: 1000, squeezed, ..Softnet::default() };
     facts.softnet = vec![line(0, 5_000), line(1, 5_000)];
     assert!(found(&facts, "softnet-squeezed").is_none());
@@ -328,7 +330,8 @@ fn squeezes_are_judged_although_packets_wrapped() {
     assert!(squeezed.remedy.advice.unwrap().contains("CPU 0 has 100 % of all these rounds"));
 }
 
-/// The round trips of flows through a router are not known: that one flow of 1 ms fills the link shows nothing.
+/// The round-trip times of flows through a router are unknown. So a flow of 1 ms that fills the link is
+/// no evidence.
 #[test]
 fn losses_of_a_router_are_not_judged_by_an_assumed_round_trip() {
     let lost = |segments, lost| {
@@ -348,7 +351,8 @@ fn losses_of_a_router_are_not_judged_by_an_assumed_round_trip() {
     assert_eq!(lost(1_000_000, 600_000).severity, Severity::High, "one in 8,300");
 }
 
-/// Gives a host 16 processors. The first ones spend this share of their time in softirqs, in percent.
+/// Gives a host 16 processors. The first `busy` processors spend this share of their time in softirqs,
+/// in percent.
 fn with_busy_processors(facts: &mut HostFacts, busy: u32, softirq: u64) {
     let time = |softirq: u64| {
         Some(ProcessorTime { total: 1000, idle: 1000 - softirq * 10, softirq: softirq * 10, steal: 0 })
@@ -427,8 +431,8 @@ fn few_queues_that_are_busy_and_lose_packets_are_high() {
     assert_eq!(few(1, 96, 20_000).unwrap().severity, Severity::Medium, "one processor receives 1 Gbit/s");
 }
 
-/// A connection request that tcp_tw_recycle rejects keeps a client away. It is a share of the requests, not of the
-/// segments.
+/// A connection request that tcp_tw_recycle rejects keeps a client away. The rule compares such
+/// requests with all requests, not with segments.
 #[test]
 fn rejected_connection_requests_are_judged_by_their_share() {
     let refused = |recycle: &str, rejected| {

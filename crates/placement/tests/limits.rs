@@ -8,7 +8,7 @@ use evenkeel_model::host::{
 };
 use evenkeel_placement::{Finding, Severity, check};
 
-/// Creates a host with two nodes of four processors, and a NIC with 25 Gbit/s on the first.
+/// Creates a host with two nodes of four processors, and a NIC with 25 Gbit/s on the first node.
 fn host() -> HostFacts {
     let processor = |number: u32| Processor {
         number,
@@ -74,7 +74,8 @@ fn more_connections_than_queues_collide_too() {
     assert!(text.contains("0.4 % of cases"), "{text}");
     let entry = collision(8, 2).unwrap();
     assert!(entry.remedy.advice.unwrap().contains("spreads them over the queues"));
-    // A random hash does that in 12 % of cases, and on a single queue always.
+    // A random hash puts all flows on one of two queues in 12 % of cases. A single queue always has all
+    // flows.
     assert_eq!((collision(4, 2), collision(5, 1)), (None, None));
     let many = collision(2_000, 4).unwrap().evidence;
     assert!(many.contains("and 1992 more") || many.contains(", 1992 more"), "{many}");
@@ -99,7 +100,8 @@ fn interrupts_without_a_wait_cost_much_from_5000_a_second() {
     assert_eq!((severity(4_900), severity(5_100)), (Severity::Low, Severity::Medium));
 }
 
-/// The kernel counts no connect that finds no port: only a range without a free port is certain to fail.
+/// The kernel does not count a connect that finds no port. Only a range without a free port is certain
+/// to fail.
 #[test]
 fn ports_are_exhausted_for_certain_when_connections_take_all() {
     let mut facts = host();
@@ -154,7 +156,7 @@ fn only_the_governor_of_processors_near_a_fast_nic_counts() {
     }
 }
 
-/// A qdisc counts since it was installed, and the interface for longer.
+/// A qdisc counts since its installation, and the interface counts for longer.
 #[test]
 fn drops_of_a_new_qdisc_are_a_share_of_its_own_packets() {
     let mut facts = host();

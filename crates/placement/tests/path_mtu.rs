@@ -4,7 +4,6 @@
 use evenkeel_model::host::{HostFacts, Interface, InterfaceKind, SocketFacts, TcpFacts};
 use evenkeel_placement::{Finding, Severity, check};
 
-/// Creates a connection to a peer, with its path MTU.
 fn connection(peer: usize, pmtu: u64) -> SocketFacts {
     SocketFacts {
         local: "10.128.0.12:443".to_owned(),
@@ -40,7 +39,8 @@ fn found(facts: &HostFacts, rule: &str) -> Option<Finding> {
     check(facts).into_iter().find(|finding| finding.rule == rule)
 }
 
-/// Connections to different peers: these many with the MTU of the interface, and these many with a smaller path.
+/// Creates connections to different peers: `whole` connections with the MTU of the interface, and
+/// `smaller` connections with a smaller path MTU.
 fn connections(whole: usize, smaller: usize) -> Vec<SocketFacts> {
     (0..whole)
         .map(|peer| connection(peer, 1500))
@@ -63,7 +63,7 @@ fn single_paths_and_configured_routes_are_no_fault() {
     assert!(judged(connections(0, 9), 90_000).is_none(), "too few connections");
     assert!(judged(connections(10, 30), 90_000).is_none(), "a quarter of the paths carries the MTU");
     assert!(judged(vec![connection(7, 1460); 40], 90_000).is_none(), "one peer is one path");
-    // Without messages, the MTU is set at the routes. One for each 10 minutes would be 167.
+    // Without messages, the routes set the MTU. One message per 10 minutes would be 167 messages.
     assert!(judged(connections(0, 40), 90).is_none());
     assert!(judged(connections(0, 40), 120).is_none());
     assert!(judged(connections(0, 40), 200).is_some());

@@ -4,8 +4,8 @@
 use evenkeel_model::host::{HostFacts, Interface, InterfaceKind, LossCounters, Pause, PcieLink, Rings};
 use evenkeel_placement::{Finding, Severity, check};
 
-/// Creates a NIC of 100 Gbit/s with a short ring that received a billion packets, these RDMA packets, and lost these in
-/// front of the ring.
+/// Creates a NIC of 100 Gbit/s with a short ring. The NIC received a billion packets and `rdma` RDMA
+/// packets, and lost `lost` packets in front of the ring.
 fn host(rdma: u64, lost: u64) -> HostFacts {
     let statistics = [("rx_packets", 1_000_000_000), ("tx_packets", 1_000_000_000)];
     let nic = Interface {
@@ -60,15 +60,15 @@ fn flow_control_of_the_link_or_a_priority_is_enough() {
     assert!(with(|nic| nic.losses.priority_pause_sent = Some(0)).is_some(), "be2net always has this counter");
 }
 
-/// A longer ring takes no packet that is lost in front of it: neither for RDMA nor for a slow bus. Without a cause, it
-/// is the first attempt.
+/// A longer ring does not prevent losses in front of the ring because of RDMA or a slow bus. Without a
+/// known cause, a longer ring is the first attempt.
 #[test]
 fn a_longer_ring_is_no_fix_for_losses_in_front_of_it() {
     let drops = |facts: &HostFacts| found(facts, "rx-ring-drops").unwrap();
     let of_rdma = drops(&host(99_000_000_000, 10_000_000));
     assert!(of_rdma.remedy.changes.is_empty(), "{:?}", of_rdma.remedy);
     assert!(of_rdma.remedy.advice.unwrap().starts_with("first the cause (rdma-lossy)"));
-    // The loss is a share of all packets, not of those that the kernel received.
+    // The loss is a share of all packets, not of the packets that the kernel received.
     assert!(of_rdma.evidence.contains("of 100,010,000,000 packets"), "{}", of_rdma.evidence);
     let mut slow = host(0, 10_000_000);
     slow.interfaces[0].pcie = Some(PcieLink { speed_gts: 8.0, width: 8, ..PcieLink::default() });

@@ -1,5 +1,5 @@
-//! Tests of facts that could not be read and that rules use for a part of their verdict: a finding counts only if it does
-//! not depend on their value.
+//! Tests of facts that could not be read and that rules use for a part of their verdict. A finding
+//! counts only if it does not depend on the value of such facts.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeSet;
@@ -17,8 +17,8 @@ const SENT: &str = "/sys/class/net/eth0/statistics/tx_packets";
 const SNMP: &str = "/proc/net/snmp";
 const ISOLATED: &str = "/sys/devices/system/cpu/isolated";
 
-/// Creates a host of two packages with 8 processors each. Its NIC of 100 Gbit/s is on the first one, and processor 15
-/// serves its interrupts.
+/// Creates a host of two packages with 8 processors each. Its NIC of 100 Gbit/s is on the first
+/// package, and processor 15 serves its interrupts.
 fn host() -> HostFacts {
     let statistics = [
         ("rx_packets", 2_000_000_000),
@@ -86,7 +86,6 @@ fn host() -> HostFacts {
     }
 }
 
-/// Makes files unreadable.
 fn without(files: &[&str]) -> HostFacts {
     let mut facts = host();
     for file in files {
@@ -124,8 +123,8 @@ fn limits_of_tcp_are_not_judged_if_its_share_is_unknown() {
             );
         }
     }
-    // A router is one, whatever the unreadable counter has: the packets sent alone are more than twenty times as many
-    // as the segments of TCP.
+    // The verdict about a router does not depend on the unreadable counter: the sent packets alone are
+    // more than twenty times the segments of TCP.
     let mut router = without(&[RECEIVED]);
     router.counters = [("Tcp.InSegs".to_owned(), 100), ("Tcp.OutSegs".to_owned(), 100)].into();
     let judgement = judge(&router);
@@ -160,8 +159,8 @@ fn an_unreadable_load_raises_no_severity() {
     assert_eq!(severity(without(&all.each_ref().map(String::as_str))), Severity::Low);
 }
 
-/// A finding that does not depend on isolated processors stays. Its changes do depend: none may move an interrupt to an
-/// isolated processor.
+/// A finding that does not depend on isolated processors stays. Its changes depend on isolated
+/// processors: no change may move an interrupt to an isolated processor.
 #[test]
 fn no_interrupt_is_moved_if_the_isolated_processors_are_unknown() {
     let whole = judge(&host());

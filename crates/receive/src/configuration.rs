@@ -117,7 +117,6 @@ fn queues_of(nic: &ConfiguredNic, table: TableId) -> String {
     }
 }
 
-/// Returns the reason why a filter's table does not support its match.
 fn unsupported(nic: &ConfiguredNic, filter: &Filter) -> String {
     let table = &nic.model().tables()[filter.table.index()];
     let obstacles = table.fields.obstacles(&filter.matches);
@@ -152,9 +151,8 @@ fn queue_id(number: u32) -> Option<QueueId> {
     u16::try_from(number).ok().map(QueueId)
 }
 
-/// Reads the match of a filter or a class of flows.
 fn read_match(table: &mut Table<'_>) -> Option<FilterMatch> {
-    // Read all before returning, so that the first error is reported.
+    // Read all fields before returning, so that the first error is reported.
     let transport = table.take("protocol").map(|field| field.one_of(&TRANSPORTS));
     let source = table.take("src").map(|field| address(&field));
     let source_port = table.take("src-port").map(|field| port(&field));
@@ -175,7 +173,7 @@ fn read_match(table: &mut Table<'_>) -> Option<FilterMatch> {
     })
 }
 
-/// Returns `None` for an invalid field and `Some(None)` for an absent one.
+/// Returns `None` for an invalid field and `Some(None)` for an absent field.
 fn optional<T>(field: Option<Option<T>>) -> Option<Option<T>> {
     match field {
         Some(None) => None,

@@ -1,11 +1,11 @@
-//! The graph of a configured NIC: the model's graph with the configuration nodes filled in (Dragonet, Figure
-//! 1a).
+//! The graph of a configured NIC: the model's graph with the configuration nodes filled in (Dragonet,
+//! Figure 1a).
 //!
-//! A filter table becomes a chain of nodes, one per filter, by precedence. RSS becomes a node with a port per
-//! queue of its table. Each queue has an OR of all ports that lead to it.
+//! A filter table becomes a chain of nodes, one per filter, by precedence. RSS becomes a node with a
+//! port per queue of its table. Each queue has an OR of all ports that lead to it.
 //!
-//! [`ConfiguredGraph::queues_of`] follows one packet through the graph and compares fields one by one. It is
-//! deliberately slow and simple, because it is the reference for the tests of the fast
+//! [`ConfiguredGraph::queues_of`] follows one packet through the graph and compares fields one by one.
+//! The function is deliberately slow and simple, because it is the reference for the tests of the fast
 //! [`ConfiguredNic::queue_of`].
 
 use std::collections::BTreeMap;
@@ -35,7 +35,6 @@ pub enum ConfiguredKind {
         up: QueueId,
         /// RSS context whose indirection table is used; `None` for the NIC's own table.
         context: Option<ContextId>,
-        /// The queue of each port.
         queues: Vec<QueueId>,
     },
     /// Disabled RSS: false (port 1) for every packet.
@@ -45,7 +44,7 @@ pub enum ConfiguredKind {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfiguredNode {
-    /// Not unique.
+    /// Name of the node; not unique.
     pub name: String,
     pub kind: ConfiguredKind,
     /// Name of each port, and the nodes that it enables. Operator nodes are not listed: they read the ports.
@@ -61,14 +60,12 @@ pub struct ConfiguredGraph<'n> {
 /// The nodes of a configured graph that replace one node of the model.
 #[derive(Clone, Debug, Default)]
 struct Placed {
-    /// The node that packets enter.
     entry: usize,
     /// The node and port of each of the model's ports.
     ports: Vec<(usize, usize)>,
 }
 
 impl<'n> ConfiguredGraph<'n> {
-    /// Builds the graph: fills in the configuration nodes of the model.
     #[must_use]
     pub fn of(nic: &'n ConfiguredNic) -> Self {
         Builder { nic, nodes: Vec::new(), to_queues: Vec::new() }.build()
@@ -79,13 +76,12 @@ impl<'n> ConfiguredGraph<'n> {
         self.nic
     }
 
-    /// Returns the nodes in topological order.
     #[must_use]
     pub fn nodes(&self) -> &[ConfiguredNode] {
         &self.nodes
     }
 
-    /// Follows a packet to its queues. A correct graph has exactly one.
+    /// Follows a packet to its queues. In a correct graph, a packet has exactly one queue.
     #[must_use]
     pub fn queues_of(&self, packet: &Packet) -> Vec<QueueId> {
         let mut queues = Vec::new();
@@ -165,12 +161,11 @@ impl<'n> ConfiguredGraph<'n> {
     }
 }
 
-/// Returns the indirection table of a context, or the NIC's own.
+/// Returns the indirection table of a context, or the NIC's own table.
 fn table_of(nic: &ConfiguredNic, context: Option<ContextId>) -> &[QueueId] {
     context.and_then(|context| nic.contexts().get(context.index())).map_or(nic.indirection(), Vec::as_slice)
 }
 
-/// Returns whether a packet matches a filter, field by field.
 fn fields_match(wanted: &FilterMatch, packet: &Packet) -> bool {
     let header = &packet.header;
     let address = |wanted: Option<AddressMatch>, found: IpAddr| {
@@ -250,7 +245,7 @@ impl<'n> Builder<'n> {
         Placed { entry, ports: places }
     }
 
-    /// Adds a chain of filters. A packet that does not match a filter goes to the next one.
+    /// Adds a chain of filters. A packet that does not match a filter goes to the next filter.
     fn table(&mut self, name: &str, table: crate::TableId) -> Placed {
         let mut filters: Vec<(FilterId, Filter)> = self
             .nic
@@ -310,7 +305,6 @@ impl<'n> Builder<'n> {
         Placed { entry: placed.entry, ports: vec![miss, miss] }
     }
 
-    /// Connects the nodes by the model's edges.
     fn connect(&mut self, graph: &Graph, placed: &[Placed]) {
         for (node, place) in graph.nodes().iter().zip(placed) {
             for (port, (from, from_port)) in node.ports.iter().zip(&place.ports) {

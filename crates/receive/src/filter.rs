@@ -54,7 +54,6 @@ pub struct AddressMatch {
 }
 
 impl AddressMatch {
-    /// Matches only this address.
     #[must_use]
     pub const fn exact(address: IpAddr) -> Self {
         Self { address, mask: Self::full(address).to_be_bytes() }
@@ -130,7 +129,6 @@ pub struct PortMatch {
 }
 
 impl PortMatch {
-    /// Matches only this port.
     #[must_use]
     pub const fn exact(port: u16) -> Self {
         Self { port, mask: u16::MAX }
@@ -172,9 +170,9 @@ impl fmt::Display for PortMatch {
 
 /// A match of packet headers. `None` matches anything.
 ///
-/// It describes a flow, a class of flows (a listening socket, a client's network) or the match of a filter. In
-/// Dragonet's terms it is a *predicate*, restricted to a conjunction of masked fields, as in the filters of
-/// NICs.
+/// A match describes a flow, a class of flows (a listening socket, a client's network) or the match of
+/// a filter. In Dragonet's terms, a match is a *predicate*, restricted to a conjunction of masked
+/// fields, as in the filters of NICs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct FilterMatch {
     pub transport: Option<Transport>,
@@ -188,14 +186,12 @@ pub struct FilterMatch {
     pub destination_port: Option<PortMatch>,
     /// The Ethernet type (IANA, IEEE 802 Numbers).
     pub ether_type: Option<u16>,
-    /// The destination's hardware address.
     pub mac_destination: Option<[u8; 6]>,
     /// Whether the packet requests a connection: SYN without ACK (RFC 9293, section 3.1).
     pub connection_request: Option<bool>,
 }
 
 impl FilterMatch {
-    /// Matches every packet.
     pub const ANY: Self = Self {
         transport: None,
         source: None,
@@ -207,7 +203,6 @@ impl FilterMatch {
         connection_request: None,
     };
 
-    /// Matches packets with this five-tuple.
     #[must_use]
     pub const fn exact(flow: &FlowTuple) -> Self {
         Self {
@@ -255,7 +250,6 @@ impl FilterMatch {
         exact.then_some(flow)
     }
 
-    /// Returns whether the flow's packets match.
     #[must_use]
     pub fn matches(&self, flow: &FlowTuple) -> bool {
         Pattern::of(self).is_some_and(|pattern| pattern.matches(&Key::of(flow)))
@@ -270,7 +264,7 @@ impl FilterMatch {
         }
     }
 
-    /// Returns whether some packet matches both.
+    /// Returns whether some packet matches this match and the other match.
     #[must_use]
     pub fn overlaps(&self, other: &Self) -> bool {
         match (Pattern::of(self), Pattern::of(other)) {
@@ -306,7 +300,6 @@ impl fmt::Display for FilterMatch {
     }
 }
 
-/// An entry of a filter table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Filter {
     pub table: TableId,
@@ -314,7 +307,8 @@ pub struct Filter {
     /// priorities.
     pub priority: u32,
     pub matches: FilterMatch,
-    /// Queue for matching packets. With `spread`, it is added to the queue that RSS chooses.
+    /// Queue for matching packets. With `spread`, the NIC adds this number to the queue that RSS
+    /// chooses.
     pub queue: QueueId,
     /// Whether RSS spreads matching packets over the queues of the indirection table. Not every table supports
     /// this.

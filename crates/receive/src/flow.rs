@@ -39,21 +39,17 @@ impl fmt::Display for Transport {
 
 /// A five-tuple of received packets: the source is the peer.
 ///
-/// A flow consists of its data packets: IP packets without VLAN tag, to the interface's own hardware address.
-/// Fragments and connection requests (SYN) do not belong to it. Fields of [`crate::FilterMatch`] that are not
-/// in the five-tuple have the values of such packets.
+/// A flow consists of its data packets: IP packets without VLAN tag, to the interface's own hardware
+/// address. Fragments and connection requests (SYN) do not belong to a flow. Fields of
+/// [`crate::FilterMatch`] that are not in the five-tuple have the values of data packets.
 ///
 /// Both addresses have the same IP version. Otherwise no filter with a five-tuple matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlowTuple {
     pub transport: Transport,
-    /// The peer's address.
     pub source: IpAddr,
-    /// The peer's port.
     pub source_port: u16,
-    /// This host's address.
     pub destination: IpAddr,
-    /// This host's port.
     pub destination_port: u16,
 }
 

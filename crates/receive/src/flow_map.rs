@@ -24,9 +24,7 @@ impl FlowIndex {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Move {
     pub flow: FlowIndex,
-    /// Previous queue.
     pub from: QueueId,
-    /// New queue.
     pub to: QueueId,
 }
 
@@ -34,14 +32,14 @@ pub struct Move {
 pub enum Change {
     Insert(Filter),
     Remove(FilterId),
-    /// Replaces a filter. The cheapest change is one that changes only the queue.
+    /// Replaces a filter. A replacement that changes only the queue costs least.
     Replace(FilterId, Filter),
 }
 
 #[derive(Clone, Debug)]
 struct Entry {
     flow: FlowTuple,
-    /// RSS hash. It is stored because it costs more to compute than the other look-up keys.
+    /// RSS hash, stored because it costs more to compute than the other look-up keys.
     hash: u32,
     queue: QueueId,
     /// Position in the list of flows of its queue.
@@ -70,7 +68,6 @@ impl Group {
         nic.key(self.table, flow).and(&self.mask)
     }
 
-    /// Returns a flow of the ring with this value.
     fn ring(&self, value: &Key, entries: &[Option<Entry>], nic: &ConfiguredNic) -> Option<FlowIndex> {
         let has_value = |index: &FlowIndex| {
             entries[index.index()].as_ref().is_some_and(|entry| self.key(&entry.flow, nic) == *value)
@@ -141,7 +138,6 @@ pub struct FlowMap {
 }
 
 impl FlowMap {
-    /// Creates a map without flows.
     #[must_use]
     pub fn new(nic: ConfiguredNic) -> Self {
         Self {
@@ -200,7 +196,7 @@ impl FlowMap {
         index
     }
 
-    /// Removes a flow. Returns `None` if it does not exist.
+    /// Removes a flow. Returns `None` if the flow does not exist.
     pub fn remove_flow(&mut self, flow: FlowIndex) -> Option<FlowTuple> {
         let entry = self.entries.get_mut(flow.index())?.take()?;
         if let Ok(found) = self.by_flow.find_entry(place(&entry.flow), |index| *index == flow) {
@@ -223,26 +219,24 @@ impl FlowMap {
         Some(entry.flow)
     }
 
-    /// Returns the index of a flow.
     #[must_use]
     pub fn find(&self, flow: &FlowTuple) -> Option<FlowIndex> {
         let is_it = |index: &FlowIndex| self.flow(*index) == Some(flow);
         self.by_flow.find(place(flow), is_it).copied()
     }
 
-    /// Returns a flow's five-tuple.
     #[must_use]
     pub fn flow(&self, flow: FlowIndex) -> Option<&FlowTuple> {
         self.entry(flow).map(|entry| &entry.flow)
     }
 
-    /// Returns a flow's queue.
     #[must_use]
     pub fn queue(&self, flow: FlowIndex) -> Option<QueueId> {
         self.entry(flow).map(|entry| entry.queue)
     }
 
-    /// Returns the filter that decides a flow's queue; `None` if no filter does, or the flow does not exist.
+    /// Returns the filter that decides a flow's queue; `None` if no filter decides, or the flow does
+    /// not exist.
     #[must_use]
     pub fn deciding_filter(&self, flow: FlowIndex) -> Option<FilterId> {
         self.entry(flow).and_then(|entry| self.nic.decide(&entry.flow, entry.hash).0)
@@ -267,7 +261,6 @@ impl FlowMap {
         self.by_rss_entry.get(entry).map_or(&[], Vec::as_slice)
     }
 
-    /// Returns the flows with their queues, by index.
     pub fn flows(&self) -> impl Iterator<Item = (FlowIndex, &FlowTuple, QueueId)> + Clone {
         (0..).zip(&self.entries).filter_map(|(index, entry)| {
             let entry = entry.as_ref()?;

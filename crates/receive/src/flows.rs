@@ -8,9 +8,9 @@
 //! tcp,10.0.0.2,41000,10.0.0.100,443,,,3,nginx,/system.slice/nginx.service,0
 //! ```
 //!
-//! The first five columns are required; the others may be empty or missing. A header line with column names may
-//! reorder the columns. The source is the peer, as in received packets. `reader` is the CPU of the thread that
-//! reads the flow, `queue` is the flow's current queue.
+//! The first five columns are required; the other columns may be empty or missing. A header line with
+//! column names may reorder the columns. The source is the peer, as in received packets. `reader` is
+//! the CPU of the thread that reads the flow, `queue` is the flow's current queue.
 
 use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr};
@@ -21,17 +21,16 @@ use evenkeel_model::text::{counted, excerpt, suggestion};
 
 use crate::{FlowTuple, QueueId, Transport};
 
-/// Largest receive rate of a flow, bit/s: that of the fastest link (IEEE P802.3dj).
+/// Largest receive rate of a flow, bit/s: the rate of the fastest link (IEEE P802.3dj).
 pub const MOST_RATE_BPS: u64 = 1_600_000_000_000;
 
-/// Maximum number of flows in a list. A search for them uses at most 500 MB.
+/// Maximum number of flows in a list. A search for this number of flows uses at most 500 MB.
 pub const MOST_FLOWS: usize = 900_000;
 
-/// A flow and the known facts about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObservedFlow {
     pub tuple: FlowTuple,
-    /// Name of its class, if known.
+    /// Name of the flow's class, if known.
     pub class: Option<String>,
     /// Receive rate, bit/s; 0 if unknown.
     pub rate_bps: u64,
@@ -45,30 +44,25 @@ pub struct ObservedFlow {
 }
 
 impl ObservedFlow {
-    /// Creates a flow without further facts.
     #[must_use]
     pub const fn new(tuple: FlowTuple) -> Self {
         Self { tuple, class: None, rate_bps: 0, reader: None, process: None, cgroup: None, queue: None }
     }
 }
 
-/// The error for an invalid list of flows.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{origin}:{line}: {problem}")]
 pub struct FlowListError {
-    /// Name of the file, as the caller gave it.
     pub origin: String,
     /// Line number, from 1.
     pub line: usize,
     pub problem: String,
 }
 
-/// The columns, in their default order.
 const COLUMNS: [&str; 11] = [
     "protocol", "src", "src_port", "dst", "dst_port", "class", "rate_bps", "reader", "process", "cgroup",
     "queue",
 ];
-/// Number of required columns.
 const NEEDED: usize = 5;
 
 /// Parses a list of flows whose current queues are among the first `queues`.
@@ -132,7 +126,8 @@ pub fn parse(text: &str, origin: &str, queues: u16) -> Result<Vec<ObservedFlow>,
     Ok(flows)
 }
 
-/// Position in the text. It counts lines because the CSV reader does not count the lines that it skips.
+/// Position in the text. The type counts lines itself, because the CSV reader does not count the lines
+/// that it skips.
 struct Place<'t> {
     text: &'t str,
     at: usize,
@@ -164,11 +159,9 @@ fn is_header(record: &StringRecord) -> bool {
             .is_some_and(|first| ["tcp", "udp"].iter().any(|known| first.eq_ignore_ascii_case(known)))
 }
 
-/// Position of each column in a line.
 struct Columns {
     /// Field index for each of [`COLUMNS`].
     places: [Option<usize>; COLUMNS.len()],
-    /// Maximum number of fields in a line.
     fields: usize,
     are_named: bool,
 }

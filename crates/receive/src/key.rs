@@ -36,7 +36,6 @@ pub(crate) const CONNECTION_REQUEST: u64 = 1 << 40;
 pub(crate) const MAC_SHIFT: u32 = 16;
 
 impl Key {
-    /// Returns the headers of a flow's packets.
     pub(crate) fn of(flow: &FlowTuple) -> Self {
         let (source, _) = bits(flow.source);
         let (destination, ether_type) = bits(flow.destination);
@@ -64,7 +63,6 @@ impl Key {
         }
     }
 
-    /// Returns the number of set bits.
     pub(crate) fn bit_count(&self) -> u32 {
         self.source.count_ones()
             + self.destination.count_ones()
@@ -72,7 +70,6 @@ impl Key {
             + self.transport.count_ones()
     }
 
-    /// Clears the bits outside of a mask.
     #[inline]
     pub(crate) fn and(&self, mask: &Self) -> Self {
         Self {
@@ -104,8 +101,8 @@ pub(crate) struct Pattern {
 }
 
 impl Pattern {
-    /// Returns the pattern of a match; `None` if it contradicts itself, for example with addresses of two IP
-    /// versions.
+    /// Returns the pattern of a match; `None` if the match contradicts itself, for example with
+    /// addresses of two IP versions.
     pub(crate) fn of(matches: &FilterMatch) -> Option<Self> {
         let (mut value, mut mask) = (Key::default(), Key::default());
         let mut ether_type = matches.ether_type;
@@ -154,7 +151,7 @@ impl Pattern {
         key.and(&self.mask) == self.value
     }
 
-    /// Returns the pattern of packets that match both; `None` if there are no such packets.
+    /// Returns the pattern of packets that match both patterns; `None` if there are no such packets.
     pub(crate) fn and(&self, other: &Self) -> Option<Self> {
         let both = |one: &Key, other: &Key| Key {
             source: one.source | other.source,

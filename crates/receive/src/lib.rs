@@ -1,8 +1,9 @@
 //! The receive path: the queue that a NIC chooses for a received packet or a flow.
 //!
-//! - [`NicModel`]: a *physical resource graph* (Dragonet, TRIOS 2015, section 3.1), read from a data file.
-//! - [`ConfiguredNic`]: a model with filters, RSS key and indirection table. It returns the queue of a
-//!   five-tuple exactly, and a superset of the queues of a class.
+//! - [`NicModel`]: a *physical resource graph* (Dragonet, TRIOS 2015, section 3.1), read from a data
+//!   file.
+//! - [`ConfiguredNic`]: a model with filters, RSS key and indirection table. For a five-tuple, it
+//!   returns the exact queue. For a class, it returns a superset of the queues.
 //! - [`FlowMap`]: the queue of every flow. A change moves only the flows that it affects.
 //!
 //! All functions are pure: they read neither files nor kernel state.

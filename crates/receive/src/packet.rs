@@ -21,7 +21,6 @@ pub struct Packet {
 }
 
 impl Packet {
-    /// Creates a data packet of a flow.
     #[must_use]
     pub fn of(flow: &FlowTuple) -> Self {
         Self {
@@ -82,7 +81,6 @@ pub struct Header {
 }
 
 impl Header {
-    /// Returns the kind of a flow's data packets.
     #[must_use]
     pub fn of(flow: &FlowTuple) -> Self {
         let (_, ether_type) = bits(flow.destination);

@@ -2,44 +2,36 @@
 
 use crate::nic::NicModel;
 
-/// Facts that the kernel reports about a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceFacts {
-    /// `None` for a device without a driver.
     pub driver: Option<String>,
-    /// Number of receive queues in use.
     pub queues: u32,
     /// Whether the device accepts n-tuple rules.
     pub takes_rules: bool,
-    /// Number of locations for rules, if the driver reports it.
+    /// Number of rule locations, if the driver reports it.
     pub rule_places: Option<u32>,
-    /// Whether n-tuple filters are enabled.
     pub rules_are_on: bool,
-    /// Number of entries of the RSS indirection table.
     pub rss_entries: Option<u32>,
-    /// Whether the kernel reports that its driver cannot redirect packets by XDP.
+    /// Whether the kernel reports that the driver cannot redirect packets by XDP.
     pub lacks_xdp: bool,
 }
 
-/// The model for a device, and the reasons.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probed {
-    /// `None` if the device has nothing that a model describes.
+    /// `None` if no model describes a feature of the device.
     pub model: Option<String>,
-    /// Whether the model names the driver. Otherwise the model was chosen by the device's features.
+    /// Whether the model names the device's driver. Otherwise the features of the device select the
+    /// model.
     pub is_named: bool,
-    /// Reasons for the choice, one sentence each.
     pub reasons: Vec<String>,
     /// Differences between device and model, and preparations that the device needs.
     pub remarks: Vec<String>,
 }
 
-/// Names of the generic models.
 const RULES: &str = "ntuple";
 const HASH: &str = "rss-only";
 const SOFTWARE: &str = "xdp-cpumap";
 
-/// Picks the model for a device.
 #[must_use]
 pub fn probe(facts: &DeviceFacts, models: &[NicModel]) -> Probed {
     let driver = facts.driver.as_deref();
@@ -70,7 +62,7 @@ pub fn probe(facts: &DeviceFacts, models: &[NicModel]) -> Probed {
         Some(SOFTWARE)
     };
     let (name, is_named) = match named {
-        // A model with filters does not fit if the driver accepts no rules.
+        // A model with filter tables fits only if the driver accepts rules.
         Some(model) if facts.takes_rules || model.tables().is_empty() && facts.rss_entries.is_some() => {
             reasons.push(format!("{} is the model for this driver", model.name()));
             (Some(model.name()), true)

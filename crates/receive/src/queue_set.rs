@@ -8,7 +8,6 @@ pub struct QueueSet {
 }
 
 impl QueueSet {
-    /// Creates an empty set.
     #[must_use]
     pub const fn new() -> Self {
         Self { words: Vec::new() }
@@ -28,7 +27,6 @@ impl QueueSet {
         self.words.get(word).is_some_and(|word| word & 1 << bit != 0)
     }
 
-    /// Returns the number of queues in the set.
     #[must_use]
     pub fn len(&self) -> usize {
         self.words.iter().map(|word| word.count_ones() as usize).sum()
@@ -42,7 +40,7 @@ impl QueueSet {
     /// Returns the queues in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = QueueId> + '_ {
         let bits = |word: u64| (0..64_u16).filter(move |bit| word & 1 << bit != 0);
-        // No overflow: a queue's number has 16 bits.
+        // The addition cannot overflow: a queue number has 16 bits.
         (0_u16..)
             .zip(&self.words)
             .flat_map(move |(index, word)| bits(*word).map(move |bit| QueueId(index * 64 + bit)))

@@ -9,7 +9,6 @@ use evenkeel_receive::{Change, ConfiguredNic, Filter, FlowIndex, FlowMap, QueueI
 use proptest::prelude::*;
 use random_nics::Draw;
 
-/// Asserts that the map and the NIC agree on the queue of every flow.
 fn assert_true(map: &FlowMap) {
     let mut queues: BTreeMap<QueueId, Vec<FlowIndex>> = BTreeMap::new();
     let mut count = 0;
@@ -62,7 +61,6 @@ fn places(map: &FlowMap) -> BTreeMap<FlowIndex, QueueId> {
     map.flows().map(|(index, _, queue)| (index, queue)).collect()
 }
 
-/// Makes a random change.
 fn step(draw: &mut Draw, map: &mut FlowMap) {
     let before = places(map);
     let filters: Vec<Filter> = map.nic().filters().map(|(_, filter)| *filter).collect();

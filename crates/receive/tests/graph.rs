@@ -96,7 +96,7 @@ fn rss_reaches_the_entries_of_the_free_bits_only() {
     let mut draw = Draw(1);
     for _ in 0..50 {
         let flow = random_nics::flow(&mut draw);
-        // Three free bits select at most eight entries.
+        // The three free bits select at most eight indirection entries.
         let class = FilterMatch {
             source_port: Some(PortMatch::masked(flow.source_port, !0b111)),
             ..FilterMatch::exact(&flow)

@@ -1,4 +1,4 @@
-//! Tests of model files: users can describe their NIC in a file, and each error has its position.
+//! Tests of model files: users can describe their NIC in a file, and each error names its position.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use evenkeel_receive::{
@@ -88,7 +88,8 @@ fn a_model_is_added_by_a_file_alone() {
     assert_eq!(nic.insert(Filter::new(exact, 0, to_80, QueueId(1))), Err(InsertError::Unsupported));
 }
 
-/// Asserts that the model with `from` replaced by `to` is refused at the position of `at`, with this message.
+/// Replaces `from` by `to` in the model. Asserts that the parser refuses the model with this message,
+/// at the position of `at`.
 fn assert_refused(from: &str, to: &str, at: &str, wanted: &str) {
     assert_eq!(OWN.matches(from).count(), 1, "{from}");
     let text = OWN.replace(from, to);
@@ -245,7 +246,7 @@ fn tables_are_such_as_can_be() {
 }
 
 proptest! {
-    /// Checks that a model with some characters added or removed is either refused or works.
+    /// Checks that a model with added or removed characters is refused or works.
     #[test]
     fn damage_is_refused_or_harmless(cut in 0_usize..1200, length in 0_usize..30, text in "[a-z\"\\[\\]{}=., \n]{0,6}") {
         let (start, end) = (cut.min(OWN.len()), (cut + length).min(OWN.len()));

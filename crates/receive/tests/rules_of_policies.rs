@@ -1,5 +1,6 @@
-//! Compares the search's verdict with the rules of docs/reference/policies.md. The test rebuilds the NIC from the parts
-//! of its configuration, asks it for each flow's queue, and computes costs without the cost functions.
+//! Compares the search's verdict with the rules of docs/reference/policies.md. The test rebuilds the
+//! NIC from its configuration and asks the NIC for the queue of each flow. It computes costs without
+//! the cost functions of the code under test.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::fmt::Write;
@@ -13,7 +14,6 @@ use evenkeel_receive::{ConfiguredNic, FlowTuple, NicModel, QueueId, Transport};
 use proptest::prelude::*;
 use proptest::sample::select;
 
-/// The queues of a class.
 #[derive(Clone, Debug, PartialEq)]
 enum Share {
     Shared,
@@ -27,7 +27,7 @@ enum Share {
 #[derive(Clone, Debug)]
 struct Class {
     port: Option<u16>,
-    /// The last octet of the only source.
+    /// The last octet of the only source address.
     host: Option<u8>,
     share: Share,
     policy: Option<&'static str>,
@@ -64,7 +64,7 @@ impl Rules {
         text
     }
 
-    /// Returns the class of a flow; the number of classes for the rest.
+    /// Returns the class of a flow. For the rest, returns the number of classes.
     fn class_of(&self, flow: &ObservedFlow) -> usize {
         let selects = |number: usize, class: &Class| match &flow.class {
             Some(name) => *name == format!("c{number}"),
@@ -81,7 +81,7 @@ impl Rules {
             .unwrap_or(self.classes.len())
     }
 
-    /// Returns the queues of each class, and last those of the rest.
+    /// Returns the queues of each class, then the queues of the rest.
     fn queues(&self, count: usize) -> Vec<Vec<usize>> {
         let listed: Vec<usize> = self
             .classes
@@ -111,13 +111,12 @@ impl Rules {
         queues
     }
 
-    /// Returns whether the queues of a class are reserved for it.
     fn owns(&self, class: usize) -> bool {
         self.classes.get(class).is_some_and(|class| !matches!(class.share, Share::Shared | Share::Pin(_)))
     }
 }
 
-/// The flows with their classes, and the host's processors: queue n is served by processor n.
+/// The flows with their classes, and the host's processors. Processor n serves queue n.
 struct Placement<'r> {
     rules: &'r Rules,
     flows: &'r [(ObservedFlow, usize)],
@@ -126,10 +125,9 @@ struct Placement<'r> {
 }
 
 impl Placement<'_> {
-    /// Returns the cost of the flows on these queues.
     fn cost(&self, on: &[usize]) -> f64 {
         let rest = self.rules.classes.len();
-        // The rest shares its queues with all classes without reserved ones.
+        // The rest shares its queues with all classes that have no reserved queues.
         let pools = (0..=rest).filter(|class| *class == rest || self.rules.owns(*class));
         let cost = |pool: usize| {
             let is_of_pool = |class: usize| class == pool || pool == rest && !self.rules.owns(class);
@@ -203,7 +201,6 @@ impl Placement<'_> {
 
 const TOLERANCE: f64 = 1e-5;
 
-/// Creates a NIC with the configuration of another one.
 fn rebuilt(found: &ConfiguredNic) -> ConfiguredNic {
     let mut nic = ConfiguredNic::new(found.model(), found.queues()).unwrap();
     nic.set_rss_key(*found.rss_key());
@@ -291,11 +288,11 @@ proptest! {
                 return Ok(());
             }
         };
-        // Isolation without a class reserves queues, which other tests check.
+        // Other tests check isolation without a class.
         prop_assume!(rules.terms[0].0 != "isolation" || !rules.classes.is_empty());
         let nodes: Vec<u32> = (0..count).map(|processor| u32::from(processor >= 2)).collect();
         let bound = file.bind(&Arc::new(Queues::new(count as u16).with_nodes(nodes.clone())));
-        // Several classes can name one queue, or leave none for the rest.
+        // Binding fails if several classes name one queue, or leave no queue for the rest.
         prop_assume!(bound.is_ok());
         let mut flows = flows;
         flows.sort_by_key(|flow| flow.tuple);

@@ -1,9 +1,10 @@
-//! Compares the queues that a class of flows can reach with the answers of an SMT solver, Z3, for the
+//! Compares the queues that a class of flows can reach with the answers of the SMT solver Z3 for the
 //! configured graph.
 //!
-//! Each case is a NIC, its filters and a class. The test writes the graph in SMT-LIB 2.6, node by node, over
-//! the bits of one packet. For each queue the solver decides whether a packet of the class reaches it. Z3 runs
-//! as a separate program (Debian's package `z3`) and reads all cases from a pipe.
+//! Each case is a NIC, its filters and a class. The test writes the graph in SMT-LIB 2.6, node by node,
+//! over the bits of one packet. For each queue, the solver decides whether a packet of the class
+//! reaches the queue. Z3 runs as a separate program (Debian package `z3`) and reads all cases from a
+//! pipe.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod random_nics;
@@ -20,7 +21,6 @@ use evenkeel_receive::{
 };
 use random_nics::Draw;
 
-/// Declares the solver's variable, one packet.
 const PACKET: &str = "
 (declare-const ether-type (_ BitVec 16))
 (declare-const protocol (_ BitVec 8))
@@ -89,7 +89,8 @@ fn matches(wanted: &FilterMatch) -> String {
     format!("(and {})", terms.join(" "))
 }
 
-/// Returns the indirection table entry as a bit vector: each hash bit is the parity of some packet bits.
+/// Returns the index into the indirection table as a bit vector: each hash bit is the parity of some
+/// packet bits.
 fn hash(nic: &ConfiguredNic) -> String {
     let bits = nic.indirection().len().ilog2();
     let entry = |is_ipv6: bool, ports: bool| {
@@ -104,7 +105,6 @@ fn hash(nic: &ConfiguredNic) -> String {
         let parity = |hash_bit: u32| {
             let mut terms = vec!["#b0".to_owned()];
             for (place, (name, bit)) in input.iter().enumerate() {
-                // Hash an input in which only this bit is set.
                 let mut one = vec![0_u8; input.len() / 8];
                 one[place / 8] = 0x80 >> (place % 8);
                 if nic.rss_key().hash(one) >> hash_bit & 1 == 1 {
@@ -178,7 +178,8 @@ fn graph(nic: &ConfiguredNic, script: &mut String) -> Vec<(QueueId, String)> {
             ConfiguredKind::Filter(id, filter) => {
                 let signature = nic.model().tables()[id.table.index()].signature;
                 let holds = if signature {
-                    // Signature collisions are not modelled: any flow of the same protocol may match.
+                    // The graph does not model signature collisions: any flow of the same protocol may
+                    // match.
                     let _ = writeln!(script, "(declare-const same{index} Bool)");
                     let transport = filter.matches.transport.map_or(0, Transport::number);
                     format!("(and same{index} (= protocol #x{transport:02x}))")
@@ -214,12 +215,11 @@ fn graph(nic: &ConfiguredNic, script: &mut String) -> Vec<(QueueId, String)> {
     queues
 }
 
-/// A question for the solver, and the answer of the code under test.
 struct Question {
     queue: QueueId,
     claimed: bool,
-    /// Whether a positive answer must be exact. Otherwise the code may name more queues than the packet
-    /// reaches.
+    /// Whether a positive answer must be exact. Otherwise the code may name queues that no packet of
+    /// the class reaches.
     exact: bool,
     about: String,
 }
@@ -281,7 +281,7 @@ fn check(questions: &[Question], answers: &[String]) {
         );
         if is_reached { reached += 1 } else { not += 1 }
     }
-    // Both answers must occur often enough for the comparison to be meaningful.
+    // The comparison is meaningful only if both answers occur often enough.
     assert!(reached > questions.len() / 20 && not > questions.len() / 20, "{reached} reached, {not} not");
 }
 
@@ -299,7 +299,7 @@ fn the_solver_agrees_about_filters() {
         let mut nic = random_nics::configured(&mut draw, model, filters);
         nic.set_indirection(Vec::new()).unwrap();
         let class = match draw.below(4) {
-            // For i82599, a signature may represent several flows, so do not use a single flow there.
+            // In an i82599, one signature may match several flows, so this case uses no single flow.
             0 if model.name() != "i82599" => whole(random_nics::flow(&mut draw)),
             _ => random_nics::class(&mut draw),
         };
@@ -325,7 +325,7 @@ fn the_solver_agrees_about_hashes() {
         let entries = nic.default_indirection().len();
         nic.set_indirection((0..entries).map(|_| QueueId(draw.below(queues) as u16)).collect()).unwrap();
         let flow = random_nics::flow(&mut draw);
-        // Leave few bits free, so that not every entry is reached.
+        // Leave few bits free, so that the class does not reach every indirection entry.
         let class = FilterMatch {
             source: Some(match flow.source {
                 IpAddr::V4(_) => AddressMatch::prefix(flow.source, 31),

@@ -1,5 +1,5 @@
-//! Summarises a run in one or two sentences: which variant is best by the scenario's main metric, compared with
-//! the baseline, with the uncertainty and the cost.
+//! Summarises a run in one or two sentences: which variant is best by the scenario's main metric,
+//! compared with the baseline, with uncertainty and cost.
 
 use evenkeel_metrics::{Confidence, Interval, LEAST_REPEATS, MeanInterval, Scale, changes, mean_interval};
 use evenkeel_model::record::{self, Record, VariantRecord, metric};
@@ -15,7 +15,7 @@ pub(crate) struct Subject {
     superlative: String,
 }
 
-/// Selects the main metric among the measured ones; metrics that few scenarios have come first.
+/// Selects the main metric among the measured metrics. Metrics that few scenarios have come first.
 pub(crate) fn subject(record: &Record) -> Option<Subject> {
     let has = |key: &str| {
         record
@@ -57,7 +57,6 @@ pub(crate) fn subject(record: &Record) -> Option<Subject> {
         .or_else(|| of(metric::THROUGHPUT.to_owned(), "has the highest throughput"))
 }
 
-/// Returns the answer of a run as a list of sentences.
 #[must_use]
 pub fn answer(record: &Record) -> Vec<String> {
     let mut sentences = Vec::new();
@@ -90,8 +89,8 @@ pub fn answer(record: &Record) -> Vec<String> {
 fn finding(record: &Record) -> Option<String> {
     let subject = subject(record)?;
     let measured = record.variants.iter().filter(|variant| mean(variant, &subject.key).is_some());
-    // Only compare points of a sweep that have the same workload. The first of the workloads with the most
-    // variants is the example.
+    // Compare only variants with the same workload. The answer uses the first of the workloads with the
+    // most variants.
     let groups = paired::by_workload(measured);
     let most = groups.iter().map(|(_, group)| group.len()).max()?;
     let (workload, group) = groups.iter().find(|(_, group)| group.len() == most)?;
@@ -105,7 +104,7 @@ fn finding(record: &Record) -> Option<String> {
     Some(found)
 }
 
-/// Returns the sentence that no variant is best, because variants lack the metric in some repeats.
+/// Returns the sentence that no variant is best because variants lack the metric in some repeats.
 pub(crate) fn incomplete(variants: &[&VariantRecord], key: &str) -> Option<String> {
     let lacking = variants.iter().filter(|variant| summaries::gaps(variant, key) > 0);
     let lacking: Vec<String> = lacking
@@ -131,7 +130,6 @@ pub(crate) fn mean(variant: &VariantRecord, key: &str) -> Option<f64> {
     Some(mean_interval(&summaries::values(variant, key))?.mean)
 }
 
-/// Returns the answer for variants of the same workload.
 fn finding_in(variants: &[&VariantRecord], subject: &Subject) -> Option<String> {
     let description = describe(&subject.key);
     let higher = description.direction == Direction::HigherIsBetter;
@@ -140,7 +138,7 @@ fn finding_in(variants: &[&VariantRecord], subject: &Subject) -> Option<String> 
         variants.iter().filter_map(|variant| Some((*variant, mean(variant, &subject.key)?))).collect();
     let (best, best_mean) =
         *measured.iter().reduce(|best, next| if better(next.1, best.1) { next } else { best })?;
-    // The least is no best.
+    // If the best mean is 0, no variant is best.
     if higher && best_mean == 0.0 {
         return Some(match subject.key.as_str() {
             metric::THROUGHPUT => "Nothing was transferred in the measured time.".to_owned(),
@@ -156,7 +154,7 @@ fn finding_in(variants: &[&VariantRecord], subject: &Subject) -> Option<String> 
     let others = || measured.iter().filter(|(variant, _)| variant.name != best.name);
     let (differing, alike): (Vec<_>, Vec<_>) =
         others().partition(|(variant, _)| differ(best, variant, &subject.key));
-    // If the baseline has the best mean, the next best variant is compared with it.
+    // If the baseline has the best mean, compare the next best variant with the baseline.
     let (rival, rival_mean) = if best.name == base.name {
         *others().reduce(|best, next| if better(next.1, best.1) { next } else { best })?
     } else {
@@ -202,12 +200,12 @@ fn finding_in(variants: &[&VariantRecord], subject: &Subject) -> Option<String> 
     ))
 }
 
-/// Smaller differences name no best variant, however narrow the interval. A difference is relative to the larger
-/// mean, or absolute for an index or share. The answer displays three digits.
+/// The answer names no best variant for a smaller difference, however narrow the interval. A difference
+/// is relative to the larger mean, or absolute for an index or share. The answer displays three digits.
 const NEGLIGIBLE: f64 = 0.001;
 
-/// Returns whether two variants differ in a metric: the interval excludes "no difference", and is not within
-/// [`NEGLIGIBLE`] of it. Without an interval, the means decide.
+/// Returns whether two variants differ in a metric: the interval excludes "no difference" and is not
+/// within [`NEGLIGIBLE`] of "no difference". Without an interval, the means decide.
 pub(crate) fn differ(first: &VariantRecord, second: &VariantRecord, key: &str) -> bool {
     let values = [first, second].map(|variant| summaries::values(variant, key));
     let [Some(first_mean), Some(second_mean)] = [first, second].map(|variant| mean(variant, key)) else {
@@ -220,7 +218,7 @@ pub(crate) fn differ(first: &VariantRecord, second: &VariantRecord, key: &str) -
         let share = margin / first_mean;
         return !interval.contains(1.0) && !interval.lies_within(1.0 - share, 1.0 + share);
     }
-    // A ratio to 0 does not exist.
+    // A ratio to 0 is undefined.
     let [of_first, of_second] = values;
     let change = changes(&[(of_first, of_second)], Confidence::Each).pop().flatten();
     match change.filter(|change| change.scale == Scale::Difference).and_then(|change| change.interval) {
@@ -229,8 +227,8 @@ pub(crate) fn differ(first: &VariantRecord, second: &VariantRecord, key: &str) -
     }
 }
 
-/// Returns the figure that a metric is a part of, if there is one: 1 for an index or share, the mean completion time
-/// for the spread of completion times.
+/// Returns the reference value of a metric: 1 for an index or share, the mean completion time for the
+/// spread of completion times. Returns `None` for other metrics.
 fn whole(variant: &VariantRecord, key: &str) -> Option<f64> {
     let (prefix, part) = key.split_once('.').unwrap_or((key, ""));
     match prefix {
@@ -244,7 +242,8 @@ fn whole(variant: &VariantRecord, key: &str) -> Option<f64> {
     }
 }
 
-/// Returns the cost compared with the baseline: processor time always, throughput and latency if they differ.
+/// Returns the cost compared with the baseline. Processor time is always included, throughput and
+/// latency only if they differ.
 fn costs(base: &VariantRecord, best: &VariantRecord, subject: &str) -> String {
     let latency = metric::part(metric::LATENCY, "mean");
     let mut text = String::new();
@@ -262,7 +261,7 @@ fn costs(base: &VariantRecord, best: &VariantRecord, subject: &str) -> String {
     text
 }
 
-/// A smaller change without a confidence interval is omitted.
+/// The answer omits a smaller change that has no confidence interval.
 const WORTH_SAYING: f64 = 0.05;
 
 /// Returns a ratio as a change: `+10 % (-2 to +22 %)`.

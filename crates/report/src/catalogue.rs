@@ -7,34 +7,31 @@ use evenkeel_model::units::ByteSize;
 
 use crate::format::{number, trimmed};
 
-/// Whether higher or lower values of a metric are better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     HigherIsBetter,
     LowerIsBetter,
-    /// Neither is better, or the metric is unknown.
+    /// Neither direction is better, or the metric is unknown.
     Neutral,
 }
 
-/// How to display a metric.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Description {
-    /// Such as `latency`.
+    /// For example `latency`.
     pub name: String,
-    /// Such as `p99`; may be empty.
+    /// For example `p99`; may be empty.
     pub part: String,
-    /// Displayed unit; empty for pure numbers.
+    /// Displayed unit. Empty for a pure number.
     pub unit: &'static str,
     /// Factor from the recorded to the displayed unit.
     pub scale: f64,
-    /// Maximum number of decimals.
     pub decimals: usize,
-    /// The metric is a count, whose whole numbers need no decimals.
+    /// The metric is a count. Whole numbers of a count need no decimals.
     count: bool,
     pub direction: Direction,
-    /// Position among the columns of a table.
     order: u32,
-    /// Priority when columns do not fit; the column with 0 is dropped last.
+    /// Priority when columns do not fit. The table drops the column with the highest number first, and
+    /// a column with 0 last.
     pub importance: u32,
 }
 
@@ -45,7 +42,6 @@ impl Description {
         if self.part.is_empty() { self.name.clone() } else { format!("{} {}", self.name, self.part) }
     }
 
-    /// Returns the two lines of a column's heading.
     #[must_use]
     pub fn heading(&self) -> String {
         let second = [self.part.as_str(), self.unit]
@@ -78,13 +74,13 @@ impl Description {
         (self.decimals..=MOST_DECIMALS).map(with).find(|with| !is_zero(with)).unwrap_or_else(|| self.clone())
     }
 
-    /// Returns the description of ratios of the metric.
     #[must_use]
     pub fn into_ratio(self) -> Self {
         Self { unit: "", scale: 1.0, decimals: 3, count: false, ..self }
     }
 
-    /// Returns the description of differences of the metric: those of shares are in percentage points.
+    /// Returns the description of differences of the metric. Differences of shares are in percentage
+    /// points.
     #[must_use]
     pub fn into_difference(self) -> Self {
         let unit = if self.unit == "%" { "percentage points" } else { self.unit };
@@ -104,8 +100,8 @@ impl Description {
         Self { decimals, ..self.clone() }.show_with_unit(value)
     }
 
-    /// Returns a recorded value with its unit, with enough digits to differ from all `others` that are not
-    /// equal to it.
+    /// Returns a recorded value with its unit, with enough digits to differ from all unequal values in
+    /// `others`.
     #[must_use]
     pub fn show_distinctly(&self, value: f64, others: &[f64]) -> String {
         let others: Vec<f64> = others.iter().copied().filter(|other| *other != value).collect();
@@ -129,7 +125,7 @@ impl Description {
     }
 }
 
-/// Describes a metric key; an unknown key keeps its name and is not scaled.
+/// Describes a metric key. An unknown key keeps its name and is not scaled.
 #[must_use]
 pub fn describe(key: &str) -> Description {
     use Direction::{HigherIsBetter, LowerIsBetter, Neutral};
@@ -232,10 +228,9 @@ pub fn describe(key: &str) -> Description {
             Description { scale: 100.0, decimals: 1, ..describe("cycles", part, "%", Neutral, 9, 11) }
         }
         metric::DISTURBANCE => describe("other load", part, "processors", LowerIsBetter, 12, 12),
-        // Flows of a shuffle take seconds; responses to clients take less than a millisecond.
+        // Flows of a shuffle take seconds. Responses to clients take less than a millisecond.
         metric::COMPLETION => {
             let (part, importance) = match part.split_once('.') {
-                // Completion times of flows of one size.
                 Some((size, part)) => (format!("{size} {part}"), 12),
                 None => (part.to_owned(), 5),
             };
@@ -275,7 +270,6 @@ pub(crate) fn in_order(keys: BTreeSet<String>, windows: &BTreeMap<String, f64>) 
             metric::COMPLETION => metric::COMPLETION_PARTS.iter().position(|known| *known == part),
             _ => None,
         };
-        // Order completion times by the size of the flow.
         let size = part.split_once('.').filter(|_| prefix == metric::COMPLETION);
         let size = size.and_then(|(size, _)| size.parse::<ByteSize>().ok()).map(|size| size.bytes() as f64);
         let length = windows.get(part).copied().or(size).unwrap_or(f64::INFINITY);

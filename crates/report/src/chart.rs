@@ -1,7 +1,8 @@
 //! SVG charts of a metric against an axis, with one line per series and the range of the repeats.
 //!
-//! Lines differ by dashes, markers and darkness, so a chart is readable in grey and without colour vision.
-//! The measured values are spaced equally on the horizontal axis, because sweeps double from value to value.
+//! Lines differ by dashes, markers and darkness, so a chart is readable in grey and without colour
+//! vision. The horizontal axis spaces the measured values equally, because the values of a sweep
+//! double.
 
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::ValueFormatter;
@@ -12,7 +13,6 @@ use plotters::series::DashedLineSeries;
 
 const WIDTH: u32 = 720;
 const HEIGHT: u32 = 420;
-/// Height of a legend row below the chart.
 const LEGEND_ROW: u32 = 18;
 const LEGEND_COLUMNS: usize = 4;
 const FONT: &str = "sans-serif";
@@ -21,13 +21,10 @@ const LEAST_LOGARITHMIC: f64 = 1e-12;
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Chart {
-    /// Above the chart.
     pub title: String,
     pub across: String,
     pub metric: String,
-    /// Labels of the positions on the horizontal axis.
     pub places: Vec<String>,
-    /// Whether the vertical axis is logarithmic.
     pub logarithmic: bool,
     pub lines: Vec<Line>,
 }
@@ -35,7 +32,6 @@ pub struct Chart {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Line {
     pub name: String,
-    /// In the order of the positions.
     pub points: Vec<ChartPoint>,
 }
 
@@ -48,7 +44,6 @@ pub struct ChartPoint {
     pub range: (f64, f64),
 }
 
-/// The reason why a chart cannot be drawn.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot draw the chart {title:?}: {problem}")]
 pub struct ChartError {
@@ -59,7 +54,7 @@ pub struct ChartError {
 #[derive(Clone, Copy)]
 struct Look {
     colour: RGBColor,
-    /// Lengths of a dash and of the gap after it, in pixels; none for a solid line.
+    /// Lengths of a dash and of the gap after it, in pixels. `None` for a solid line.
     dashes: Option<(u32, u32)>,
     marker: Marker,
 }
@@ -74,8 +69,8 @@ enum Marker {
     Diamond,
 }
 
-/// Returns the style of a line. Styles differ by marker first, then by dashes; each colour has a different
-/// darkness.
+/// Returns the style of a line. Styles differ first by marker, then by dashes. Each colour has a
+/// different darkness.
 fn look(number: usize) -> Look {
     const COLOURS: [RGBColor; 5] = [
         RGBColor(0, 0, 0),
@@ -174,7 +169,6 @@ where
         .draw()
 }
 
-/// Returns a number with enough digits for an axis label.
 fn short(value: f64) -> String {
     let size = value.abs();
     if value == 0.0 {
@@ -197,7 +191,7 @@ where
     let count = chart.lines.len().max(1) as f64;
     for (number, line) in chart.lines.iter().enumerate() {
         let Look { colour, dashes, marker } = look(number);
-        // Shift the range bars, because several lines have points at the same position.
+        // Shift the range bars: several lines have points at the same position.
         let shift = (number as f64 + 0.5) / count * 0.3 - 0.15;
         let at = |point: &ChartPoint, value: f64| (point.place as f64 + shift, value.max(floor));
         let points: Vec<(f64, f64)> = line.points.iter().map(|point| at(point, point.value)).collect();
@@ -303,7 +297,7 @@ mod tests {
             {
                 assert!(text.contains(word), "{word}");
             }
-            // The first line is solid. The second is dashed, so it is drawn in more pieces.
+            // The first line is solid. The second line is dashed, so it has more SVG elements.
             let pieces =
                 |colour: &str| text.matches(&format!("stroke=\"{colour}\" stroke-width=\"2\"")).count();
             assert!(
@@ -337,7 +331,7 @@ mod tests {
         let mut broken = chart(1, false);
         broken.places.pop();
         assert!(svg(&broken).is_err());
-        // The logarithm of zero does not exist, but the point needs a position.
+        // The logarithm of zero is undefined, but the chart must still draw the point.
         let mut zeros = chart(1, true);
         for point in &mut zeros.lines[0].points {
             (point.value, point.range) = (0.0, (0.0, 0.0));

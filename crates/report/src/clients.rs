@@ -23,12 +23,11 @@ const COLUMNS: [(&str, &str, &str, u32); 8] = [
     (metric::RESPONSE, "p999", "response µs\np99.9", 7),
 ];
 
-/// Returns whether a metric belongs to the clients' table.
 pub(crate) fn is_of_clients(key: &str) -> bool {
     key.split_once('.').is_some_and(|(prefix, _)| [metric::REQUESTS, metric::RESPONSE].contains(&prefix))
 }
 
-/// Returns the clients' table; none if no variant has clients.
+/// Returns the clients' table, or `None` if no variant has clients.
 pub(crate) fn table(record: &Record, options: TableOptions) -> Option<String> {
     let mut columns = vec![
         Column { heading: "variant".to_owned(), importance: 0, text: true },

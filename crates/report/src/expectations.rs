@@ -1,12 +1,12 @@
 //! Judges a scenario's expectations.
 //!
-//! An expectation compares bounds with the 95 % confidence interval of a value: the mean over the repeats, or
-//! the share of repeats within the bounds.
+//! An expectation compares bounds with the 95 % confidence interval of a value: the mean over the
+//! repeats, or the share of repeats within the bounds.
 //! - met: the whole interval is within the bounds
-//! - missed: the whole interval is outside of the bounds
-//! - open: neither; more repeats are needed
+//! - missed: the whole interval is outside the bounds
+//! - open: the interval is partly within the bounds; more repeats are needed
 //!
-//! So with more repeats, a true statement does not fail more often.
+//! More repeats do not make a true expectation fail more often.
 
 use evenkeel_metrics::{Interval, MeanInterval, mean_interval, paired_ratio, share_interval};
 use evenkeel_model::record::{ExpectationRecord, VariantRecord, metric};
@@ -15,7 +15,8 @@ use evenkeel_model::units::Nanoseconds;
 
 use crate::timing::Timing;
 
-/// Judges the expectations of the variants that ran. In a quick run they stay open, because it is too short.
+/// Judges the expectations of the variants that ran. A quick run is too short, so its expectations stay
+/// open.
 #[must_use]
 pub fn judge(
     expectations: &[Expectation],
@@ -34,12 +35,12 @@ pub fn judge(
         .collect()
 }
 
-/// Returns the value of a metric in every repeat; `None` if a repeat lacks it.
+/// Returns the value of a metric in every repeat. Returns `None` if a repeat lacks the metric.
 fn values(variant: &VariantRecord, metric: &str) -> Option<Vec<f64>> {
     variant.repeats.iter().map(|repeat| repeat.metrics.get(metric).copied()).collect()
 }
 
-/// Returns the value to compare with the bounds; `None` if a repeat lacks it.
+/// Returns the value to compare with the bounds. Returns `None` if a repeat lacks the value.
 fn estimate(expectation: &Expectation, own: &[f64], base: Option<&[f64]>) -> Option<MeanInterval> {
     if base.is_some_and(|base| base.len() != own.len()) {
         return None;
@@ -64,13 +65,14 @@ fn bounds(expectation: &Expectation) -> (f64, f64) {
     (expectation.at_least.unwrap_or(f64::NEG_INFINITY), expectation.at_most.unwrap_or(f64::INFINITY))
 }
 
-/// Returns the window of a fairness metric that is not measured at this rate, with its length.
+/// Returns the window, with its length, of a fairness metric that is not measured at this rate.
 fn left_out<'t>(key: &str, timing: &'t Timing) -> Option<(&'t String, &'t Nanoseconds)> {
     let (prefix, window) = key.split_once('.')?;
     timing.left_out.get_key_value(window).filter(|_| [metric::NFM, metric::NFM_MAX].contains(&prefix))
 }
 
-/// Judges an expectation. `base` is the variant to which a relative expectation refers; none if it did not run.
+/// Judges an expectation. `base` is the variant of a relative expectation; `None` if that variant did
+/// not run.
 fn judge_one(
     expectation: &Expectation,
     variant: &VariantRecord,
@@ -80,7 +82,7 @@ fn judge_one(
 ) -> ExpectationRecord {
     let own = values(variant, &expectation.metric).unwrap_or_default();
     let base = base.map(|base| values(base, &expectation.metric).unwrap_or_default());
-    // Without the other variant there is no ratio.
+    // A ratio needs the variant that the expectation refers to.
     let absent = expectation.relative_to.as_ref().filter(|_| base.is_none());
     let found = if absent.is_none() { estimate(expectation, &own, base.as_deref()) } else { None };
     let (low, high) = match expectation.statistic {
@@ -104,7 +106,8 @@ fn judge_one(
         let base = base.as_deref().unwrap_or_default();
         let pairs = || own.iter().zip(base).map(|(own, base)| (*own == 0.0, *base == 0.0));
         match found.map(|found| found.interval) {
-            // A ratio to 0 is above any bound, and one of 0 is below.
+            // A value that is not 0 over 0 counts as above any upper bound. A value of 0 over a value
+            // that is not 0 counts as below any lower bound.
             None if pairs()
                 .any(|(own, base)| (base && !own && high.is_finite()) || (own && !base && low > 0.0)) =>
             {
@@ -203,14 +206,14 @@ mod tests {
     fn a_pair_with_one_zero_is_a_miss() {
         let expectation =
             Expectation { relative_to: Some("cmax".to_owned()), ..expect(Statistic::Mean, None, Some(1.5)) };
-        // Each variant has a zero, but in different repeats.
+        // Both variants have a zero, but in different repeats.
         let own = [0.0, 900.0, 900.0, 900.0, 900.0, 900.0].map(Some);
         let base = [300.0, 0.0, 300.0, 300.0, 300.0, 300.0].map(Some);
         let found =
             judge_one(&expectation, &variant("dqa", &own), Some(&variant("cmax", &base)), &timing(), false);
         assert_eq!(found.met, Some(false), "{found:?}");
         assert!(found.open.unwrap().contains("one of the values is 0"));
-        // Ratios that are clearly within the bound.
+        // The ratios without zeros are clearly within the bound.
         let own = [900.0, 0.0, 900.0, 900.0, 900.0, 900.0].map(Some);
         let base = [300.0, 0.0, 0.0, 300.0, 300.0, 300.0].map(Some);
         let expectation = Expectation { at_least: Some(1.0), at_most: None, ..expectation };
@@ -224,8 +227,8 @@ mod tests {
         assert_eq!(LEAST_REPEATS as usize, evenkeel_metrics::LEAST_REPEATS);
     }
 
-    /// Checks nine repeats with four queues of two flows and four of one, and one repeat in which a flow got
-    /// less.
+    /// Checks nine repeats with four queues of two flows and four queues of one flow, and one repeat in
+    /// which a flow has less throughput.
     #[test]
     fn one_repeat_of_ten_does_not_decide_about_the_mean() {
         let mut values = [0.75; 10];
@@ -235,7 +238,6 @@ mod tests {
         assert_eq!((found.met, found.open), (Some(true), None));
         assert!((found.value.unwrap() - 0.757).abs() < 1e-9);
         assert!(found.interval.unwrap().1 < 0.775);
-        // With more repeats of the same values, a true statement stays met.
         assert_eq!(judged(&expectation, &values.repeat(20)).met, Some(true));
         assert_eq!(judged(&expectation, &values.map(|value| value + 0.1)).met, Some(false));
     }
@@ -255,7 +257,7 @@ mod tests {
             let found = judged(&expectation, &values);
             (found.value, found.met)
         };
-        // The exact intervals: 0.69 to 1 for ten of ten, 0.48 to 1 for five of five, 0 to 0.31 for none of ten.
+        // The exact intervals: 0.69 to 1 for 10 of 10, 0.48 to 1 for 5 of 5, 0 to 0.31 for 0 of 10.
         assert_eq!(with(10, 0), (Some(1.0), Some(true)));
         assert_eq!(with(5, 0), (Some(1.0), None));
         assert_eq!(with(0, 10), (Some(0.0), Some(false)));

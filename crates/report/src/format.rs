@@ -18,7 +18,6 @@ pub(crate) fn number(value: f64, decimals: usize) -> String {
     } else {
         format!("{value:.0$}", wanted.min(decimals))
     };
-    // Avoid "-0.00".
     match text.strip_prefix('-') {
         Some(rest) if rest.bytes().all(|byte| matches!(byte, b'0' | b'.')) => rest.to_owned(),
         _ => text,
@@ -30,7 +29,6 @@ pub(crate) fn short(value: f64) -> String {
     trimmed(number(value, 3))
 }
 
-/// Removes trailing zeros of the decimals.
 pub(crate) fn trimmed(text: String) -> String {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
@@ -55,7 +53,6 @@ pub(crate) fn signed(text: String) -> String {
     }
 }
 
-/// Returns a count with thousands separators: 1,234,567.
 pub(crate) fn count(value: u64) -> String {
     let digits = value.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -68,7 +65,6 @@ pub(crate) fn count(value: u64) -> String {
     text
 }
 
-/// Returns a bit rate with its unit: `2 Gbit/s`.
 pub(crate) fn rate(bits_per_second: u64) -> String {
     let value = bits_per_second as f64;
     match bits_per_second {
@@ -99,7 +95,6 @@ pub(crate) fn repeats(record: &Record) -> String {
     }
 }
 
-/// Returns a duration with its unit: `5 ms`.
 pub(crate) fn seconds(value: f64) -> String {
     match value.abs() {
         0.0 => "0 s".to_owned(),
@@ -110,8 +105,8 @@ pub(crate) fn seconds(value: f64) -> String {
     }
 }
 
-/// Returns `text` on one line, without control characters: text from another host's record must not control
-/// the terminal.
+/// Returns `text` on one line, without control characters. Text from another host's record must not
+/// control the terminal.
 pub(crate) fn clean(text: &str) -> String {
     text.chars()
         .map(|character| match character {
@@ -124,12 +119,12 @@ pub(crate) fn clean(text: &str) -> String {
         .collect()
 }
 
-/// Returns how many terminal columns `text` occupies.
 pub(crate) fn text_width(text: &str) -> usize {
     text.width()
 }
 
-/// Returns the width of a text, or a width above `limit` if it is wider. A very long word is measured once per line.
+/// Returns the width of a text, or some width above `limit` if the text is wider. This bounds the time:
+/// a very long word is measured once per line.
 fn width_up_to(text: &str, limit: usize) -> usize {
     let mut width = 0;
     for character in text.chars() {
@@ -141,12 +136,12 @@ fn width_up_to(text: &str, limit: usize) -> usize {
     width
 }
 
-/// Returns `text`, cleaned and wrapped to `width` between words. The first line starts with `indent`, further
-/// lines with the same number of spaces. A word longer than a line is broken, after a punctuation mark if
-/// possible.
+/// Returns `text`, cleaned and wrapped to `width` between words. The first line starts with `indent`,
+/// further lines with the same number of spaces. A word longer than a line breaks after a punctuation
+/// mark if possible.
 #[must_use]
 pub fn wrapped(indent: &str, text: &str, width: usize) -> String {
-    /// Minimum width left for text; a wider indent is omitted.
+    /// Minimum width for text. A wider indent is omitted.
     const LEAST_ROOM: usize = 12;
     let hang = Some(text_width(indent)).filter(|hang| hang + LEAST_ROOM <= width).unwrap_or(2);
     let hanging = " ".repeat(hang);
@@ -176,7 +171,7 @@ pub fn wrapped(indent: &str, text: &str, width: usize) -> String {
             continue;
         }
         if !line_has_word && word_width > room && !line.trim().is_empty() {
-            // If a label leaves no space for text, it gets a separate line.
+            // A label that leaves no space for text is on its own line.
             end_line(&mut line);
             words.push(word);
             continue;
@@ -194,8 +189,8 @@ pub fn wrapped(indent: &str, text: &str, width: usize) -> String {
 /// A placeholder for a space at which a line must not break. It is in Unicode's private use area.
 const JOINT: char = '\u{e000}';
 
-/// Replaces the spaces of a command in backquotes or parentheses by [`JOINT`] if it fits one line, because
-/// readers copy it.
+/// Replaces the spaces of a command in backquotes or parentheses by [`JOINT`] if the command fits one
+/// line. A command on one line can be copied.
 fn joined_commands(text: &str, room: usize) -> String {
     const PROGRAMS: [&str; 6] = ["ethtool ", "evenkeel ", "ip ", "sysctl ", "systemctl ", "tc "];
     let mut joined = String::with_capacity(text.len());
@@ -204,7 +199,7 @@ fn joined_commands(text: &str, room: usize) -> String {
         let (before, from) = rest.split_at(open);
         joined.push_str(before);
         let close = if from.starts_with('`') { '`' } else { ')' };
-        // A longer command would not fit the line.
+        // A longer command does not fit the line.
         let end = from.char_indices().skip(1).take(room).find(|(_, letter)| *letter == close);
         let end = end.map(|(at, _)| at + 1);
         let is_command = |command: &&str| {
@@ -225,8 +220,8 @@ fn joined_commands(text: &str, room: usize) -> String {
     joined
 }
 
-/// Returns where to break a word wider than `room`: after its last punctuation mark that fits, otherwise
-/// after its last character that fits.
+/// Returns where to break a word that is wider than `room`: after its last punctuation mark that fits,
+/// otherwise after its last character that fits.
 fn break_of(word: &str, room: usize) -> usize {
     let mut width = 0;
     let mut last_mark = None;
@@ -328,7 +323,8 @@ mod tests {
         assert_eq!(wrapped("", "unbreakable", 4), "unbreakable\n");
         assert_eq!(wrapped("", "a /one/two/three/four", 14), "a\n/one/two/\nthree/four\n");
         assert_eq!(wrapped("  ", "", 4), "\n");
-        // A word of another host's record, longer than any line: each part is measured once.
+        // The words of another host's record can be longer than any line. The code must measure each
+        // part only once.
         for text in ["y".repeat(1 << 20), "(".repeat(1 << 20)] {
             assert_eq!(wrapped("", &text, 80).lines().count(), (1 << 20) / 80 + 1);
         }

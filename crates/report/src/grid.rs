@@ -8,12 +8,11 @@ use crate::format::clean;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TableOptions {
-    /// Columns of the terminal; none for no limit.
+    /// Columns of the terminal. `None` for no limit.
     pub width: Option<usize>,
     pub colour: bool,
 }
 
-/// Width of text lines if the terminal's width is unknown.
 const TEXT_WIDTH: usize = 100;
 
 impl TableOptions {
@@ -21,22 +20,18 @@ impl TableOptions {
         self.width.unwrap_or(TEXT_WIDTH)
     }
 
-    /// Returns `text` in bold, if styles are on.
     pub(crate) fn strong(self, text: &str) -> String {
         self.styled("1", text)
     }
 
-    /// Returns `text` in the colour of good results, if colours are on.
     pub(crate) fn good(self, text: &str) -> String {
         self.styled("32", text)
     }
 
-    /// Returns `text` in the colour of bad results, if colours are on.
     pub(crate) fn bad(self, text: &str) -> String {
         self.styled("1;31", text)
     }
 
-    /// Returns `text` in the colour of warnings, if colours are on.
     pub(crate) fn warning(self, text: &str) -> String {
         self.styled("33", text)
     }
@@ -46,21 +41,19 @@ impl TableOptions {
     }
 }
 
-/// Horizontal lines above and below the table and below its heading; no vertical lines between columns.
+/// Horizontal lines above and below the table and below its heading. No vertical lines.
 const STYLE: TableStyle = TableStyle::new()
     .top_border(LineStyle::none().fill('─').junction('─'))
     .header_separator(LineStyle::none().fill('─').junction('─'))
     .bottom_border(LineStyle::none().fill('─').junction('─'));
 
-/// Spaces before a column.
 const PADDING: usize = 1;
 
 pub(crate) struct Column {
-    /// May have several lines.
     pub heading: String,
-    /// A column with 0 is always kept; of the others, the one with the largest value is dropped first.
+    /// The table drops the column with the largest value first, and never a column with 0.
     pub importance: u32,
-    /// Align left, as text; numbers are aligned right.
+    /// Aligns the column left, as text. Numbers are aligned right.
     pub text: bool,
 }
 
@@ -96,12 +89,10 @@ pub(crate) struct Grid {
 pub(crate) struct Drawing {
     /// Each line ends with a newline.
     pub text: String,
-    /// Indices of the dropped columns.
     pub dropped: Vec<usize>,
 }
 
 impl Grid {
-    /// Draws the table without the columns that do not fit.
     pub fn draw(&self, options: TableOptions) -> Drawing {
         let all: Vec<usize> = (0..self.columns.len()).collect();
         let widths = self.table(&all, options).column_max_content_widths();
@@ -109,7 +100,7 @@ impl Grid {
         let mut table = self.table(&shown, options);
         let too_wide = |width: &usize| self.width_of(&widths, &shown) > *width;
         if let Some(width) = options.width.filter(too_wide) {
-            // Even the columns that must be kept do not fit: wrap their cells.
+            // Even the columns with importance 0 do not fit: wrap their cells.
             table.set_content_arrangement(ContentArrangement::Dynamic);
             table.set_width(u16::try_from(width).unwrap_or(u16::MAX));
         }
@@ -118,7 +109,8 @@ impl Grid {
         Drawing { text, dropped }
     }
 
-    /// Returns the width of a table of these columns, with padding before each and a gap between two columns.
+    /// Returns the width of a table of these columns. The width includes the padding before each column
+    /// and the gap between two columns.
     fn width_of(&self, content_widths: &[u16], shown: &[usize]) -> usize {
         let content = shown.iter().filter_map(|index| content_widths.get(*index));
         content.map(|width| usize::from(*width) + PADDING + 1).sum::<usize>().saturating_sub(1)
@@ -130,7 +122,7 @@ impl Grid {
         let mut by_importance: Vec<usize> = (0..self.columns.len()).collect();
         by_importance.sort_by_key(|index| self.columns[*index].importance);
         let mut shown: Vec<usize> = Vec::new();
-        // Width including the padding before each column and the gap between two.
+        // The width includes the padding before each column and the gap between two columns.
         let mut used = 0;
         for index in by_importance {
             let gap = usize::from(!shown.is_empty());

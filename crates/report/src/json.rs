@@ -1,11 +1,11 @@
 //! The JSON of `run`: one object, for scripts.
 //!
 //! - Metric keys nest at their dot: `nfm.1s` is `metrics.nfm["1s"]`.
-//! - Keys with a flow size or a group of clients nest twice: `fct_s.2KiB.p99` is `metrics.fct_s["2KiB"].p99`,
-//!   `response_us.high.p99` is `metrics.response_us.high.p99`.
-//! - Every metric and counter is summarised over the repeats as `{"mean", "median", "min", "max", "n"}`; a
+//! - Keys with a flow size or a group of clients nest twice: `fct_s.2KiB.p99` is
+//!   `metrics.fct_s["2KiB"].p99`, `response_us.high.p99` is `metrics.response_us.high.p99`.
+//! - Every metric and counter is a summary over the repeats: `{"mean", "median", "min", "max", "n"}`. A
 //!   missing metric is absent.
-//! - Within a schema version, keys may be added, but none changes its meaning.
+//! - A schema version may add keys, but never changes the meaning of a key.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,7 +18,7 @@ use crate::{answer, catalogue, paired, summaries};
 
 pub const SCHEMA: u32 = 1;
 
-/// Returns the JSON of a run; `directory` has its record, if any.
+/// Returns the JSON of a run. `directory` is the record's directory, if the record has one.
 #[must_use]
 pub fn run(record: &Record, directory: Option<&Path>) -> Value {
     let variants: Vec<Value> = record.variants.iter().map(|variant| variant_json(record, variant)).collect();
@@ -81,8 +81,7 @@ fn variant_json(record: &Record, variant: &VariantRecord) -> Value {
         "metrics": nested(metrics, record),
         "queues": variant.repeats.last().map_or(&[][..], |repeat| &repeat.queues),
     }));
-    // Use the last repeat only, as for queues: per-second values of different repeats have no meaningful
-    // mean.
+    // Use the last repeat only, as for queues: a mean of per-second values over repeats has no meaning.
     if let Some(clients) =
         variant.repeats.last().map(|repeat| &repeat.clients).filter(|clients| !clients.is_empty())
     {
@@ -194,8 +193,8 @@ fn nested(mut figures: BTreeMap<String, Value>, record: &Record) -> Value {
     let mut root = Map::new();
     for key in keys {
         let Some(figure) = figures.remove(&key) else { continue };
-        // A window's name may contain further dots (`2.5ms`), so only the first dot nests. A size contains
-        // none.
+        // Nest at the first dot only, because a window's name may contain dots (`2.5ms`). A size
+        // contains no dot.
         match key.split_once('.') {
             None => {
                 root.entry(key).or_insert(figure);

@@ -1,7 +1,7 @@
-//! Displays the results of a run, as tables and as JSON.
+//! Displays the results of a run as tables, JSON and HTML.
 //!
-//! All functions depend only on [records](evenkeel_model::record), without new measurements. So a record
-//! gives the same table on any machine at any time.
+//! All functions depend only on [records](evenkeel_model::record). A record gives the same table on any
+//! machine at any time.
 //!
 //! ```text
 //!             ┌─> table::render   terminal table
@@ -11,7 +11,7 @@
 //!  store      record directory: record.json and the raw series
 //! ```
 //!
-//! [`evenkeel_metrics`] computes the statistics; this crate displays them.
+//! [`evenkeel_metrics`] computes the statistics. This crate displays them.
 
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,8 @@
-//! The layout of all terminal output: text, labelled lines, tables and shell lines that fit the terminal.
+//! The layout of all terminal output: text, labelled lines, tables and shell lines that fit the
+//! terminal.
 //!
-//! Text is wrapped between words and keeps its indent or label. A table drops its least important columns, then
-//! wraps its cells. A shell line is never wrapped, because readers copy it.
+//! Text wraps between words and keeps its indent or label. A table first drops its least important
+//! columns, then wraps its cells. A shell line never wraps, because readers copy it.
 
 use evenkeel_model::text::printable;
 
@@ -9,7 +10,6 @@ use crate::format::{text_width, wrapped};
 use crate::grid::{Cell, Column, Grid};
 use crate::table::TableOptions;
 
-/// A column of a table on a [`Page`].
 #[derive(Clone, Copy, Debug)]
 pub struct Heading {
     text: &'static str,
@@ -18,26 +18,24 @@ pub struct Heading {
 }
 
 impl Heading {
-    /// Returns a text column, aligned left.
     #[must_use]
     pub const fn text(text: &'static str) -> Self {
         Self { text, importance: 0, is_text: true }
     }
 
-    /// Returns a number column, aligned right.
     #[must_use]
     pub const fn number(text: &'static str) -> Self {
         Self { text, importance: 0, is_text: false }
     }
 
-    /// Allows dropping the column; the column with the largest number is dropped first.
+    /// Allows the table to drop the column. The table drops the column with the largest number first.
     #[must_use]
     pub const fn dropped(self, importance: u32) -> Self {
         Self { importance, ..self }
     }
 }
 
-/// Emphasis on a terminal. Without colours, the text has no emphasis.
+/// Emphasis on a terminal. A terminal without colours shows no emphasis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tone {
     Plain,
@@ -47,12 +45,11 @@ pub enum Tone {
     Bad,
 }
 
-/// Starts of the comments in a script that hold a command or a line of a file.
+/// Prefixes of script comments that hold a command or a line of a file.
 const COPIED: [&str; 5] = ["undo", "apply ", "after a restart: ", "tc ", FILE_LINE];
-/// Start of a comment that holds a line of a file.
+/// Prefix of a comment that holds a line of a file.
 pub const FILE_LINE: &str = "| ";
 
-/// Text laid out for a terminal.
 #[derive(Clone, Debug)]
 pub struct Page {
     text: String,
@@ -65,8 +62,8 @@ impl Page {
         Self { text: String::new(), options }
     }
 
-    /// Adds a line. Continuation lines are indented to its text. The text begins after the first two
-    /// consecutive spaces, or at the beginning of the line if there are none.
+    /// Adds a line. Continuation lines are indented to the start of the line's text. The text starts
+    /// after the first two consecutive spaces, or at the beginning of a line without them.
     pub fn line(&mut self, line: &str) {
         let (label, text) = label_of(line, self.options.text_width());
         self.labelled(label, text);
@@ -81,7 +78,6 @@ impl Page {
         self.toned(label, Tone::Plain, text);
     }
 
-    /// Adds an emphasized label and its text.
     pub fn toned(&mut self, label: &str, tone: Tone, text: &str) {
         let (label, text) = (plain(label), plain(text));
         let whole = format!("{label}{text}");
@@ -118,7 +114,6 @@ impl Page {
         }
     }
 
-    /// Adds a heading after an empty line.
     pub fn heading(&mut self, text: &str) {
         self.gap();
         self.answer(text);
@@ -131,7 +126,8 @@ impl Page {
         self.text.push('\n');
     }
 
-    /// Adds a script. Comments are wrapped as comments. Other lines, and comments that readers copy, are not.
+    /// Adds a script. Comments wrap as comments. Other lines do not wrap, nor do comments that readers
+    /// copy.
     pub fn script(&mut self, script: &str) {
         for line in script.lines() {
             let is_copied =

@@ -1,12 +1,12 @@
 //! Compares each variant with the baseline, repeat by repeat.
 //!
-//! Repeats of the variants are interleaved. Repeat i of one is paired with repeat i of the other, so that drift
-//! of the machine cancels in their ratio.
+//! The run interleaves the repeats of the variants. Repeat i of a variant is paired with repeat i of
+//! the baseline, so that drift of the machine cancels in the ratio.
 
 use evenkeel_metrics::{MeanInterval, paired_ratio};
 use evenkeel_model::record::{Record, VariantRecord, metric};
 
-/// The preferred baseline is the tuned variant with hashing.
+/// Preferred baseline: the tuned variant with hashing.
 const PREFERRED_BASELINE: &str = "cmax";
 
 pub(crate) struct Paired<'r> {
@@ -16,20 +16,19 @@ pub(crate) struct Paired<'r> {
     pub throughput: Option<MeanInterval>,
 }
 
-/// Returns `cmax` if present, otherwise the first variant.
+/// Returns `cmax` if the record has it, otherwise the first variant.
 pub(crate) fn baseline<'r>(variants: &[&'r VariantRecord]) -> Option<&'r VariantRecord> {
     variants.iter().find(|variant| variant.name == PREFERRED_BASELINE).or_else(|| variants.first()).copied()
 }
 
-/// Returns the workload of a variant. A point of a sweep is named `QDISC AXIS=VALUE...`, and its workload is
-/// the part after the qdisc. It is empty for other variants: those of a scenario without a sweep have the
-/// same workload.
+/// Returns the workload of a variant. A point of a sweep has the name `QDISC AXIS=VALUE...`; its
+/// workload is the part after the qdisc. Without a sweep, all variants have the same workload, and the
+/// result is empty.
 pub(crate) fn workload(variant: &VariantRecord) -> &str {
     let (_, values) = variant.name.split_once(' ').unwrap_or_default();
     if values.split(' ').all(|value| value.contains('=')) { values } else { "" }
 }
 
-/// Returns the variants by workload, in the order of the record.
 pub(crate) fn by_workload<'r>(
     variants: impl IntoIterator<Item = &'r VariantRecord>,
 ) -> Vec<(&'r str, Vec<&'r VariantRecord>)> {
@@ -61,7 +60,7 @@ pub(crate) fn against_baseline(record: &Record) -> Vec<Paired<'_>> {
     all
 }
 
-/// Returns the ratio of a variant's metric to the baseline's, paired by repeat.
+/// Returns the ratio of a variant's metric to the baseline's metric, paired by repeat.
 pub(crate) fn ratio(baseline: &VariantRecord, variant: &VariantRecord, key: &str) -> Option<MeanInterval> {
     let (first, second): (Vec<f64>, Vec<f64>) = baseline
         .repeats

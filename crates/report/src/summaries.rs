@@ -5,23 +5,21 @@ use std::collections::BTreeMap;
 use evenkeel_metrics::Summary;
 use evenkeel_model::record::{DatapathCost, RepeatRecord, VariantRecord};
 
-/// Returns the summary of each metric over the repeats that have it.
 pub(crate) fn of_metrics(variant: &VariantRecord) -> BTreeMap<String, Summary> {
     summarised(variant, |repeat| &repeat.metrics)
 }
 
-/// Returns the summary of each counter over the repeats that have it.
 pub(crate) fn of_counters(variant: &VariantRecord) -> BTreeMap<String, Summary> {
     summarised(variant, |repeat| &repeat.counters)
 }
 
-/// Returns one metric's values in the order of the repeats.
 pub(crate) fn values(variant: &VariantRecord, key: &str) -> Vec<f64> {
     variant.repeats.iter().filter_map(|repeat| repeat.metrics.get(key).copied()).collect()
 }
 
-/// Returns in how many repeats a variant lacks a metric that its other repeats have. These are often the slow ones, so
-/// the mean of the others is no mean of the variant.
+/// Returns the number of repeats in which a variant lacks a metric that its other repeats have. A
+/// repeat often lacks a metric because it is slow, so the mean of the other repeats is not the
+/// variant's mean.
 pub(crate) fn gaps(variant: &VariantRecord, key: &str) -> usize {
     match values(variant, key).len() {
         0 => 0,
@@ -32,16 +30,14 @@ pub(crate) fn gaps(variant: &VariantRecord, key: &str) -> usize {
 /// Cost of the BPF programs over all repeats, ns per segment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Datapath {
-    /// Cost of choosing the queue; none without segments.
+    /// Cost of the queue choice. `None` without segments.
     pub(crate) choice: Option<f64>,
-    /// Cost of processing a completion; none without segments.
+    /// Cost of a completion. `None` without segments.
     pub(crate) completion: Option<f64>,
-    /// Number of segments for which a queue was chosen.
     pub(crate) segments: u64,
 }
 
 impl Datapath {
-    /// Returns the cost of choice and completion together.
     pub(crate) fn whole(&self) -> Option<f64> {
         Some(self.choice? + self.completion?)
     }

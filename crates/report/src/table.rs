@@ -1,11 +1,11 @@
 //! The terminal table of a run.
 //!
-//! The answer in a sentence comes first, then the figures:
+//! The answer comes first, as a sentence, then the figures:
 //!
-//! - Variants are rows and metrics are columns, the main ones first.
-//! - Each variant shows its median over the repeats, and below it the range.
-//! - If a paper states figures, they are shown as well, and the mean if it is displayed differently from the
-//!   median.
+//! - Variants are rows and metrics are columns. The main metrics come first.
+//! - Each variant shows the median over the repeats, with the range below it.
+//! - The table also shows figures of a paper, if the scenario states them.
+//! - The table also shows the mean if it is displayed differently from the median.
 //! - A remark below the table names the columns that do not fit.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,7 +20,8 @@ use crate::{answer, clients, paired, summaries};
 
 pub use crate::grid::TableOptions;
 
-/// With more queues than this, the table only shows how many queues have how many flows.
+/// Maximum number of queues to list. With more queues, the table shows how many queues have how many
+/// flows.
 const QUEUES_SPELT_OUT: usize = 16;
 
 /// Returns the table of a run, with the notes that its figures need.
@@ -72,14 +73,14 @@ pub(crate) fn setup(record: &Record) -> Vec<String> {
     } else {
         format!("{} (nominally {})", rate(record.rate_bps), rate(record.nominal_rate_bps))
     };
-    // If the flows have a size, it determines a repeat's length.
+    // If the flows have a size, the size determines a repeat's length.
     let extent = if record.duration_s == 0.0 {
         String::new()
     } else {
         format!(" of {} after {} of warm-up", seconds(record.duration_s), seconds(record.warmup_s))
     };
     let times = format!("{rates}, {}{extent}, seed {}, {}", repeats(record), record.seed, record.started);
-    // On slower links, windows are longer, so that they cover the same number of bytes.
+    // Windows are longer on slower links, so that they cover the same number of bytes.
     let mut windows: Vec<(&String, &f64)> = record.windows.iter().collect();
     windows.sort_by(|first, second| first.1.total_cmp(second.1));
     let windows: Vec<String> =
@@ -133,7 +134,7 @@ fn results(text: &mut String, record: &Record, notes: &Notes<'_>, options: Table
     let keys =
         all.iter().flat_map(BTreeMap::keys).filter(|key| !clients::is_of_clients(key)).cloned().collect();
     let mut keys = catalogue::in_order(keys, &record.windows);
-    // The main metric comes first and is never dropped.
+    // The main metric comes first, and the table never drops it.
     let subject = answer::subject(record).map(|subject| subject.key).unwrap_or_default();
     let family = |key: &str| key.split('.').next().map(str::to_owned);
     keys.sort_by_key(|key| family(key) != family(&subject));
@@ -171,7 +172,7 @@ fn results(text: &mut String, record: &Record, notes: &Notes<'_>, options: Table
             });
         }
         if let Some(paper) = paper {
-            // Omit the mean if it is displayed like the median.
+            // Omit the mean if it is displayed identically to the median.
             let is_median = |key: &String, description: &Description| {
                 summaries
                     .get(key)
@@ -360,7 +361,7 @@ fn expectations(text: &mut String, record: &Record, options: TableOptions) {
         .iter()
         .map(|expectation| {
             let line = wrapped("           ", &expectation_text(expectation), options.text_width());
-            // The verdict replaces the indent. Styles do not change the displayed width.
+            // The verdict replaces the indent. Styles do not change the width.
             let rest = line.trim_start();
             match expectation.met {
                 Some(true) => format!("  {}      {rest}", options.good("met")),
@@ -372,7 +373,6 @@ fn expectations(text: &mut String, record: &Record, options: TableOptions) {
     section(text, &title, &lines, options);
 }
 
-/// Returns how many of the judged expectations are met.
 pub(crate) fn expectations_title(record: &Record) -> String {
     let count = |verdict| record.expectations.iter().filter(|expectation| expectation.met == verdict).count();
     match record.expectations.len() - count(None) {
@@ -419,7 +419,6 @@ pub(crate) fn expectation_text(expectation: &ExpectationRecord) -> String {
     format!("{}: {what}; found: {found}{open}", expectation.variant)
 }
 
-/// Appends a section if it has any lines.
 fn section(text: &mut String, title: &str, lines: &str, options: TableOptions) {
     if !lines.is_empty() {
         text.push('\n');

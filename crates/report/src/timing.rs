@@ -6,22 +6,22 @@ use evenkeel_metrics::stretched_window_ns;
 use evenkeel_model::scenario::{Scenario, WorkloadKind};
 use evenkeel_model::units::{BitRate, Nanoseconds};
 
-/// The meter of the test bed has no longer bins, ns.
+/// The test bed's meter has no longer bins. In ns.
 const LONGEST_BIN: u64 = 300_000_000;
 
-/// Times of a repeat. At a lower rate they are longer, so that the same number of bytes pass.
+/// Times of a repeat. They are longer at a lower rate, so that the same number of bytes pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// Length of a bin of the series; the shortest window, or a part of it.
+    /// Length of a bin of the series. A bin is the shortest window or a part of it.
     pub bin: Nanoseconds,
-    /// Length of each window, a whole number of bins, by its name at the nominal rate.
+    /// Length of each window, by its name at the nominal rate. Each length is a whole number of bins.
     pub windows: BTreeMap<String, Nanoseconds>,
-    /// The windows that are longer than a repeat at this rate, and are therefore not measured.
+    /// Windows that are longer than a repeat at this rate. They are not measured.
     pub left_out: BTreeMap<String, Nanoseconds>,
     /// Duration of the measurement: a multiple of the longest window, or the scenario's length; 0 if the
     /// workload determines it.
     pub duration: Nanoseconds,
-    /// Time before the measurement. It does not depend on the rate: TCP needs it to settle.
+    /// Time before the measurement. It does not depend on the rate: TCP needs this time to settle.
     pub warmup: Nanoseconds,
 }
 
@@ -54,7 +54,8 @@ impl Timing {
         Self {
             bin: Nanoseconds::new(bin),
             duration: match scenario.measure.length {
-                // Clients and cores limit the requests, so the length does not depend on the rate.
+                // Clients and cores limit the requests. The length therefore does not depend on the
+                // rate.
                 Some(length) if scenario.workload.requests().is_some() => length,
                 Some(length) => Nanoseconds::new(stretch(length)),
                 None => longest.saturating_mul(u64::from(long_windows.max(1))),
@@ -65,7 +66,6 @@ impl Timing {
         }
     }
 
-    /// Computes the times of transfers, whose rate is the scenario's.
     fn of_transfers(scenario: &Scenario) -> Self {
         const BIN: u64 = 100_000_000;
         let duration = scenario.measure.duration();
@@ -78,13 +78,12 @@ impl Timing {
         }
     }
 
-    /// Computes the times for tenants. A repeat has the scenario's length at any rate, because CPUs are
-    /// measured, too. If a line is the bottleneck, windows are scaled to its rate. A window longer than a
-    /// repeat is dropped.
+    /// Computes the times for tenants. A repeat has the scenario's length at any rate, because the run
+    /// also measures CPUs. If a line is the bottleneck, windows scale with its rate. The function drops
+    /// a window that is longer than a repeat.
     fn of_tenants(scenario: &Scenario, line: Option<BitRate>) -> Self {
         const BIN: u64 = 1_000_000;
         let duration = scenario.measure.duration();
-        // Choose bins that divide the duration without a remainder.
         let bin = greatest_common_divisor(BIN, duration.as_u64().max(1));
         let nominal = scenario.link.rate.bits_per_second();
         let windows = line.into_iter().flat_map(|rate| {
@@ -105,7 +104,7 @@ impl Timing {
         let longest = self.left_out.values().max()?;
         let names: Vec<String> =
             self.left_out.iter().map(|(name, length)| format!("'{name}' lasts {length}")).collect();
-        // At the rate at which the longest window fits into a repeat, all of them do.
+        // If the longest window fits into a repeat, all windows fit.
         let least = u128::from(longest.as_u64()) * u128::from(rate.bits_per_second())
             / u128::from(self.duration.as_u64().max(1));
         let least = u64::try_from(least.div_ceil(MEGABIT.into())).unwrap_or(u64::MAX);
@@ -171,7 +170,7 @@ mod tests {
         assert_eq!(note(50).as_deref(), Some(told));
         tenants.measure.length = Some(Nanoseconds::from_micros(1500));
         assert_eq!(at(&tenants, 1000).0, Nanoseconds::from_micros(500));
-        // At a rate that does not divide evenly, every window is still a whole number of bins.
+        // If the rate does not divide evenly, every window is still a whole number of bins.
         let odd = Timing::new(&scenario, BitRate::from_bits_per_second(3_000_000_000), 2);
         assert!(odd.windows.values().all(|window| window.as_u64() % odd.bin.as_u64() == 0));
     }

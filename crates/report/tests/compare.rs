@@ -14,7 +14,6 @@ use support::{assert_golden, map, record, variant};
 
 const NAMES: [&str; 2] = ["records/before", "records/after"];
 
-/// Returns a record with one variant and one metric.
 fn with(metric: &str, values: &[f64]) -> Record {
     Record { variants: vec![variant("dqa", metric, values)], ..record() }
 }
@@ -31,7 +30,6 @@ fn text(comparison: &Comparison, all: bool) -> String {
     render(comparison, NAMES, all, TableOptions { width: Some(100), colour: false })
 }
 
-/// Returns [`record`] with six repeats of each variant.
 fn of_six() -> Record {
     let mut record = record();
     for variant in &mut record.variants {
@@ -106,7 +104,7 @@ fn what_one_record_lacks_is_named_with_the_record() {
     assert!(differ(&first, &first).lacking.is_empty());
 }
 
-/// Checks that records are called the same only if both have every figure and variant.
+/// Checks that two records count as the same only if both have every figure and variant.
 #[test]
 fn what_is_missing_is_not_the_same() {
     let within = |first: &Record, second: &Record| {
@@ -156,12 +154,11 @@ fn repeats_with_the_same_seed_are_named() {
         "{}",
         warnings("netns", &second)
     );
-    // Also with a changed scenario.
+    // The scenario may differ, too.
     let mut changed = second.clone();
     changed.scenario_text.push('\n');
     assert!(warnings("sim", &changed).contains(&told), "{}", warnings("sim", &changed));
     second.started.push('1');
-    // Seeds wrap.
     let (mut last, mut zero) = (first.clone(), first.clone());
     (last.seed, zero.seed) = (u64::MAX, 0);
     (last.world, zero.world) = ("sim".to_owned(), "sim".to_owned());
@@ -264,7 +261,7 @@ fn the_answer_comes_first_in_words() {
     );
 }
 
-/// A difference of shares is no relative change: CPU falls by all of its 49.8 % of a core.
+/// A change of a share is a difference, not a ratio: CPU falls by 49.8 % of a core, to 0.
 #[test]
 fn a_difference_of_percentages_is_in_percentage_points() {
     let some = [49.7, 49.8, 49.9, 49.8, 49.8];
@@ -383,7 +380,7 @@ fn the_same_is_a_whole_interval_within_the_margin() {
     assert_eq!(judged(&exact(1.0), &exact(1.1), 0.1), None);
     // Noisy repeats show neither sameness nor difference.
     assert_eq!(judged(&[1.0, 3.0, 2.0, 5.0, 1.0], &[1.0, 3.0, 2.0, 5.0, 1.0], 0.1), None);
-    // A margin relative to zero does not exist, and two repeats are too few for an interval.
+    // No margin is relative to zero, and two repeats are too few for an interval.
     assert_eq!(judged(&[0.0; 5], &[0.0; 5], 0.3), Some(true));
     assert_eq!(judged(&[0.0; 5], &[1e-9; 5], 0.3), Some(false));
     assert_eq!(judged(&[1.0; 2], &[1.0; 2], 0.3), None);
@@ -415,12 +412,11 @@ fn only_what_is_asked_for_is_judged() {
     let shown = text(&apart, false);
     assert!(shown.starts_with("Not shown to be the same within 0.5 %: "), "{shown}");
     assert!(shown.contains("not decided") && shown.contains(" yes"), "{shown}");
-    // The answer displays all digits of the margin.
     let close = text(&ask(&keys, Some(0.000_001)).unwrap(), false);
     assert!(close.starts_with("Not shown to be the same within 0.0001 %: "), "{close}");
 }
 
-/// Returns a record with noise only: correlated figures of two variants, some skewed, some mostly 0.
+/// Returns a record of noise: correlated figures of two variants, some of them skewed, some mostly 0.
 fn run_of_noise(draw: &mut Draw, n: usize, spread: f64) -> Record {
     let variant = |draw: &mut Draw, name: &str| {
         let mut variant: VariantRecord = variant(name, "throughput_bps", &vec![1e9; n]);
@@ -490,7 +486,7 @@ fn records_of_the_same_thing_show_no_difference_and_ten_percent_are_found() {
 }
 
 proptest! {
-    /// Checks that any figures can be compared and displayed, and every interval is valid.
+    /// Checks that any figures can be compared and displayed, and that every interval is valid.
     #[test]
     fn no_figures_bring_the_comparison_down(
         first in proptest::collection::vec(proptest::num::f64::ANY, 0..8),
@@ -513,7 +509,8 @@ proptest! {
     }
 }
 
-/// Changes one number of a JSON document, selected by index, or removes one element of a list or an object.
+/// Changes one number of a JSON document, selected by index, or removes one element of an array or an
+/// object.
 fn mutate(value: &mut serde_json::Value, left: &mut usize, to: &serde_json::Value, take_out: bool) -> bool {
     use serde_json::Value::{Array, Number, Object};
     match value {
@@ -547,7 +544,7 @@ fn mutate(value: &mut serde_json::Value, left: &mut usize, to: &serde_json::Valu
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
 
-    /// Checks that a record with a few changed numbers or missing parts is either refused, or compared and
+    /// Checks that a record with some changed numbers or missing parts is refused, or is compared and
     /// displayed.
     #[test]
     fn mutated_records_are_refused_or_compared(

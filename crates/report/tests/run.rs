@@ -81,7 +81,7 @@ fn a_hostile_record_cannot_steer_the_terminal() {
     record.expectations[0].metric = attack.to_owned();
     record.expectations[0].statistic = attack.to_owned();
     record.paper.as_mut().unwrap().source = attack.to_owned();
-    // The text must also be harmless as the name of a ratio's baseline.
+    // The text must also be harmless as the name of the baseline of a ratio.
     record.variants.remove(1);
     record.variants[0].name = attack.to_owned();
     record.variants[0].notes = vec![attack.to_owned()];
@@ -148,7 +148,7 @@ fn costs_are_summed_over_the_repeats() {
 fn ratios_pair_repeat_with_repeat() {
     let mut record = record();
     let mut baseline = variant("cmax", "cpu_pct", &[10.0, 20.0, 40.0]);
-    // The baseline's second repeat lacks the figure: the pairs must not shift.
+    // The baseline's second repeat lacks the figure. The pairs must not shift.
     baseline.repeats[1].metrics.clear();
     record.variants = vec![
         variant("first", "nfm.1s", &[1.0]),
@@ -211,7 +211,6 @@ fn the_json_has_the_shape_that_scripts_rely_on() {
         let keys: Vec<&String> = summary.as_object().unwrap().keys().collect();
         assert_eq!(keys, ["mean", "median", "min", "max", "n"], "{path}");
     }
-    // These figures are from the last repeat.
     assert_eq!(dqa["queues"][1], json!({"flows": 1, "bytes": 1_250_000}));
     assert_eq!(
         dqa["datapath"],
@@ -222,7 +221,7 @@ fn the_json_has_the_shape_that_scripts_rely_on() {
     assert_eq!(found["expectations"][3].get("value"), None::<&Value>);
 }
 
-/// Returns a record with `n` repeats of CPU and NFM, for a variant and the baseline.
+/// Returns a record with `n` repeats of CPU and NFM for a variant and the baseline.
 fn run_of(n: usize) -> evenkeel_model::record::Record {
     let mut record = record();
     let with = |name: &str, nfm: f64, cpu: f64| {
@@ -327,7 +326,8 @@ fn a_shuffle_shows_its_completion_times_first() {
     assert!(head.find("completion").unwrap() < head.find("throughput").unwrap(), "{head}");
 }
 
-/// A winner needs a difference: equal figures, also of 0, and differences that the answer cannot display have none.
+/// The answer names a best variant only if there is a difference. Equal figures have no difference, nor
+/// do differences that the answer cannot display.
 #[test]
 fn equal_figures_have_no_winner() {
     let of = |key: &str, base: [f64; 5], other: [f64; 5]| {
@@ -350,7 +350,7 @@ fn equal_figures_have_no_winner() {
         of("fct_s.mean", [0.00183; 5], [0.00183; 5]),
         "No difference in completion mean shown: dqa 1.83 ms against 1.83 ms for cmax, 0 to 0 %."
     );
-    // The simulator's repeats can be constant, so that the interval has no width.
+    // The simulator's repeats can be constant: the interval then has no width.
     assert!(same("lost_capacity", [0.0; 5], [1.8e-6; 5]));
     assert!(same("lost_capacity", [1.8e-6; 5], [0.0; 5]));
     assert!(same("fct_s.spread", [0.0; 5], [1e-9; 5]));
@@ -365,7 +365,7 @@ fn equal_figures_have_no_winner() {
     assert!(of("fct_s.spread", [0.1; 5], [0.0; 5]).starts_with("dqa completes its flows closest"));
 }
 
-/// The repeats without a figure are often the slow ones, so the others rank nothing.
+/// Repeats without a figure are often the slow repeats. The other repeats must not rank the variants.
 #[test]
 fn a_variant_that_lacks_values_in_some_repeats_ranks_nothing() {
     let mut record = run_of(6);

@@ -1,4 +1,4 @@
-//! Tests of record directories: a record is read as it was written, and damage is an error.
+//! Tests of record directories: reading returns the written record, and damage is an error.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -36,7 +36,6 @@ fn column(name: &str, values: &[u64]) -> SeriesColumn {
     SeriesColumn { name: name.to_owned(), values: values.to_vec() }
 }
 
-/// Writes a record with one series to a temporary directory.
 fn stored() -> (TempDir, PathBuf, Record) {
     let place = TempDir::new().unwrap();
     let directory = place.path().join("one");
@@ -180,7 +179,7 @@ fn a_record_cut_short_anywhere_is_told() {
     let (_place, directory, _) = stored();
     let path = directory.join("record.json");
     let whole = fs::read(&path).unwrap();
-    // The final newline is left out of the loop: without it, the record is still complete.
+    // Keep the final newline: a record without its final newline is still complete.
     for length in (1..whole.len() - 1).step_by(23) {
         fs::write(&path, &whole[..length]).unwrap();
         let error = store::read(&directory).unwrap_err();
@@ -212,7 +211,7 @@ fn a_record_of_another_schema_is_told_before_its_fields_are_judged() {
         matches!(error, StoreError::Schema { found, supported, .. } if found == SCHEMA + 1 && supported == SCHEMA),
         "{error:?}"
     );
-    // A list is no object, whatever its first member says.
+    // A list is not an object, whatever its first member is.
     let list = format!("[{}]", SCHEMA + 1);
     for text in ["{}", "{}1", "{\"schema\": 1}}", "{\"schema\": -1}", "[1]", &list, "{\"schema\": 01"] {
         fs::write(&path, text).unwrap();
@@ -386,7 +385,6 @@ fn figures_that_cannot_have_been_measured_are_refused() {
             assert!(error.contains(words), "{to}: {words:?} in {error}");
         }
     }
-    // Figures of the same values contradict each other.
     let orders = [
         ("nfm.1s", 2.0, "nfm_max.1s", 1.0),
         ("latency_us.p50", 90.0, "latency_us.p999", 60.0),
@@ -421,7 +419,7 @@ fn figures_that_cannot_have_been_measured_are_refused() {
     let error = store::read(&directory).unwrap_err().to_string();
     assert!(error.contains("two variants have the name"), "{error}");
     let mut copied = sound.clone();
-    // The repeat with a series.
+    // Modify the repeat with a series.
     let repeats = copied["variants"][2]["repeats"].as_array_mut().unwrap();
     repeats.push(repeats[1].clone());
     fs::write(&path, copied.to_string()).unwrap();
@@ -432,14 +430,14 @@ fn figures_that_cannot_have_been_measured_are_refused() {
     fs::write(&path, elsewhere.to_string()).unwrap();
     let error = store::read(&directory).unwrap_err().to_string();
     assert!(error.contains("the world is 'zzz'"), "{error}");
-    // A number above the maximum, and invalid JSON numbers.
+    // Try a number above the maximum, and invalid JSON numbers.
     for to in ["1e999", "NaN", "null", "\"12\""] {
         fs::write(&path, text.replacen("1880000000.0", to, 1)).unwrap();
         assert!(matches!(store::read(&directory), Err(StoreError::Malformed { .. })), "{to}");
     }
 }
 
-/// Returns a record of three flows of 4 s with consistent figures.
+/// Returns a record of three flows over 4 s with consistent figures.
 fn transfers() -> serde_json::Value {
     let (_, text) = bundled().iter().find(|(name, _)| *name == "tcp100g-cores").unwrap();
     let flow = |name: &str| {
@@ -558,7 +556,7 @@ fn figures_that_contradict_each_other_are_refused() {
         &[("payload_bytes", 26_500_000_000)],
         &["throughput_bps", "line carries 100000000000 bit/s"],
     );
-    // A warm-up of 10 ms brings at most 125 MB.
+    // A warm-up of 10 ms brings at most 125 MB over the line.
     let full = |payload: u64| {
         let mut short = transfers();
         let text = short["scenario_text"].as_str().unwrap().replace("warmup = \"1s\"", "warmup = \"10ms\"");
@@ -606,7 +604,7 @@ fn figures_that_contradict_each_other_are_refused() {
         error.contains("the number of flows of distribution-2, repeat 0, is 2") && error.contains("has 3"),
         "{error}"
     );
-    // The scenario's text has another rate than the record.
+    // The record's rate differs from the rate in the scenario's text.
     let mut slower = transfers();
     slower["nominal_rate_bps"] = 10_000_000_000_u64.into();
     let error = read(&slower).unwrap_err().to_string();
@@ -616,7 +614,7 @@ fn figures_that_contradict_each_other_are_refused() {
         ),
         "{error}"
     );
-    // A scenario that cannot be read bounds nothing, and figures still have to fit each other.
+    // An unreadable scenario gives no bounds, but the figures must still be consistent.
     let mut unknown = transfers();
     unknown["scenario_text"] = "schema = 9".into();
     read(&unknown).unwrap();
@@ -624,7 +622,7 @@ fn figures_that_contradict_each_other_are_refused() {
     assert!(read(&unknown).unwrap_err().to_string().contains("contradicts"));
 }
 
-/// The text of the scenario says which link was run.
+/// The text of the scenario states the link of the run.
 #[test]
 fn a_record_with_another_link_than_its_scenario_is_refused() {
     let place = TempDir::new().unwrap();
@@ -648,7 +646,6 @@ fn a_record_with_another_link_than_its_scenario_is_refused() {
     }
 }
 
-/// Records that real runs wrote are read.
 #[test]
 fn the_records_of_the_demonstration_are_read() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/demo");

@@ -1,4 +1,4 @@
-//! The configuration file: which interface gets which options.
+//! The configuration file: the options for each interface.
 //!
 //! ```toml
 //! schema = 1
@@ -25,35 +25,32 @@ pub const DEFAULT_GROUP: &str = "evenkeel";
 /// The options of `fair` that a rule may have.
 pub const FAIR_KEYS: [&str; 7] =
     ["weights", "xps", "queue-weights", "rate", "balance", "batching", "segments"];
-/// Longest path of a socket (`struct sockaddr_un`), bytes.
+/// Longest path of a socket in bytes (`struct sockaddr_un`).
 const LONGEST_SOCKET: usize = 107;
-/// Longest name of a group (`LOGIN_NAME_MAX`) or pattern, bytes.
+/// Longest name of a group (`LOGIN_NAME_MAX`) or pattern in bytes.
 const LONGEST: usize = 256;
-/// Largest number of rules.
 const MOST_RULES: usize = 1000;
 
-/// A rule: the interfaces, and the options for them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
     pub matches: Match,
-    /// Arguments of `evenkeel fair`, such as `--balance=auto`; `None`: the interface is left alone.
+    /// Arguments of `evenkeel fair`, such as `--balance=auto`. `None` leaves the interface unmanaged.
     pub fair: Option<Vec<String>>,
-    /// Whether to end a worker after whose start losses rose.
+    /// Whether the service ends a worker if losses rise after its start.
     pub watch_effect: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Configuration {
     pub socket: PathBuf,
-    /// `None`: [`DEFAULT_GROUP`] if it exists, else root only.
+    /// `None` selects [`DEFAULT_GROUP`] if the group exists, otherwise root only.
     pub group: Option<String>,
     pub rules: Vec<Rule>,
 }
 
-/// A wrong option of `fair`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OptionError {
-    /// Its key, if only one is wrong.
+    /// The key, if only one option is wrong.
     pub key: Option<String>,
     pub problem: String,
     pub advice: String,
@@ -102,13 +99,13 @@ impl Configuration {
         service.finish();
     }
 
-    /// Returns the number of the first rule that matches an interface, from 0, and the rule.
+    /// Returns the first rule that matches an interface, and the number of the rule from 0.
     #[must_use]
     pub fn rule_of(&self, interface: &Interface) -> Option<(usize, &Rule)> {
         self.rules_of(interface).next()
     }
 
-    /// Returns all rules that match an interface: the first one decides.
+    /// Returns all rules that match an interface. The first rule decides.
     pub fn rules_of<'a>(&'a self, interface: &Interface) -> impl Iterator<Item = (usize, &'a Rule)> {
         self.rules.iter().enumerate().filter(|(_, rule)| rule.matches.matches(interface))
     }
@@ -180,7 +177,7 @@ fn read_match(field: &Field<'_>) -> Option<Match> {
     Some(matches)
 }
 
-/// Reads the options of `fair`. The outer `Option` is none after an error.
+/// Reads the options of `fair`. The outer `Option` is `None` after an error.
 fn read_fair(field: &Field<'_>, check: CheckOptions<'_>) -> Option<Option<Vec<String>>> {
     if !field.is_table() {
         if field.boolean()? {
@@ -297,7 +294,7 @@ mod tests {
                          fair = { xps = \"off\" }\nwatch-effect = false\n";
 
     proptest::proptest! {
-        /// Any text is a configuration or an error of one line.
+        /// Checks that any text gives a configuration or a one-line error.
         #[test]
         fn no_text_is_a_panic(text in ".{0,200}", at in 0..VALID.len(), cut in 0..40_usize) {
             let mut mutated = VALID.to_owned();

@@ -1,4 +1,4 @@
-//! The control socket: a client sends one line of JSON, and gets one line back.
+//! The control socket: a client sends one line of JSON, and receives one line.
 //!
 //! ```text
 //! {"command":"pause","interface":"eth0"}
@@ -22,15 +22,15 @@ use serde_json::{Value, json};
 
 use crate::DEFAULT_GROUP;
 
-/// Longest request, bytes.
+/// In bytes.
 const LONGEST_REQUEST: usize = 4096;
-/// Largest number of clients at a time.
+/// Maximum number of concurrent clients.
 const MOST_CLIENTS: usize = 32;
-/// Time in which a client must send its request and read the answer.
+/// Time limit for a client to send its request and read the answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Time in which a service answers.
+/// Time limit for the service to answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
-/// Longest answer that a client reads, bytes: a status of 1000 interfaces.
+/// Longest answer that a client reads, in bytes. It has space for the status of 1000 interfaces.
 const LONGEST_ANSWER: u64 = 64 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,7 +55,6 @@ pub struct Request {
 }
 
 impl Request {
-    /// Parses a line.
     fn parse(line: &[u8]) -> Result<Self, String> {
         serde_json::from_slice(line).map_err(|_| {
             let names = Command::ALL.map(|command| json!(command).to_string().replace('"', ""));
@@ -69,12 +68,10 @@ impl Request {
     }
 }
 
-/// An error of the control socket.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
     #[error("cannot {action} {}: {source}", path_text(.path))]
     System { action: &'static str, path: PathBuf, source: io::Error },
-    /// Another service answers at this path.
     #[error("another service (process {process}) uses the socket {}; stop it, or name another socket in the \
              configuration", path_text(.path))]
     Taken { path: PathBuf, process: i32 },
@@ -108,7 +105,7 @@ pub enum ControlError {
     NoDirectory { path: PathBuf, directory: PathBuf },
     #[error("the service at {} has too many clients; try again", path_text(.path))]
     Busy { path: PathBuf },
-    /// The path is longer than the kernel's structure for addresses.
+    /// The path is longer than the kernel's address structure.
     #[error("{}: {source}", path_text(.path))]
     Path { path: PathBuf, source: io::Error },
 }
@@ -117,18 +114,18 @@ struct Client {
     stream: UnixStream,
     since: Instant,
     input: Vec<u8>,
-    /// The answer, once there is one, and how much of it is sent.
+    /// The answer, if the request is complete, and the number of bytes already sent.
     output: Option<(Vec<u8>, usize)>,
 }
 
-/// The listening socket, and its clients. Dropping it removes the socket.
+/// The listening socket and its clients. Dropping this value removes the socket.
 pub struct Control {
     listener: UnixListener,
     path: PathBuf,
-    /// Device and inode of the socket: another program may remove or replace it.
+    /// Device and inode of the socket. Another program may remove or replace the file.
     file: (u64, u64),
     group: Option<Gid>,
-    /// The socket's directory, if this service made it.
+    /// The socket's directory, if this service created the directory.
     made: Option<PathBuf>,
     clients: Vec<Client>,
 }
@@ -137,7 +134,8 @@ impl Control {
     /// Listens at a path, for root and a group. The second value is a remark for the user.
     ///
     /// # Errors
-    /// Returns an error if another service listens there, the group does not exist, or the kernel refuses.
+    /// Returns an error if another service listens at the path, the group does not exist, or the kernel
+    /// refuses.
     pub fn listen(path: &Path, group: Option<&str>) -> Result<(Self, Option<String>), ControlError> {
         let failed =
             |action| move |source: io::Error| ControlError::System { action, path: path.to_owned(), source };
@@ -154,7 +152,8 @@ impl Control {
         Ok((control, remark))
     }
 
-    /// Lets root and the group use the socket; only root if the kernel refuses the group.
+    /// Grants root and the group access to the socket. Only root has access if the kernel refuses the
+    /// group.
     fn admit(&self) -> Result<(), ControlError> {
         let failed = |action| {
             move |source: io::Error| ControlError::System { action, path: self.path.clone(), source }
@@ -170,10 +169,12 @@ impl Control {
         std::fs::symlink_metadata(&self.path).is_ok_and(|found| (found.dev(), found.ino()) == self.file)
     }
 
-    /// Listens at the path again if another program removed the socket. Returns whether it did.
+    /// Listens at the path again if another program removed the socket. Returns whether the socket is
+    /// new.
     ///
     /// # Errors
-    /// Returns an error if the path is taken, or the kernel refuses. Clients of the new socket may then be limited to root.
+    /// Returns an error if another file has the path, or the kernel refuses. Clients of the new socket
+    /// may then be limited to root.
     pub(crate) fn restore(&mut self) -> Result<bool, ControlError> {
         if self.is_in_place() {
             return Ok(false);
@@ -191,18 +192,19 @@ impl Control {
         Ok(true)
     }
 
-    /// Checks what [`Self::listen`] needs. Returns the group of the socket; none if the default one does not exist.
+    /// Checks the requirements of [`Self::listen`]. Returns the group of the socket, or `None` if the
+    /// default group does not exist.
     ///
     /// # Errors
-    /// Returns an error if a named group or the place of the socket's directory does not exist, or the path is taken by
-    /// another file.
+    /// Returns an error if a named group does not exist, if the parent of the socket's directory does
+    /// not exist, or if another file has the path.
     pub fn check(path: &Path, group: Option<&str>) -> Result<Option<Group>, ControlError> {
         let find = |name: &str| Group::from_name(name).ok().flatten();
         let owner = match group {
             Some(name) => Some(find(name).ok_or_else(|| ControlError::NoGroup(name.to_owned()))?),
             None => find(DEFAULT_GROUP),
         };
-        // The service makes the last directory only.
+        // The service creates only the last directory of the path.
         if let Some(directory) = path.parent().and_then(Path::parent).filter(|directory| !directory.is_dir())
         {
             return Err(ControlError::NoDirectory { path: path.to_owned(), directory: directory.to_owned() });
@@ -211,7 +213,7 @@ impl Control {
         Ok(owner)
     }
 
-    /// Returns the descriptors to wait for.
+    /// Returns the file descriptors to poll.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = (BorrowedFd<'_>, PollFlags)> {
         let clients = self.clients.iter().map(|client| {
             let wanted = if client.output.is_some() { PollFlags::POLLOUT } else { PollFlags::POLLIN };
@@ -224,7 +226,7 @@ impl Control {
     pub(crate) fn step(&mut self, now: Instant, mut answer: impl FnMut(Request) -> Value) {
         for stream in self.listener.incoming().take(MOST_CLIENTS) {
             let Ok(stream) = stream else { break };
-            // A client too many is refused: it reads the end of file.
+            // Refuse further clients above the limit: such a client reads end of file.
             if self.clients.len() < MOST_CLIENTS && stream.set_nonblocking(true).is_ok() {
                 self.clients.push(Client { stream, since: now, input: Vec::new(), output: None });
             }
@@ -250,7 +252,7 @@ impl Drop for Control {
     }
 }
 
-/// Makes a directory below an existing one. Returns its path if it is new.
+/// Creates a directory below an existing directory. Returns the path if the directory is new.
 fn make_directory(path: &Path) -> io::Result<Option<PathBuf>> {
     match std::fs::create_dir(path) {
         Ok(()) => Ok(Some(path.to_owned())),
@@ -259,14 +261,15 @@ fn make_directory(path: &Path) -> io::Result<Option<PathBuf>> {
     }
 }
 
-/// Removes a directory that the service made. Ignores the error: another program may have put a file there.
+/// Removes a directory that the service created. Ignores the error: another program may have put a file
+/// there.
 fn remove_directory(made: Option<&Path>) {
     if let Some(made) = made {
         let _ = std::fs::remove_dir(made);
     }
 }
 
-/// Refuses a path that is taken by a file other than a socket.
+/// Returns an error if the path belongs to a file that is not a socket.
 fn refuse_other_files(path: &Path, found: io::Result<Metadata>) -> Result<(), ControlError> {
     match found {
         Ok(found) if !found.file_type().is_socket() => {
@@ -276,7 +279,7 @@ fn refuse_other_files(path: &Path, found: io::Result<Metadata>) -> Result<(), Co
     }
 }
 
-/// Listens at a path. Returns the device and the inode of the socket, too.
+/// Listens at a path. Also returns the device and the inode of the socket.
 fn bind(path: &Path) -> Result<(UnixListener, (u64, u64)), ControlError> {
     remove_stale(path)?;
     let listen = || {
@@ -288,7 +291,7 @@ fn bind(path: &Path) -> Result<(UnixListener, (u64, u64)), ControlError> {
     listen().map_err(|source| ControlError::System { action: "listen at", path: path.to_owned(), source })
 }
 
-/// Removes the socket of a dead service.
+/// Removes the socket that a dead service has left.
 fn remove_stale(path: &Path) -> Result<(), ControlError> {
     let failed =
         |source| ControlError::System { action: "remove the old socket", path: path.to_owned(), source };
@@ -306,14 +309,14 @@ fn remove_stale(path: &Path) -> Result<(), ControlError> {
 }
 
 impl Client {
-    /// Returns whether the client stays.
+    /// Returns whether to keep the client.
     fn step(&mut self, answer: &mut impl FnMut(Request) -> Value) -> bool {
         if self.output.is_none() {
             let mut bytes = [0; LONGEST_REQUEST];
             let mut is_whole = false;
             match self.stream.read(&mut bytes) {
                 Ok(0) if self.input.is_empty() => return false,
-                // The client has closed its side: the last line needs no line feed.
+                // The client has closed its side. The last line may lack a line feed.
                 Ok(0) => is_whole = true,
                 Ok(count) => self.input.extend(&bytes[..count]),
                 Err(error) => {
@@ -342,12 +345,12 @@ impl Client {
                 Err(error) => return error.kind() == io::ErrorKind::WouldBlock,
             }
         }
-        // Dropping the stream ends the answer.
+        // Dropping the stream ends the connection after the answer.
         false
     }
 }
 
-/// Sends a request to the service at a path. Returns its answer.
+/// Sends a request to the service at a path. Returns the answer.
 ///
 /// # Errors
 /// Returns an error if no service answers in time.
@@ -361,7 +364,7 @@ fn ask_within(limit: Duration, path: &Path, request: &Request) -> Result<Value, 
             ControlError::NoService { path: path.to_owned() }
         }
         io::ErrorKind::PermissionDenied => ControlError::Denied { path: path.to_owned() },
-        // The service closes the connection of a client too many at once.
+        // Above its limit of clients, the service closes a new connection at once.
         io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => {
             ControlError::Busy { path: path.to_owned() }
         }
@@ -393,13 +396,11 @@ mod tests {
     use super::*;
     use std::net::Shutdown;
 
-    /// Sends bytes, and returns the answer.
     fn answer(control: &mut Control, path: &Path, bytes: &[u8]) -> String {
         let mut client = UnixStream::connect(path).unwrap();
         client.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut left = bytes;
         client.set_nonblocking(true).unwrap();
-        // A long request needs several reads.
         for _ in 0..64 {
             if let Ok(count) = client.write(left) {
                 left = &left[count..];
@@ -412,7 +413,7 @@ mod tests {
             control.step(Instant::now(), |request| json!({"got": request.command}));
         }
         let mut text = String::new();
-        // The rest of a request that is too long resets the connection.
+        // The unread rest of an oversized request resets the connection.
         let _ = client.read_to_string(&mut text);
         text
     }
@@ -498,7 +499,7 @@ mod tests {
         std::fs::remove_dir_all(directory.path().join("run")).unwrap();
         assert!(control.restore().unwrap());
         assert_eq!(answer(&mut control, &path, b"{\"command\":\"status\"}\n"), "{\"got\":\"status\"}\n");
-        // A socket of another service is not replaced, and stays at the end.
+        // The service neither replaces nor removes the socket of another service.
         std::fs::remove_file(&path).unwrap();
         let other = UnixListener::bind(&path).unwrap();
         assert!(matches!(control.restore(), Err(ControlError::Taken { .. })));
@@ -513,11 +514,11 @@ mod tests {
         let path = directory.join("control.sock");
         drop(Control::listen(&path, None).unwrap());
         assert!(!directory.exists());
-        // A start that fails leaves none, either.
+        // A failed start leaves no directory.
         let long = directory.join("x".repeat(200));
         assert!(Control::listen(&long, None).is_err() && !directory.exists());
         assert!(Control::listen(&directory.join("deep/control.sock"), None).is_err());
-        // One that was there, or that has another file, stays.
+        // A directory that existed before stays.
         std::fs::create_dir(&directory).unwrap();
         drop(Control::listen(&path, None).unwrap());
         assert!(directory.exists());

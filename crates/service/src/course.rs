@@ -1,40 +1,39 @@
-//! Decides when the worker of an interface starts again after it has ended. Pure: the caller gives the time.
+//! Decides when the worker of an interface starts again after its end. Pure: the caller provides the
+//! time.
 
 use std::time::{Duration, Instant};
 
-/// First pause before a restart; it doubles up to [`LONGEST`].
+/// First pause before a restart. The pause doubles up to [`LONGEST`].
 const SHORTEST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(60);
-/// A worker that ran this long ran well: the pauses begin again at [`SHORTEST`].
+/// A run of at least this time is good: the next pause is [`SHORTEST`].
 const GOOD_RUN: Duration = Duration::from_secs(60);
-/// Number of equal changes by another program after which the service gives up.
+/// The service gives up after this number of equal changes by another program.
 const MOST_CHANGES: usize = 3;
-/// Time in which these changes count. A change once a day is no dispute.
+/// Only changes within this time count. One change a day is no conflict.
 const DISPUTE: Duration = Duration::from_secs(3600);
 
-/// Why a worker ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// The interface was renamed, or has another number of queues.
+    /// The interface has a new name, or another number of queues.
     Device,
-    /// Another program changed a setting; the reason of the session.
+    /// Another program changed a setting. The value is the reason that the session reported.
     Foreign(String),
     /// The session cannot run on this interface (exit codes 2 and 3).
     Refused,
-    /// A failure, a signal, or an end without reason.
+    /// A failure, a signal, or an end without a reason.
     Failed,
 }
 
-/// What follows.
+/// The next step after a worker has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Start again after this time.
+    /// Start a worker after this time.
     After(Duration),
-    /// Start again only on request.
     GiveUp,
 }
 
-/// The history of an interface's workers.
+/// The past ends of an interface's workers.
 #[derive(Clone, Debug, Default)]
 pub struct Course {
     /// Number of ends since the last good run.
@@ -61,17 +60,18 @@ impl Course {
         Next::After(pause)
     }
 
-    /// Forgets the history: the configuration has changed, or an operator wants another attempt.
+    /// Clears the history. Called if the configuration has changed, or if an operator requests another
+    /// attempt.
     pub fn forget(&mut self) {
         *self = Self::default();
     }
 }
 
-/// Replaces numbers by `#`: handles and ids of equal changes differ.
+/// Replaces numbers by `#`, because equal changes have different handles and ids.
 fn without_numbers(reason: &str) -> String {
     let mut text = String::new();
     for word in reason.split_inclusive(|character: char| !character.is_ascii_alphanumeric()) {
-        // A handle is hexadecimal: `8001:` and `a:`.
+        // A handle is hexadecimal, for example `8001:` and `a:`.
         let is_handle = word
             .strip_suffix(':')
             .is_some_and(|handle| !handle.is_empty() && handle.bytes().all(|byte| byte.is_ascii_hexdigit()));

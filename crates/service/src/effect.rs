@@ -1,40 +1,40 @@
-//! Judges whether an interface got worse after its worker began: the shares of retransmitted segments and of dropped
-//! packets, before and since. Pure: the caller gives counters and times.
+//! Judges whether an interface got worse after its worker began. It compares the shares of
+//! retransmitted segments and of dropped packets before and after. Pure: the caller provides counters
+//! and times.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Length of the comparison before the start.
+/// Time before the start that the comparison covers.
 const BEFORE: Duration = Duration::from_secs(60);
-/// Time after the start in which a change is attributed to it.
+/// Time after the start in which a change counts as an effect of the start.
 const TRIAL: Duration = Duration::from_secs(60);
-/// Length of a window since the start.
+/// Length of the window after the start.
 const WINDOW: Duration = Duration::from_secs(4);
-/// Number of seconds in a row in which the window must be worse: a burst of losses is no verdict. With [`WINDOW`], a
-/// lasting change is undone within ten seconds.
+/// Number of consecutive seconds in which the window must be worse, so that one burst of losses is not
+/// enough. With [`WINDOW`], the service undoes a lasting change within ten seconds.
 const LASTING: u32 = 4;
-/// A share above this is worse if it also grew by [`MOST_GROWTH`]. At a loss of 1 %, a TCP window has some ten segments
-/// (RFC 9438, section 5).
+/// A share is worse if it is above this value and has grown by more than [`MOST_GROWTH`]. At a loss of
+/// 1 %, a TCP window has some ten segments (RFC 9438, section 5).
 const MOST: f64 = 0.01;
 /// Above the largest ratio of retransmissions measured for repeated starts of `fair` (8.67, docs/reference/fair.md).
 const MOST_GROWTH: f64 = 10.0;
-/// Smallest number of segments or packets of a comparison, before and in a window.
+/// Minimum number of segments or packets: before the start, and in a window.
 const LEAST_BEFORE: u64 = 5000;
 const LEAST: u64 = 1000;
 
-/// Counters since the start of the host or of the interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     /// `OutSegs` and `RetransSegs` of TCP in the network namespace.
     pub(crate) segments: u64,
     pub(crate) retransmitted: u64,
-    /// Packets sent and dropped by the interface.
+    /// Sent and dropped packets of the interface.
     pub(crate) packets: u64,
     pub(crate) dropped: u64,
 }
 
 impl Counts {
-    /// Returns the events and their totals since `before`: retransmissions, then drops.
+    /// Returns events and totals since `before`: first retransmissions, then drops.
     fn since(&self, before: &Self) -> [(u64, u64); 2] {
         [
             (
@@ -48,7 +48,7 @@ impl Counts {
 
 const WORDS: [(&str, &str); 2] = [("retransmissions", "segments"), ("drops", "packets")];
 
-/// The history of an interface, with one sample a second.
+/// The samples of an interface, one per second.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Effect {
     samples: VecDeque<(Instant, Counts)>,
@@ -58,14 +58,14 @@ pub(crate) struct Effect {
 #[derive(Clone, Debug)]
 struct Trial {
     began: Instant,
-    /// Shares before the start; none if too little was sent.
+    /// Shares before the start. `None` if too few packets were sent.
     before: [Option<f64>; 2],
-    /// Seconds in a row in which a share was worse.
+    /// Consecutive seconds in which a share was worse.
     worse: [u32; 2],
 }
 
 impl Effect {
-    /// Records the counters. During a trial, returns the reason if the interface got worse.
+    /// Records the counters. During a trial, returns the reason if the interface has got worse.
     pub(crate) fn sample(&mut self, now: Instant, counts: Counts) -> Option<String> {
         while self.samples.front().is_some_and(|(at, _)| now.saturating_duration_since(*at) > BEFORE) {
             self.samples.pop_front();
@@ -76,7 +76,7 @@ impl Effect {
             self.trial = None;
             return None;
         }
-        // The oldest sample of the window, which begins after the start.
+        // Use the oldest sample of the window. The window begins after the start of the trial.
         let is_recent = |at: &Instant| *at >= trial.began && now.saturating_duration_since(*at) <= WINDOW;
         let (_, first) = self.samples.iter().find(|(at, _)| is_recent(at))?;
         for (place, (events, total)) in counts.since(first).into_iter().enumerate() {
@@ -97,8 +97,8 @@ impl Effect {
         None
     }
 
-    /// Begins a trial: the worker manages the interface. Compares with the minute before, or with the time since the
-    /// counters began if too little was sent in it.
+    /// Begins a trial when the worker manages the interface. Compares with the minute before. If too
+    /// few packets were sent in that minute, compares with the time since the counters began.
     pub(crate) fn begin(&mut self, now: Instant) {
         let Some((_, last)) = self.samples.back() else { return };
         let first = self.samples.front().map_or(*last, |(_, first)| *first);
@@ -110,13 +110,12 @@ impl Effect {
         self.trial = Some(Trial { began: now, before, worse: [0; 2] });
     }
 
-    /// Ends a trial: the worker has ended.
     pub(crate) fn end(&mut self) {
         self.trial = None;
     }
 }
 
-/// Returns `OutSegs` and `RetransSegs` in `/proc/net/snmp`: a line of names, then one of values.
+/// Returns `OutSegs` and `RetransSegs` from `/proc/net/snmp`: a line of names, then a line of values.
 pub(crate) fn tcp_counts(table: &str) -> Option<(u64, u64)> {
     let mut lines = table.lines().filter_map(|line| line.strip_prefix("Tcp: "));
     let (names, values) = (lines.next()?, lines.next()?);
@@ -134,7 +133,8 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// Sends 10,000 segments a second, `lost` of them again. Returns the second with the verdict.
+    /// Sends 10,000 segments per second and retransmits `lost` of them. Returns the second of the
+    /// verdict.
     fn verdict(effect: &mut Effect, start: &mut (Instant, Counts), lost: &[u64]) -> Option<(usize, String)> {
         for (second, lost) in lost.iter().enumerate() {
             start.0 += SECOND;
@@ -160,14 +160,14 @@ mod tests {
         let (second, reason) = verdict(&mut effect, &mut at, &[300; 20]).unwrap();
         assert!(second <= 10, "{second}");
         assert_eq!(reason, "retransmissions rose from 0.05 % to 3.00 % of segments after fair began");
-        // After the verdict, nothing more is judged.
+        // After a verdict, the trial is over.
         assert_eq!(verdict(&mut effect, &mut at, &[300; 20]), None);
     }
 
     #[test]
     fn bursts_small_shares_and_what_was_there_before_are_no_verdict() {
         let (mut effect, mut at) = begun(5);
-        // A second of losses is in four windows, but no longer.
+        // One second of losses makes at most four windows worse.
         assert_eq!(verdict(&mut effect, &mut at, &[5, 5, 5, 350, 5, 5, 5, 5, 5, 5]), None);
         let (mut effect, mut at) = begun(0);
         assert_eq!(verdict(&mut effect, &mut at, &[90; 40]), None, "below 1 %");
@@ -184,7 +184,7 @@ mod tests {
         effect.sample(start, Counts::default());
         effect.begin(start);
         assert_eq!(verdict(&mut effect, &mut (start, Counts::default()), &[900; 20]), None);
-        // The counters since boot stand in for a quiet minute.
+        // Without traffic in the minute before, the counters since boot count.
         let (mut effect, counts) = (Effect::default(), Counts { segments: 1_000_000, ..Counts::default() });
         effect.sample(start, counts);
         effect.begin(start);

@@ -1,48 +1,38 @@
-//! The interfaces of this network namespace, with the properties that rules match.
+//! The interfaces of this network namespace, with the properties that rules can match.
 
 use std::collections::BTreeMap;
 
 use evenkeel_host::{Ethtool, Sysfs};
 use evenkeel_netlink::{Netlink, NetlinkError};
 
-/// An interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Interface {
-    /// Index, which a rename does not change.
+    /// A rename does not change the index.
     pub index: u32,
     pub name: String,
     /// Link-layer address in lower case, such as `52:54:00:12:34:56`.
     pub mac: String,
-    /// Name of the driver, if it reports one.
     pub driver: Option<String>,
     /// `pci-` and the address of the nearest PCI device, as in udev's `ID_PATH`.
     pub path: Option<String>,
 }
 
-/// Lists interfaces.
 pub struct Interfaces {
     netlink: Netlink,
     ethtool: Option<Ethtool>,
-    /// None without a sysfs of this namespace: paths are then unknown.
+    /// `None` without a sysfs of this namespace: paths are then unknown.
     sysfs: Option<Sysfs>,
-    /// Driver and path by index and name: they do not change.
+    /// Driver and path by index and name. They do not change.
     known: BTreeMap<(u32, String), (Option<String>, Option<String>)>,
 }
 
 impl Interfaces {
-    /// Opens the sources.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses a socket.
     pub fn open() -> Result<Self, NetlinkError> {
         let (netlink, ethtool, sysfs) = (Netlink::open()?, Ethtool::open().ok(), Sysfs::of_namespace().ok());
         Ok(Self { netlink, ethtool, sysfs, known: BTreeMap::new() })
     }
 
-    /// Returns the present interfaces except the loopback, by index.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel does not list them.
+    /// Returns the present interfaces by index, without the loopback.
     pub fn list(&mut self) -> Result<Vec<Interface>, NetlinkError> {
         let mut links = self.netlink.links()?;
         links.retain(|link| link.name != "lo");
@@ -68,7 +58,7 @@ impl Interfaces {
         self.sysfs.as_ref()?.transmit_queues(name).ok()
     }
 
-    /// Returns the packets that an interface sent and dropped; 0 if they cannot be read.
+    /// Returns the sent and dropped packets of an interface, or 0 if they cannot be read.
     #[must_use]
     pub(crate) fn packets(&self, name: &str) -> (u64, u64) {
         let read = |file: &str| {

@@ -1,4 +1,4 @@
-//! The service: runs `fair` on the interfaces that a file lists.
+//! The service: runs `fair` on the interfaces of a configuration file.
 //!
 //! ```text
 //!   evenkeel.toml ──▶ supervisor ──starts──▶ worker (`evenkeel fair eth0 --format jsonl`) ──▶ its guardian
@@ -7,11 +7,12 @@
 //!                         └── control socket ◀── evenkeel status, service pause, resume, reload
 //! ```
 //!
-//! - The supervisor changes no setting. Each interface has a worker process with its own journal, guardian and
-//!   privileges, so that the failure of one interface does not affect another.
-//! - The kernel sends a worker SIGTERM when the supervisor dies (`PR_SET_PDEATHSIG`), and its pipe closes. Both end the
-//!   worker, which restores its settings.
-//! - Decisions are pure: [`Configuration`] says which interface gets which options, [`Course`] when a worker starts again.
+//! - The supervisor changes no setting. Each interface has a worker process with its own journal,
+//!   guardian and privileges, so that the failure of one interface does not affect another interface.
+//! - If the supervisor dies, the kernel sends a worker SIGTERM (`PR_SET_PDEATHSIG`) and closes its
+//!   pipe. Each of the two ends the worker, which then restores its settings.
+//! - Decisions are pure. [`Configuration`] selects the options of each interface. [`Course`] decides
+//!   when a worker starts again.
 
 mod configuration;
 mod control;

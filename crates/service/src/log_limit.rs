@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::supervisor::{Outside, Priority};
 
-/// Lines in [`WINDOW`], after which further lines are only counted.
+/// Number of lines per [`WINDOW`]. The service only counts further lines.
 const MOST: u32 = 20;
 const WINDOW: Duration = Duration::from_secs(60);
 
@@ -16,7 +16,7 @@ pub struct LogLimit {
 }
 
 impl LogLimit {
-    /// Writes a line, which begins with `about`, unless there are too many.
+    /// Writes a line that begins with `about`, unless the limit is reached.
     pub(crate) fn log(
         &mut self,
         outside: &dyn Outside,
@@ -32,7 +32,7 @@ impl LogLimit {
         outside.log(priority, &format!("{about}{text}"));
     }
 
-    /// Returns whether to write a line now, with the number of lines that were suppressed before it.
+    /// Returns whether to write a line, with the number of lines suppressed before it.
     fn admit(&mut self, now: Instant) -> Option<u64> {
         if self.window.is_none_or(|began| now.saturating_duration_since(began) >= WINDOW) {
             (self.window, self.lines) = (Some(now), 0);

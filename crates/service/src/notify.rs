@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use nix::time::{ClockId, clock_gettime};
 
-/// Sends messages; does nothing without a service manager.
+/// Sends messages. Does nothing without a service manager.
 pub struct Notifier {
     socket: Option<(UnixDatagram, SocketAddr)>,
     /// Interval of `WATCHDOG=1`: half of `WATCHDOG_USEC`.
@@ -18,7 +18,7 @@ pub struct Notifier {
 }
 
 impl Notifier {
-    /// Uses the socket and the watchdog of the process's environment.
+    /// Uses the socket and the watchdog settings of the process's environment.
     #[must_use]
     pub fn from_environment() -> Self {
         let number = |name: &str| std::env::var(name).ok()?.parse::<u64>().ok();
@@ -35,7 +35,7 @@ impl Notifier {
         });
         let socket = address.and_then(|address| Some((UnixDatagram::unbound().ok()?, address)));
         if let Some((socket, _)) = &socket {
-            // Ignore the error: a full socket then delays the loop.
+            // Ignore the error: a full socket then blocks the loop for a short time.
             let _ = socket.set_nonblocking(true);
         }
         Self { socket, interval, fed: None, status: String::new() }
@@ -43,7 +43,7 @@ impl Notifier {
 
     fn send(&self, text: &str) {
         if let Some((socket, address)) = &self.socket {
-            // Ignore the error: without a manager nothing else can be done.
+            // Ignore the error: the service works without a manager.
             let _ = socket.send_to_addr(text.as_bytes(), address);
         }
     }
@@ -52,7 +52,8 @@ impl Notifier {
         self.send("READY=1");
     }
 
-    /// The answer to it is [`Self::ready`]. `Type=notify-reload` compares the time with that of its request.
+    /// Reports the start of a reload; [`Self::ready`] reports the end. With `Type=notify-reload`, the
+    /// manager compares the time with the time of its request.
     pub fn reloading(&self) {
         let now = clock_gettime(ClockId::CLOCK_MONOTONIC).map(Duration::from).unwrap_or_default();
         self.send(&format!("RELOADING=1\nMONOTONIC_USEC={}", now.as_micros()));
@@ -62,7 +63,6 @@ impl Notifier {
         self.send("STOPPING=1");
     }
 
-    /// Sends the status if it has changed.
     pub fn status(&mut self, text: &str) {
         if self.status != text {
             text.clone_into(&mut self.status);
@@ -70,7 +70,7 @@ impl Notifier {
         }
     }
 
-    /// Feeds the watchdog when it is due.
+    /// Sends the watchdog message when it is due.
     pub fn feed(&mut self, now: Instant) {
         let Some(interval) = self.interval else { return };
         if self.fed.is_none_or(|fed| now.saturating_duration_since(fed) >= interval) {

@@ -1,8 +1,8 @@
-//! Patterns for interfaces: `*` matches any characters, `?` one.
+//! Patterns for interfaces: `*` matches any number of characters, `?` matches one.
 
 use crate::Interface;
 
-/// A pattern for a whole name.
+/// A pattern matches a whole name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern(String);
 
@@ -16,7 +16,7 @@ impl Pattern {
     pub fn matches(&self, text: &str) -> bool {
         let (pattern, text): (Vec<char>, Vec<char>) = (self.0.chars().collect(), text.chars().collect());
         let (mut at, mut seen) = (0, 0);
-        // The last `*`, and the end of the text that it matches so far.
+        // The last `*`, and the end of the text that this `*` matches.
         let mut star: Option<(usize, usize)> = None;
         while seen < text.len() {
             match pattern.get(at) {
@@ -36,7 +36,7 @@ impl Pattern {
     }
 }
 
-/// The interfaces of a rule: all given patterns must match.
+/// The interfaces of a rule. All given patterns must match.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Match {
     pub name: Option<Pattern>,

@@ -1,26 +1,25 @@
-//! The status of the service, as the control socket returns it.
+//! The status of the service, in the format of the control socket.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// What an interface does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
-    /// Its worker has not begun to manage it.
+    /// The worker does not manage the interface yet.
     Starting,
     Fair,
-    /// Its worker manages it, but has sent no status for some seconds.
+    /// The worker manages the interface, but has sent no status for some seconds.
     Silent,
-    /// Its worker restores the settings.
+    /// The worker restores the settings.
     Stopping,
-    /// It starts again after a pause.
+    /// A worker starts again after a pause.
     Waits,
-    /// Its worker refused to run; it is tried again after a pause.
+    /// The worker refused to run. The service tries again after a pause.
     Refused,
-    /// Another program repeatedly changed the same setting, or losses rose after the start; `resume` tries again.
+    /// Another program repeatedly changed the same setting, or losses rose after the start. Only
+    /// `resume` starts a worker again.
     GivenUp,
-    /// An operator paused it.
     Paused,
 }
 
@@ -44,24 +43,22 @@ impl Phase {
 pub struct InterfaceStatus {
     pub name: String,
     pub index: u32,
-    /// Number of its rule in the file, from 1.
+    /// Number of the interface's rule in the file, from 1.
     pub rule: usize,
     pub state: Phase,
-    /// Why it is not fair.
+    /// Why the interface is not fair.
     pub reason: Option<String>,
-    /// Whether an operator wants it paused, whatever its worker still does.
+    /// Whether an operator has paused the interface. The worker may still be ending.
     pub paused: bool,
     /// Time in this state.
     pub seconds: f64,
-    /// Time until the next start.
     pub again_in_s: Option<f64>,
-    /// The worker.
+    /// Process id of the worker.
     pub process: Option<u32>,
-    /// Number of workers started so far.
     pub starts: u64,
     /// Options of `fair`.
     pub options: Vec<String>,
-    /// The last status of the worker's devices; see `fair`.
+    /// The last status of the worker's devices. See `fair`.
     pub devices: Option<Value>,
 }
 
@@ -69,29 +66,29 @@ pub struct InterfaceStatus {
 pub struct ServiceStatus {
     pub schema: u32,
     pub process: u32,
-    /// Time since the start.
+    /// Time since the service started.
     pub seconds: f64,
     pub configuration: String,
-    /// The error of the file, if the last reload failed: the previous configuration is in force.
+    /// The error of the file if the last reload failed. The previous configuration is then in force.
     pub error: Option<String>,
     pub interfaces: Vec<InterfaceStatus>,
     /// Interfaces that no rule manages.
     pub unmanaged: Vec<String>,
-    /// Interfaces that are no longer managed here, and whose settings are not restored.
+    /// Interfaces that the service does not manage any more, and whose settings are not restored.
     #[serde(default)]
     pub unrestored: Vec<Unrestored>,
 }
 
-/// An interface whose worker left settings changed, for example because it was moved to another network namespace.
+/// An interface whose worker left settings changed, for example because the interface was moved to
+/// another network namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unrestored {
     pub name: String,
-    /// What was left, and how to restore it.
+    /// The changed settings, and how to restore them.
     pub reason: String,
 }
 
 impl ServiceStatus {
-    /// Version of the format.
     pub const SCHEMA: u32 = 1;
 
     /// Returns the answer in one line, such as `2 of 3 interfaces are fair; eth2 waits: ...`.
@@ -130,8 +127,8 @@ impl ServiceStatus {
         parts.join("; ")
     }
 
-    /// Returns whether every interface is fair, or paused by an operator with its settings restored, and no other one has
-    /// settings of the service.
+    /// Returns whether the service has no error and each interface is as wanted. An interface must be
+    /// fair, or paused with restored settings. No other interface may have settings of the service.
     #[must_use]
     pub fn is_as_wanted(&self) -> bool {
         let is_wanted = |interface: &InterfaceStatus| match interface.state {

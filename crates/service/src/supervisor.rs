@@ -1,4 +1,5 @@
-//! The supervisor: one loop that lists the interfaces, starts and ends workers, reads what they say, and answers clients.
+//! The supervisor: one loop that lists the interfaces, starts and ends workers, reads their output, and
+//! answers clients.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Command as Process, ExitStatus};
@@ -20,19 +21,19 @@ use crate::status::{Phase, ServiceStatus, Unrestored};
 use crate::unit::Unit;
 use crate::worker::{Event, GUARDIAN_LIMIT, Worker, words};
 
-/// Interval of listing the interfaces.
 const LIST_INTERVAL: Duration = Duration::from_secs(1);
-/// Interval of the loop while a process is about to end.
+/// Interval of the loop while a process is ending.
 const SHORT: Duration = Duration::from_millis(20);
-/// Time after which the service is ready even if an interface is still starting.
+/// The service is ready after this time even if an interface is still starting.
 const READY_LIMIT: Duration = Duration::from_secs(10);
-/// Time without a status after which a worker is shown as silent, and after which it is ended. It sends one each second. A
-/// worker that was asked to end is ended after the shorter time.
+/// Limits for the time since a worker's last status. A worker sends a status each second. It counts as
+/// silent after the first limit, and the supervisor kills it after the second limit. The first limit
+/// also applies to a worker that was asked to end.
 const SILENT: Duration = Duration::from_secs(5);
 const HUNG: Duration = Duration::from_secs(20);
-/// Time in which a worker must begin to manage, or say what it waits for.
+/// Time limit for a worker to manage its interface, or to report the reason for waiting.
 const BEGIN_LIMIT: Duration = Duration::from_secs(60);
-/// Time in which all workers must end. Longer than a worker and its guardian may take.
+/// Time limit for all workers to end. It is longer than the limits of a worker and its guardian.
 const END_LIMIT: Duration = Duration::from_secs(40);
 
 /// Priorities of log lines (sd-daemon(3)).
@@ -43,20 +44,18 @@ pub enum Priority {
     Info = 6,
 }
 
-/// What the supervisor needs from its process.
+/// The functions that the supervisor needs from its process.
 pub trait Outside {
     /// Returns whether a signal asked the service to end.
     fn is_ended(&self) -> bool;
     /// Returns whether a signal asked for a reload since the last call.
     fn take_reload(&self) -> bool;
-    /// Reads the configuration again.
-    ///
-    /// # Errors
-    /// Returns the error's text.
+    /// Reads the configuration again. An error is returned as text.
     fn configuration(&self) -> Result<Configuration, String>;
-    /// Returns the command of this binary, to which the supervisor adds the arguments of a worker.
+    /// Returns the command of this binary. The supervisor adds the arguments of a worker.
     fn worker(&self) -> Process;
-    /// Returns which settings a dead worker of an interface left changed, and what to do; `None` if it left none.
+    /// Returns the settings that a dead worker of an interface left changed, with instructions. Returns
+    /// `None` if no setting is left.
     fn left(&self, index: u32, name: &str) -> Option<String>;
     fn log(&self, priority: Priority, text: &str);
 }
@@ -66,12 +65,11 @@ pub struct Supervisor<'a> {
     configuration: Configuration,
     /// Name of the configuration file.
     origin: String,
-    /// Error of the last reload.
     error: Option<String>,
     interfaces: Interfaces,
     units: BTreeMap<u32, Unit>,
     unmanaged: Vec<String>,
-    /// Names of paused interfaces, also of those that are gone.
+    /// Names of paused interfaces, including interfaces that do not exist at present.
     paused: BTreeSet<String>,
     all_paused: bool,
     /// Interfaces with settings that their workers left changed, by index.
@@ -87,10 +85,6 @@ pub struct Supervisor<'a> {
 }
 
 impl<'a> Supervisor<'a> {
-    /// Creates a supervisor in the calling thread's network namespace.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses a socket.
     pub fn new(
         outside: &'a dyn Outside,
         configuration: Configuration,
@@ -119,13 +113,11 @@ impl<'a> Supervisor<'a> {
         })
     }
 
-    /// Runs until a signal asks for the end and all workers have restored their settings. Returns the names of the
+    /// Runs until a signal asks for the end and all workers have restored their settings. Returns the
     /// interfaces whose workers did not end in time or failed to restore a setting.
     ///
-    /// The calling thread must live as long as the process: the kernel ends the workers with it.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel does not list the interfaces.
+    /// The calling thread must live as long as the process: the kernel ends the workers when the thread
+    /// ends.
     pub fn run(mut self, mut control: Control) -> Result<Vec<String>, NetlinkError> {
         loop {
             let now = Instant::now();
@@ -135,10 +127,10 @@ impl<'a> Supervisor<'a> {
                 self.notifier.stopping();
             }
             if self.outside.take_reload() {
-                // Ignore the error: it is logged, and in the status.
+                // Ignore the error: `reload` logs it, and the status has it.
                 let _ = self.reload(now);
             }
-            // A worker that has ended wants a fresh list: its interface may be gone.
+            // List the interfaces again after the end of a worker: its interface may be gone.
             let has_ended = self.read_workers(now);
             let is_due = self.listed.is_none_or(|listed| now.duration_since(listed) >= LIST_INTERVAL);
             if is_due || has_ended {
@@ -166,7 +158,6 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Waits for input, a timer or a signal.
     fn wait(&self, control: &Control) {
         let now = Instant::now();
         let mut limit = LIST_INTERVAL;
@@ -192,13 +183,14 @@ impl<'a> Supervisor<'a> {
                     .map(|descriptor| PollFd::new(descriptor, PollFlags::POLLIN)),
             )
             .collect();
-        // Round up, so that a timer that is nearly due does not spin. Ignore EINTR: the loop looks at the signals.
+        // Round up, so that the loop does not spin for a timer that is nearly due. Ignore EINTR: the
+        // loop checks the signals.
         let limit = limit + Duration::from_millis(1);
         let _ = poll(&mut watched, PollTimeout::try_from(limit).unwrap_or(PollTimeout::ZERO));
     }
 
-    /// Lists the interfaces, and assigns them to rules. After the first time, an error is logged: the kernel may refuse a
-    /// request while memory is short.
+    /// Lists the interfaces, and assigns them to rules. After the first listing, the supervisor only
+    /// logs an error: the kernel may refuse a request if memory is short.
     fn list(&mut self, now: Instant) -> Result<(), NetlinkError> {
         let is_first = !self.is_ready && self.units.is_empty();
         self.listed = Some(now);
@@ -219,7 +211,8 @@ impl<'a> Supervisor<'a> {
         Ok(())
     }
 
-    /// Listens again if another program removed the control socket. Logs the first error of several.
+    /// Listens again if another program removed the control socket. Logs only the first of several
+    /// errors.
     fn restore(&mut self, control: &mut Control) {
         let restored = control.restore();
         let had_failed = std::mem::replace(&mut self.fails_to_listen, restored.is_err());
@@ -277,7 +270,7 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Forgets settings that an operator has restored since.
+    /// Removes entries whose settings are restored.
     fn forget_restored(&mut self) {
         self.unsettled.retain(|index, left| match self.outside.left(*index, &left.name) {
             Some(reason) => {
@@ -288,7 +281,6 @@ impl<'a> Supervisor<'a> {
         });
     }
 
-    /// Ends the workers of interfaces that got worse after the start.
     fn judge(&mut self, now: Instant) {
         let table = std::fs::read_to_string("/proc/thread-self/net/snmp").unwrap_or_default();
         let (segments, retransmitted) = tcp_counts(&table).unwrap_or_default();
@@ -301,7 +293,7 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Reads what the workers say. Returns whether one has ended.
+    /// Reads the output of the workers. Returns whether a worker has ended.
     fn read_workers(&mut self, now: Instant) -> bool {
         let mut has_ended = false;
         for unit in self.units.values_mut() {
@@ -310,12 +302,12 @@ impl<'a> Supervisor<'a> {
             has_ended |= worker.ended(now).is_some();
             let is_asked = worker.is_asked() || worker.cleans;
             for line in said {
-                // The supervisor has its own words for the start.
+                // The supervisor logs the start itself.
                 if !line.starts_with("managed now;") {
                     let own = format!("{}: ", unit.name);
                     let line = line.strip_prefix(&own).unwrap_or(&line);
                     unit.log(self.outside, Priority::Info, now, line);
-                    // Such as a file that it waits for.
+                    // The line is the reason for waiting, for example a file.
                     if unit.phase == Some(Phase::Starting) {
                         unit.reason = Some(line.to_owned());
                     }
@@ -333,7 +325,7 @@ impl<'a> Supervisor<'a> {
                         }
                         (unit.devices, unit.heard) = (Some(devices), now);
                     }
-                    // Remarks are on standard error, too.
+                    // A remark is also on standard error.
                     Event::Started(_) | Event::Status(_) | Event::Remark(_) | Event::Ended { .. } => {}
                 }
             }
@@ -342,7 +334,6 @@ impl<'a> Supervisor<'a> {
         has_ended
     }
 
-    /// Decides what follows the end of a worker.
     fn conclude_workers(&mut self, now: Instant) {
         for unit in self.units.values_mut() {
             let Some(status) = unit.worker.as_ref().and_then(|worker| worker.ended(now)) else { continue };
@@ -356,7 +347,7 @@ impl<'a> Supervisor<'a> {
                 continue;
             }
             if worker.is_asked() || self.ending.is_some() {
-                // A message says which setting it could not restore.
+                // The worker's message names the setting that could not be restored.
                 if ![Some(0), Some(130)].contains(&status.code()) {
                     let why = worker.error.clone().unwrap_or_else(|| words(status));
                     unit.log(self.outside, Priority::Warning, now, &why);
@@ -368,7 +359,7 @@ impl<'a> Supervisor<'a> {
             let has_changed = worker.name != unit.name || worker.queues != queues;
             let (ending, reason) = ending(&worker, status, has_changed);
             let ran = now.saturating_duration_since(worker.began);
-            // An interface that is gone has no rule any more; its unit goes, too.
+            // An interface that is gone has no rule. The supervisor removes its unit, too.
             match unit.course.next(&ending, ran, now) {
                 _ if unit.wanted.is_none() => {
                     unit.log(self.outside, Priority::Warning, now, &reason);
@@ -383,20 +374,21 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Starts or ends the worker of an interface, as its rule and the operators want.
+    /// Starts or ends the worker of an interface, as required by its rule and the operators.
     fn reconcile(&mut self, index: u32, now: Instant) {
         let Some(unit) = self.units.get_mut(&index) else { return };
         let is_paused = self.all_paused || self.paused.contains(&unit.name);
         let is_left = is_paused || unit.worse.is_some();
         let wanted = unit.wanted.clone().filter(|_| !is_left && self.ending.is_none());
         if let Some(worker) = &mut unit.worker {
-            // A worker whose interface has left ends by itself, and says what to do if it was moved.
+            // If the interface is gone, its worker ends by itself. If the interface was moved, the
+            // worker prints instructions.
             if worker.cleans || (unit.is_gone && self.ending.is_none()) {
                 return;
             }
-            // So does a worker of the old name.
+            // A worker with other arguments must end first. The arguments contain the interface's name.
             if wanted.as_ref() != Some(&worker.arguments) && !worker.is_asked() && !worker.is_ending() {
-                // A silent worker may not end by itself.
+                // A silent worker may not respond to SIGTERM.
                 if unit.phase == Some(Phase::Silent) {
                     worker.kill(now)
                 } else {
@@ -477,8 +469,8 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Restores the settings that a worker left: a short session first restores them, even if it is then refused. `revert`
-    /// would also undo `tune`.
+    /// Restores the settings that a worker left. It starts a short session, which restores the settings
+    /// first, even if the session is then refused. `revert` would also undo `tune`.
     fn clean(&mut self, index: u32, now: Instant) {
         let Some(unit) = self.units.get_mut(&index) else { return };
         let arguments = ["--for=1ms".to_owned()];
@@ -492,7 +484,7 @@ impl<'a> Supervisor<'a> {
                     "a new session restores the settings that the last worker left changed",
                 );
             }
-            // The next turn of the loop names what is left.
+            // The next iteration of the loop reports the settings that are left.
             Err(error) => {
                 unit.was_cleaned = true;
                 unit.log(self.outside, Priority::Error, now, &format!("cannot start a worker: {error}"));
@@ -500,7 +492,7 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Writes a line about the service itself, unless there are too many.
+    /// Writes a log line about the service itself, unless the limit is reached.
     fn log(&mut self, priority: Priority, now: Instant, text: &str) {
         self.limit.log(self.outside, priority, now, "", text);
     }
@@ -518,7 +510,6 @@ impl<'a> Supervisor<'a> {
                 self.configuration = configuration;
                 self.error = None;
                 self.log(Priority::Info, now, &format!("read {} again", self.origin));
-                // List the interfaces in this turn of the loop.
                 self.listed = None;
                 for unit in self.units.values_mut() {
                     if unit.phase == Some(Phase::Refused) {
@@ -538,7 +529,6 @@ impl<'a> Supervisor<'a> {
         result
     }
 
-    /// Answers a client.
     fn answer(&mut self, request: &Request, now: Instant) -> Value {
         match request.command {
             Command::Status => serde_json::to_value(self.status(now)).unwrap_or_default(),
@@ -556,7 +546,7 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Pauses or resumes one interface or all. Returns their names.
+    /// Pauses or resumes one interface or all interfaces. Returns their names.
     fn set_paused(&mut self, name: Option<&str>, pause: bool, now: Instant) -> Result<Vec<String>, String> {
         let names: Vec<String> = self.units.values().map(|unit| unit.name.clone()).collect();
         let Some(name) = name else {
@@ -575,7 +565,7 @@ impl<'a> Supervisor<'a> {
             self.paused.insert(name.to_owned());
             return Ok(vec![name.to_owned()]);
         }
-        // After `pause` without a name, `resume NAME` leaves the others paused.
+        // After `pause` without a name, `resume NAME` keeps the other interfaces paused.
         if std::mem::take(&mut self.all_paused) {
             self.paused.extend(names.iter().cloned());
         }
@@ -599,7 +589,7 @@ impl<'a> Supervisor<'a> {
                 .map(|unit| unit.status(now, self.all_paused || self.paused.contains(&unit.name)))
                 .collect(),
             unmanaged: self.unmanaged.clone(),
-            // A unit has it as the reason of its state.
+            // List only interfaces without a unit: a unit has the reason in its own state.
             unrestored: self
                 .unsettled
                 .iter()
@@ -609,7 +599,6 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Tells the service manager.
     fn report(&mut self, now: Instant) {
         let status = self.status(now);
         let is_starting = status.interfaces.iter().any(|interface| interface.state == Phase::Starting);
@@ -619,15 +608,15 @@ impl<'a> Supervisor<'a> {
             self.notifier.ready();
             self.outside.log(Priority::Info, &format!("ready: {}", status.answer()));
         }
-        // At the end, a unit without a worker has no state to tell.
+        // While the service ends, a unit without a worker has no state, so send no status.
         if self.ending.is_none() {
             self.notifier.status(&status.answer());
         }
     }
 }
 
-/// Shows that a worker has ended while its guardian restores, or that it is silent. One that stays silent is ended: it may
-/// have stopped or hang.
+/// Updates the state of a unit whose guardian is restoring settings after the worker's end, or whose
+/// worker is silent. Kills a worker that stays silent, because it may have stopped or hang.
 fn watch_worker(outside: &dyn Outside, unit: &mut Unit, now: Instant) {
     let Some(worker) = unit.worker.as_mut().filter(|worker| !worker.cleans) else { return };
     if worker.is_late(SILENT, now) {
@@ -660,7 +649,7 @@ fn watch_worker(outside: &dyn Outside, unit: &mut Unit, now: Instant) {
     }
     let silence = now.saturating_duration_since(unit.heard);
     if silence >= HUNG {
-        // It had its time.
+        // The worker has exceeded its time limit.
         worker.kill(now);
         let reason =
             format!("the worker sent no status for {} s; the service kills the worker", silence.as_secs());
@@ -672,7 +661,7 @@ fn watch_worker(outside: &dyn Outside, unit: &mut Unit, now: Instant) {
     }
 }
 
-/// Returns why a worker ended, and the reason in words.
+/// Returns why a worker ended, and the reason as text.
 fn ending(worker: &Worker, status: ExitStatus, has_changed: bool) -> (Ending, String) {
     if let Some(reason) = &worker.foreign {
         let ending = if has_changed { Ending::Device } else { Ending::Foreign(reason.clone()) };
@@ -692,7 +681,7 @@ mod tests {
 
     use super::*;
 
-    /// Workers that hang, and a log that is kept.
+    /// Starts workers that hang, and keeps the log.
     #[derive(Default)]
     struct Hanging(RefCell<Vec<String>>);
 
@@ -724,7 +713,8 @@ mod tests {
         }
     }
 
-    /// Returns the state of an interface whose worker has hung for a time since its start, and whether it is asked to end.
+    /// Returns the state of an interface whose worker has hung since its start, and whether the service
+    /// has asked the worker to end.
     fn hung_at_start(waits_for: Option<&str>, seconds: u64) -> (Option<Phase>, bool) {
         let (outside, began) = (Hanging::default(), Instant::now());
         let mut unit = Unit::new("evk0", 1, began);

@@ -1,4 +1,4 @@
-//! An interface that a rule manages: its state, its worker, its log.
+//! An interface that a rule manages, with its state, worker and log.
 
 use std::time::{Duration, Instant};
 
@@ -16,34 +16,33 @@ pub(crate) struct Unit {
     pub(crate) index: u32,
     /// Number of the rule, from 0.
     pub(crate) rule: usize,
-    /// Arguments of `fair`; none if no rule manages the interface any more.
+    /// Arguments of `fair`. `None` if no rule manages the interface any more.
     pub(crate) wanted: Option<Vec<String>>,
-    /// Whether the interface is not in this network namespace any more.
+    /// Whether the interface has left this network namespace.
     pub(crate) is_gone: bool,
     pub(crate) worker: Option<Worker>,
-    /// None before the first start, and between the end of a worker that was asked to end and what follows.
+    /// `None` before the first start. Also `None` after a worker ended on request, until the next step.
     pub(crate) phase: Option<Phase>,
     pub(crate) reason: Option<String>,
     since: Instant,
-    /// When to start again.
     pub(crate) again: Option<Instant>,
     pub(crate) course: Course,
     pub(crate) watches_effect: bool,
     pub(crate) effect: Effect,
-    /// Why the interface is left alone: losses rose after a start.
+    /// Why the service does not manage the interface: losses rose after a start.
     pub(crate) worse: Option<String>,
-    /// Whether a worker has begun that did not say that it restored its settings.
+    /// Whether a worker has begun and has not reported that it restored its settings.
     pub(crate) may_be_changed: bool,
-    /// Whether a session that only restores has ended since the last worker.
+    /// Whether a session that only restores settings has ended since the last worker.
     pub(crate) was_cleaned: bool,
-    /// Which settings the last worker left changed, and what to do.
+    /// The settings that the last worker left changed, with instructions.
     pub(crate) left: Option<String>,
     pub(crate) starts: u64,
     pub(crate) devices: Option<Value>,
-    /// When the worker last sent a status.
+    /// Time of the worker's last status.
     pub(crate) heard: Instant,
     limit: LogLimit,
-    /// The state and reason that the log has.
+    /// The state and reason of the last log line.
     logged: Option<(Phase, Option<String>)>,
 }
 
@@ -75,12 +74,12 @@ impl Unit {
         }
     }
 
-    /// Writes a line to the log, unless the interface has too many.
+    /// Writes a line to the log, unless the interface has reached its limit.
     pub(crate) fn log(&mut self, outside: &dyn Outside, priority: Priority, now: Instant, text: &str) {
         self.limit.log(outside, priority, now, &format!("{}: ", self.name), text);
     }
 
-    /// Enters a state. Logs it if it or its reason differs from the last line.
+    /// Enters a state. Logs the state if state or reason differs from the last log line.
     pub(crate) fn enter(
         &mut self,
         outside: &dyn Outside,
@@ -94,7 +93,7 @@ impl Unit {
         self.since = now;
         self.again = again.map(|pause| now + pause);
         match phase {
-            // A worker that speaks again has not begun again.
+            // A worker that sends a status again has not started again.
             Phase::Fair if before == Some(Phase::Silent) => {}
             Phase::Fair => self.effect.begin(now),
             Phase::Silent => {}
@@ -103,7 +102,7 @@ impl Unit {
                 self.effect.end();
             }
         }
-        // A start is worth no line of its own: what follows has one.
+        // A start has no log line: the next state has one.
         if phase == Phase::Starting || self.logged.as_ref() == Some(&(phase, reason.clone())) {
             return;
         }
@@ -129,12 +128,12 @@ impl Unit {
         self.logged = Some((phase, reason));
     }
 
-    /// Shows a state between two that the log names.
+    /// Sets an intermediate state that the log does not contain.
     pub(crate) fn show(&mut self, now: Instant, phase: Phase, reason: &str) {
         (self.phase, self.reason, self.since) = (Some(phase), Some(reason.to_owned()), now);
     }
 
-    /// Forgets failures, and starts again at once.
+    /// Clears the failures, and starts again at once.
     pub(crate) fn retry(&mut self, now: Instant) {
         self.course.forget();
         self.worse = None;

@@ -12,21 +12,21 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-/// Largest line; a longer one is dropped. A status of 256 queues has about 4 kB per device.
+/// Longest line in bytes; longer lines are dropped. A status of 256 queues has about 4 kB per device.
 const LONGEST_LINE: usize = 1 << 20;
-/// Time after a worker's end in which its guardian must end.
+/// Time limit for the guardian to end after its worker.
 pub(crate) const GUARDIAN_LIMIT: Duration = Duration::from_secs(10);
 
-/// Variables of the supervisor alone.
+/// Environment variables that the supervisor does not pass to workers.
 const OWN_VARIABLES: [&str; 5] =
     ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID", "JOURNAL_STREAM", "INVOCATION_ID"];
 
-/// A pipe that is read without blocking, as lines.
+/// Reads lines from a pipe without blocking.
 struct Lines<R> {
-    /// None after the end of file.
+    /// `None` after the end of file.
     pipe: Option<R>,
     partial: Vec<u8>,
-    /// Whether the rest of a line that is too long is skipped.
+    /// Whether the reader is skipping the rest of a line that is too long.
     skips: bool,
 }
 
@@ -37,7 +37,6 @@ impl<R: Read + AsFd> Lines<R> {
         Ok(Self { pipe: Some(pipe), partial: Vec::new(), skips: false })
     }
 
-    /// Reads the lines that are there.
     fn take(&mut self) -> Vec<String> {
         let mut lines = Vec::new();
         let mut bytes = [0; 16384];
@@ -70,23 +69,21 @@ impl<R: Read + AsFd> Lines<R> {
     }
 }
 
-/// An event that a worker reports.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Event {
-    /// The worker began to manage the interface. The value is the status of the devices.
+    /// The worker manages the interface. The value is the status of the devices.
     Started(Value),
     Status(Value),
     Remark(String),
-    /// The worker's session ended.
     Ended {
         /// Device and reason, if another program changed a setting.
         foreign: Option<(String, String)>,
-        /// Whether a setting could not be restored.
+        /// Whether the worker could not restore a setting.
         is_unsettled: bool,
     },
 }
 
-/// Reads a line of standard output; none if it has nothing for the supervisor.
+/// Parses a line of standard output. Returns `None` if the line has no event for the supervisor.
 fn event(line: &str) -> Option<Event> {
     let value: Value = serde_json::from_str(line).ok()?;
     let devices = || value.get("devices").cloned().unwrap_or_default();
@@ -108,22 +105,21 @@ fn event(line: &str) -> Option<Event> {
     }
 }
 
-/// A running worker, or one whose guardian still works.
+/// A running worker, or an ended worker whose guardian is still running.
 pub(crate) struct Worker {
     child: Child,
     output: Lines<ChildStdout>,
     errors: Lines<ChildStderr>,
     pub(crate) arguments: Vec<String>,
-    /// Name and number of transmit queues of the interface at the start.
+    /// Name of the interface at the start.
     pub(crate) name: String,
     pub(crate) queues: Option<u32>,
     pub(crate) began: Instant,
-    /// Whether it only restores the settings of a killed worker and its guardian.
+    /// Whether this process only restores the settings of a killed worker and its guardian.
     pub(crate) cleans: bool,
     asked: Option<Instant>,
     killed: bool,
     status: Option<(Instant, ExitStatus)>,
-    /// The last error message.
     pub(crate) error: Option<String>,
     /// The other program's change that made the worker exit.
     pub(crate) foreign: Option<String>,
@@ -134,9 +130,6 @@ pub(crate) struct Worker {
 
 impl Worker {
     /// Starts a worker with the arguments of a rule.
-    ///
-    /// # Errors
-    /// Returns an error if no process can be started.
     pub(crate) fn start(
         mut command: Command,
         name: &str,
@@ -158,7 +151,7 @@ impl Worker {
                 if libc::prctl(libc::PR_SET_PDEATHSIG, term, nothing, nothing, nothing) < 0 {
                     return Err(io::Error::last_os_error());
                 }
-                // The supervisor may have died before the call.
+                // The supervisor may have died before `prctl`.
                 if nix::unistd::getppid() != supervisor {
                     return Err(io::Error::from_raw_os_error(libc::ESRCH));
                 }
@@ -192,19 +185,20 @@ impl Worker {
         self.child.id()
     }
 
-    /// Returns the descriptors to wait for.
+    /// Returns the file descriptors to poll.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let output = self.output.pipe.as_ref().map(AsFd::as_fd);
         output.into_iter().chain(self.errors.pipe.as_ref().map(AsFd::as_fd))
     }
 
-    /// Returns whether SIGTERM was sent.
+    /// Returns whether the worker has been asked to end (SIGTERM).
     pub(crate) fn is_asked(&self) -> bool {
         self.asked.is_some()
     }
 
     fn send(&self, signal: Signal) {
-        // Before wait(2) the id belongs to this child. Ignore the error: it may be a zombie.
+        // The process id belongs to this child until wait(2) returns. Ignore the error: the child may
+        // be a zombie.
         if self.status.is_none()
             && let Ok(id) = i32::try_from(self.child.id())
         {
@@ -212,7 +206,6 @@ impl Worker {
         }
     }
 
-    /// Asks the worker to end.
     pub(crate) fn ask(&mut self, now: Instant) {
         if self.asked.is_none() {
             self.asked = Some(now);
@@ -220,22 +213,23 @@ impl Worker {
         }
     }
 
-    /// Returns whether the worker was asked to end, and has not ended within a time.
+    /// Returns whether the worker was asked to end, and has exceeded the limit since.
     pub(crate) fn is_late(&self, limit: Duration, now: Instant) -> bool {
         let is_asked = self.asked.is_some_and(|asked| now.duration_since(asked) >= limit);
         is_asked && !self.killed && self.status.is_none()
     }
 
-    /// Ends a worker that may hang; its guardian restores its settings.
+    /// Kills a worker that may hang. Its guardian restores its settings.
     pub(crate) fn kill(&mut self, now: Instant) {
         self.asked.get_or_insert(now);
         self.killed = true;
         self.send(Signal::SIGKILL);
     }
 
-    /// Reads what the worker and its guardian say. Returns the lines of standard error, and what the worker reports.
+    /// Reads the output of the worker and its guardian. Returns the lines of standard error, and the
+    /// worker's events.
     pub(crate) fn read(&mut self, now: Instant) -> (Vec<String>, Vec<Event>) {
-        // First the status: after it, the pipe has everything that the worker wrote.
+        // Read the exit status first: afterwards, the pipe contains all of the worker's output.
         if self.status.is_none()
             && let Ok(Some(status)) = self.child.try_wait()
         {
@@ -244,7 +238,7 @@ impl Worker {
         self.events.extend(self.output.take().iter().filter_map(|line| event(line)));
         for event in &self.events {
             if let Event::Ended { foreign, is_unsettled } = event {
-                // The change may be to a device below the interface.
+                // The changed device may be a device below the interface.
                 self.foreign = foreign.as_ref().map(|(device, reason)| match *device == self.name {
                     true => reason.clone(),
                     false => format!("{device}: {reason}"),
@@ -263,20 +257,20 @@ impl Worker {
         (said, self.events.drain(..).collect())
     }
 
-    /// Returns the exit status once the worker and its guardian have ended: the guardian holds standard error, too.
+    /// Returns the exit status if both the worker and its guardian have ended. The guardian also holds
+    /// standard error open.
     pub(crate) fn ended(&self, now: Instant) -> Option<ExitStatus> {
         let (at, status) = self.status?;
         let is_over = self.errors.pipe.is_none() || now.duration_since(at) >= GUARDIAN_LIMIT;
         is_over.then_some(status)
     }
 
-    /// Returns whether the worker has ended and its guardian may be at work.
+    /// Returns whether the worker has ended and its guardian may still be running.
     pub(crate) fn is_ending(&self) -> bool {
         self.status.is_some()
     }
 }
 
-/// Describes an exit status.
 pub(crate) fn words(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("the worker ended with {code}"),
@@ -311,7 +305,8 @@ mod tests {
         }
     }
 
-    /// If another program changed a device below the interface, the reason begins with the name of that device.
+    /// If another program changed a device below the interface, the reason begins with that device's
+    /// name.
     #[test]
     fn a_foreign_change_names_its_device() {
         for (device, told) in [("br0", "it went"), ("port0", "port0: it went")] {

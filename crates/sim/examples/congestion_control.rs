@@ -12,7 +12,7 @@ use evenkeel_sim::settings::Settings;
 use evenkeel_sim::tcp::{CongestionAlgorithm, CongestionControl};
 use evenkeel_sim::time::{MILLISECOND, SECOND, Time};
 
-/// Grows the window by 1/100 of the acknowledged packets, and reduces it by an eighth after a loss.
+/// Grows the window by 1/100 of the acknowledged packets. Reduces the window by an eighth after a loss.
 #[derive(Clone, Debug)]
 struct Scalable;
 
@@ -49,7 +49,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         };
         // One bin: the second from 1 s to 2 s.
         let mut simulation = Simulation::new(settings, parameters.clone(), 1, Time(SECOND), SECOND, 1)?;
-        // Queues are short, so that growth of the window ends with losses.
+        // Use short queues, so that losses limit the growth of the window.
         for queue in 0..scenario.link.queues {
             simulation.set_qdisc(queue, Qdisc::new(&Kind::Pfifo { limit: 10 }, 0)?);
         }

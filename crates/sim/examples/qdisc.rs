@@ -14,7 +14,7 @@ use evenkeel_sim::segment::Segment;
 use evenkeel_sim::settings::Settings;
 use evenkeel_sim::time::{MILLISECOND, SECOND, Time};
 
-/// One queue per flow; the flow with the fewest queued segments is served next.
+/// One queue per flow. The flow with the fewest queued segments is served next.
 #[derive(Clone, Debug, Default)]
 struct ShortestBacklog {
     flows: BTreeMap<u32, VecDeque<Segment>>,

@@ -5,51 +5,50 @@ use std::collections::VecDeque;
 use crate::tcp::{Ack, Block};
 use crate::time::Time;
 
-/// An acknowledgement in flight.
 #[derive(Clone, Copy, Debug)]
 struct Arrival {
     at: Time,
     cumulative: u64,
     flow: u32,
-    /// Whether the receiver has data above a gap or duplicates to report; the SACK blocks are in `sacks`.
+    /// Whether the receiver has data above a gap or duplicates to report. The SACK blocks are then in
+    /// `sacks`.
     has_sack: bool,
 }
 
 impl Arrival {
     #[inline]
     fn new(at: Time, flow: u32, ack: &Ack) -> Self {
-        // Empty blocks are at the end.
         Self { at, cumulative: ack.cumulative, flow, has_sack: !ack.sack[0].is_empty() }
     }
 }
 
-/// Acknowledgements in order of arrival. Few have SACK blocks, so these are in a separate queue, which keeps
-/// the entries small.
+/// Acknowledgements in order of arrival. Few acknowledgements have SACK blocks. A separate queue for
+/// SACK blocks keeps the entries small.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Arrivals {
     arrivals: VecDeque<Arrival>,
-    /// SACK blocks of the acknowledgements that have some, in the same order.
+    /// SACK blocks of the acknowledgements that have SACK blocks, in the same order as the
+    /// acknowledgements.
     sacks: VecDeque<[Block; 3]>,
 }
 
 impl Arrivals {
-    /// Returns when the first one arrives.
+    /// Returns the time of the first arrival.
     #[inline]
     pub(crate) fn next(&self) -> Option<Time> {
         self.arrivals.front().map(|arrival| arrival.at)
     }
 
-    /// Returns the flows of the first `most` acknowledgements.
     #[inline]
     pub(crate) fn flows(&self, most: usize) -> impl Iterator<Item = u32> {
         self.arrivals.iter().take(most).map(|arrival| arrival.flow)
     }
 
-    /// Removes the first acknowledgement, if it arrives at `by` or earlier. Copies it to `ack` and returns
-    /// its flow.
+    /// Removes the first acknowledgement, if it arrives at `by` or earlier. Copies the acknowledgement
+    /// to `ack` and returns its flow.
     ///
-    /// An `Option` of both would be moved in pieces that the processor cannot forward, which costs a tenth of
-    /// a simulation's time.
+    /// Returning both in an `Option` takes 10 % of a simulation's time: the copies defeat the
+    /// processor's store forwarding.
     #[inline]
     pub(crate) fn take(&mut self, by: Time, ack: &mut Ack) -> Option<u32> {
         let arrival = *self.arrivals.front().filter(|arrival| arrival.at <= by)?;
@@ -60,7 +59,8 @@ impl Arrivals {
         Some(arrival.flow)
     }
 
-    /// Inserts an acknowledgement of a flow, behind those that arrive at the same time or earlier.
+    /// Inserts an acknowledgement of a flow, behind all acknowledgements that arrive at the same time
+    /// or earlier.
     #[inline]
     pub(crate) fn insert(&mut self, at: Time, flow: u32, ack: &Ack) {
         if self.arrivals.back().is_some_and(|last| last.at > at) {
@@ -74,7 +74,8 @@ impl Arrivals {
         }
     }
 
-    /// Inserts an acknowledgement before others: paths with different latencies can change the order.
+    /// Inserts an acknowledgement before later ones. Paths with different latencies can change the
+    /// order.
     #[cold]
     fn insert_before(&mut self, at: Time, flow: u32, ack: &Ack) {
         let arrival = Arrival::new(at, flow, ack);
@@ -94,7 +95,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Compares with a list that is sorted stably by time.
+        /// Compares the queue with a list that is sorted stably by time.
         #[test]
         fn they_come_in_the_order_of_time(steps in prop::collection::vec((0_u64..20, 0_u64..3), 1..60)) {
             let mut arrivals = Arrivals::default();

@@ -1,4 +1,4 @@
-//! The cost table: the processor time of every piece of work in the simulator, with its source.
+//! The cost table: the processor time of each operation in the simulator, with its source.
 //!
 //! | module | work | machine profile | source |
 //! |---|---|---|---|
@@ -7,10 +7,9 @@
 //! | [`qdiscs`] | a segment in a qdisc and its filters | [`qdiscs::QdiscCosts::epyc_vm`] | measured, or estimated where `measured_here` is false |
 //! | [`queue_pairs`] | a server's polling threads, its application and its clients | [`queue_pairs::ReceiveCosts::DRAGONET`] | Dragonet (TRIOS 2015) |
 //!
-//! The profile `epyc_vm` is two processors of a virtual AMD EPYC (family 25, model 17) at 2.6 GHz, Linux 6.18,
-//! on 2026-11-22. `docs/explanation/simulator.md` has the command and the spread.
+//! The profile `epyc_vm` is two processors of a virtual AMD EPYC (family 25, model 17) at 2.6 GHz,
+//! Linux 6.18, on 2026-11-22. `docs/explanation/simulator.md` has the command and the spread.
 
-/// Costs of a host that sends bulk flows.
 pub mod sender {
     use crate::time::{MICROSECOND, NANOSECOND, Span};
 
@@ -18,29 +17,25 @@ pub mod sender {
     pub struct Costs {
         /// An interrupt with its poll: interrupt entry, NAPI, interrupt exit.
         pub interrupt: Span,
-        /// Processing of an acknowledgement up to TCP.
         pub acknowledgement: Span,
-        /// Sending a segment from TCP to the ring.
         pub segment: Span,
-        /// A piece of a segment that is split before the qdisc (DSOS).
+        /// One piece of a segment that is split before the qdisc (DSOS).
         pub piece: Span,
         pub completion: Span,
         /// Splitting off a packet in software (no segmentation offload).
         pub packet: Span,
-        /// A byte that the application writes: the copy, and its share of the system call.
+        /// One byte that the application writes: the copy, and its share of the system call.
         pub byte: Span,
         /// Reading one queue's weight in a queue choice by weight.
         pub queue_look: Span,
-        /// Writing a queue's weight to the NIC.
         pub weight_write: Span,
         /// Additional cost per segment if another processor completes it: cold caches and contended locks.
         pub remote_completion: Span,
-        /// Additional cost per segment in SFQ.
         pub fair_queueing: Span,
     }
 
     impl Costs {
-        /// Titan's sender, a Xeon E5-1410 at 2.8 GHz. All values are estimated as usual on such a processor.
+        /// Titan's sender, a Xeon E5-1410 at 2.8 GHz. All values are estimates for such a processor.
         /// They are neither fitted nor measured.
         pub const XEON_E5_1410: Self = Self {
             interrupt: 2 * MICROSECOND,
@@ -61,59 +56,56 @@ pub mod sender {
 /// Copying a byte. Estimated: 5 GB/s, about the share of one of ten cores in four channels of DDR3-1600.
 const COPIED_BYTE: crate::time::Span = crate::time::NANOSECOND / 5;
 
-/// Costs of processes that write and read, with both hosts on one machine.
+/// Costs of processes that write and read. Both hosts run on one machine.
 pub mod processes {
     use super::qdiscs::QdiscCosts;
     use crate::time::{MICROSECOND, MILLISECOND, NANOSECOND, Span};
 
-    /// A machine whose processors both hosts and all programs share.
+    /// A machine. Both hosts and all programs share its processors.
     #[derive(Clone, Debug, PartialEq)]
     pub struct Machine {
         pub processors: u32,
-        /// Time slice of a process. Sourced: the scheduler checks at a tick, 250 per second (`CONFIG_HZ`),
-        /// and its slice is shorter.
+        /// Time slice of a process. Source: the scheduler checks at each tick, 250 times per second
+        /// (`CONFIG_HZ`), and its slice is shorter than a tick.
         pub slice: Span,
-        /// Time from a timer's expiry to its soft interrupt. Measured: `./dev bench qdisc-costs`.
+        /// Time from a timer's expiry to its softirq. Measured with `./dev bench qdisc-costs`.
         pub timer_latency: Span,
-        /// Time from the wake-up of a process until an idle processor runs it. Calibrated: on the latency of
-        /// one probe without load on the test bed.
+        /// Time from the wake-up of a process until an idle processor runs it. Calibrated with the
+        /// latency of one probe without load on the test bed.
         pub wake_latency: Span,
         pub costs: Costs,
         pub qdiscs: QdiscCosts,
     }
 
-    /// Processor time per operation. Scenarios do not change it.
+    /// Processor time per operation. No scenario changes these values.
     #[derive(Clone, Debug, PartialEq)]
     pub struct Costs {
-        /// A write of a bulk client in user space, including the preceding select.
+        /// A write of a bulk client in user space, including the preceding `select`.
         pub write_user: Span,
         /// A write of a bulk client in the kernel, without its bytes.
         pub write_system: Span,
-        /// A read of a bulk server in user space.
         pub read_user: Span,
         /// A read of a bulk server in the kernel, without its bytes.
         pub read_system: Span,
-        /// Copying a kibibyte in or out.
+        /// Copying 1 KiB to or from user space.
         pub copy_kib: Span,
         /// A message of a probe in user space, at each end.
         pub message_user: Span,
         /// A message of a probe in the kernel, without its bytes: a write or a read.
         pub message_system: Span,
-        /// A call of select that blocks, when a bulk program has no work.
+        /// A call of `select` that blocks because a bulk program has no work.
         pub wait: Span,
-        /// Sending a segment from TCP to the device, without its qdisc.
         pub segment: Span,
         /// Receiving a segment from the device to TCP, without its packets.
         pub receive: Span,
-        /// A packet of a segment whose packets are not merged, with its share of the acknowledgements.
+        /// One packet of a segment whose packets are not merged, with its share of the
+        /// acknowledgements.
         pub packet: Span,
         /// A packet that GRO merges with the previous one.
         pub merge: Span,
-        /// An acknowledgement, at both ends together.
+        /// One acknowledgement, at both ends together.
         pub acknowledgement: Span,
-        /// Waking a process.
         pub wake: Span,
-        /// Switching to another process.
         pub switch: Span,
         pub timer: Span,
     }
@@ -121,8 +113,8 @@ pub mod processes {
     impl Machine {
         /// Returns the test bed's machine with this many processors.
         ///
-        /// The costs are calibrated together: on the test bed's bandwidth and processor time against the
-        /// length of writes (`tc-packet-length` and `tc-clients` with pfifo).
+        /// The costs are calibrated together, with the test bed's bandwidth and processor time against
+        /// the length of writes (`tc-packet-length` and `tc-clients` with pfifo).
         #[must_use]
         pub fn epyc_vm(processors: u32) -> Self {
             Self {
@@ -154,7 +146,6 @@ pub mod processes {
     }
 }
 
-/// Costs of qdiscs and their filters.
 pub mod qdiscs {
     use std::collections::BTreeMap;
 
@@ -163,38 +154,34 @@ pub mod qdiscs {
     use crate::qdisc::tree::{Disciplines, Hop};
     use crate::time::{NANOSECOND, Span};
 
-    /// Processor time of a kind of qdisc.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub struct QdiscCost {
-        /// Time to enqueue a segment.
         pub enqueue: Span,
-        /// Time to dequeue a segment.
         pub dequeue: Span,
         /// Additional time to dequeue a segment, per class.
         pub class: Span,
-        /// The values are measured; the others are estimated.
+        /// Whether the values are measured. Otherwise they are estimated.
         pub measured_here: bool,
     }
 
-    /// Costs by kind of qdisc and by classifier.
     #[derive(Clone, Debug, PartialEq)]
     pub struct QdiscCosts {
-        /// Costs by the kernel's name of the kind.
+        /// By the kernel's name of the kind.
         pub kinds: BTreeMap<&'static str, QdiscCost>,
-        /// Cost of a classifier call, and of each rule that it compares.
+        /// Cost per call of a classifier, and per rule that the classifier compares.
         pub classifiers: BTreeMap<Classifier, (Span, Span)>,
     }
 
     impl QdiscCosts {
-        /// Returns the values of `./dev bench qdisc-costs`. Values with `false` are estimated from those of
+        /// Returns the values of `./dev bench qdisc-costs`. Values with `false` are estimates from
         /// similar qdiscs, because the machine's kernel lacks the qdisc.
         #[must_use]
         pub fn epyc_vm() -> Self {
-            // Enqueue and dequeue were measured together; each gets half of the result.
+            // The benchmark measures enqueue and dequeue together. Each gets half of the result.
             let cost = |both: u64, measured_here| QdiscCost {
                 enqueue: both * NANOSECOND / 2,
                 dequeue: both * NANOSECOND / 2,
-                // With htb, 1 to 96 classes differ by less than the spread.
+                // With htb, the costs of 1 to 96 classes differ by less than the spread.
                 class: 0,
                 measured_here,
             };
@@ -261,49 +248,52 @@ pub mod qdiscs {
     }
 }
 
-/// Costs of a server with one polling thread per queue pair, and of its clients.
+/// Costs of a server with one polling thread per queue pair, and of the server's clients.
 pub mod queue_pairs {
     use super::COPIED_BYTE;
     use crate::time::{MICROSECOND, NANOSECOND, Span};
 
-    /// Payload of the echo benchmark from which the costs of a queue pair derive, bytes per direction.
+    /// Payload of the echo benchmark in bytes per direction. The costs of a queue pair derive from this
+    /// benchmark.
     const ECHO: u64 = 1024;
-    /// Mean payload of a memcached transaction with values of 1024 B and 10 % sets, both directions together,
-    /// bytes. A test of the message lengths checks it.
+    /// Mean payload of a memcached transaction in bytes, both directions together, with values of 1024
+    /// B and 10 % sets. A test of the message lengths checks this value.
     pub(crate) const MEMCACHED_1024: u64 = 1190;
 
     /// Processor time, and latency of the line. `docs/explanation/simulator.md` has the sources.
     ///
-    /// The work per message has a fixed part and a part per byte. Where an experiment gives the sum of both,
+    /// The work per message has a fixed part and a part per byte. If an experiment gives only the sum,
     /// the fixed part is the remainder.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct ReceiveCosts {
-        /// Time of a queue pair's thread for a request, without its bytes: from the ring to the application.
+        /// Time of a queue pair's thread for a request, without its bytes: from the ring to the
+        /// application.
         ///
-        /// This is half of the thread's time for a transaction. Dragonet (TRIOS 2015), section 4.2: the
-        /// median of 20 echo clients is 46.3 k transactions/s with two of them on each of 10 queues. So a
-        /// queue serves 92.6 k/s, 10.8 µs each, with 1024 B in each direction.
+        /// This is half of the thread's time for a transaction. Dragonet (TRIOS 2015), section 4.2, has
+        /// 20 echo clients, two on each of 10 queues. Their median is 46.3 k transactions/s. A queue
+        /// therefore serves 92.6 k/s, 10.8 µs each, with 1024 B in each direction.
         pub receive: Span,
-        /// Time of the same thread for the response, from the application to the ring: the other half.
+        /// Time of the same thread for the response, from the application to the ring. This is the
+        /// other half of the thread's time.
         pub transmit: Span,
-        /// Time of an echo server for a request. An assumption: one system call, on a core that is never the
-        /// bottleneck.
+        /// Time of an echo server for a request. Assumption: one system call, on a core that is never
+        /// the bottleneck.
         pub echo: Span,
-        /// Time of memcached for a request. An assumption: parsing and one lookup, on a core that is never
+        /// Time of memcached for a request. Assumption: parsing and one lookup, on a core that is never
         /// the bottleneck.
         pub memcached: Span,
-        /// Time of a client's thread for a transaction, without its bytes: it reads a response, then creates
-        /// and sends the next request.
+        /// Time of a client's thread for a transaction, without its bytes: the thread reads a response,
+        /// then creates and sends the next request.
         ///
-        /// Calibrated on Dragonet, section 4.3: the largest throughput of any client is 65.6 k
-        /// transactions/s, and its latency shows that the server does not spend this time. This is 15.24 µs
-        /// with values of 1024 B.
+        /// Calibrated with Dragonet, section 4.3. The largest throughput of any client is 65.6 k
+        /// transactions/s (15.24 µs each) with values of 1024 B. The client's latency shows that the
+        /// server does not spend this time.
         pub client: Span,
-        /// Time per byte of payload of any thread that handles a message: one copy, as at the sender. Both
-        /// NICs compute checksums.
+        /// Time per byte of payload for any thread that handles a message: one copy, as at the sender.
+        /// The NICs compute the checksums.
         pub byte: Span,
-        /// Latency from a NIC to the memory of the other host, without the transmission time. It equals the
-        /// transmit simulation's ([`crate::parameters::Parameters::line_latency`]).
+        /// Latency from a NIC to the memory of the other host, without the transmission time. Equals
+        /// the latency of the transmit simulation ([`crate::parameters::Parameters::line_latency`]).
         pub line_latency: Span,
     }
 

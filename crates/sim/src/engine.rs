@@ -1,7 +1,7 @@
 //! The engine: one event loop for all worlds, generic over their typed events.
 //!
-//! A world declares its events with [`events!`]: each kind has a block of slots in the calendar, one slot per
-//! source. Everything is generic, so the compiler generates a separate loop for each world.
+//! A world declares its events with [`events!`]. Each kind has a block of slots in the calendar, with
+//! one slot per source. The compiler generates a separate loop for each world.
 
 use std::ops::Range;
 
@@ -12,16 +12,13 @@ use crate::event::{Calendar, Slot};
 use crate::progress::EventLimit;
 use crate::time::{MICROSECOND, Time};
 
-/// The slots of one kind of events.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Block {
     pub(crate) begin: Slot,
     pub(crate) end: Slot,
 }
 
-/// An event of a world.
 pub(crate) trait Event: Copy {
-    /// The block of slots of each kind.
     type Slots: Copy;
 
     fn slot(self, slots: &Self::Slots) -> Slot;
@@ -31,15 +28,15 @@ pub(crate) trait Event: Copy {
     fn count(slots: &Self::Slots) -> u32;
 }
 
-/// Declares an enum of events and the struct of their slots from one list of kinds and the fields with their
-/// blocks. Each event carries the number of its source. A slot's kind is searched in the order of the list.
+/// Declares an enum of events and the struct of their slots. Its input is one list of kinds, each with
+/// the field of its block. Each event carries the number of its source. The code searches a slot's kind
+/// in the order of the list.
 macro_rules! events {
     ($(#[$meta:meta])* enum $event:ident in $slots:ident { $($(#[$about:meta])* $kind:ident: $field:ident,)* }) => {
         $(#[$meta])*
         #[derive(Clone, Copy, Debug)]
         pub(crate) enum $event { $($(#[$about])* $kind(u32),)* }
 
-        /// The slots of the events.
         #[derive(Clone, Copy, Debug)]
         pub(crate) struct $slots { $(pub(crate) $field: crate::engine::Block,)* }
 
@@ -82,7 +79,6 @@ macro_rules! events {
 }
 pub(crate) use events;
 
-/// The present time of a world, and its planned events.
 #[derive(Clone, Debug)]
 pub(crate) struct Engine<E: Event> {
     pub(crate) now: Time,
@@ -103,49 +99,49 @@ impl<E: Event> Engine<E> {
         }
     }
 
-    /// Schedules a source's event and replaces its pending one; [`Time::NEVER`] cancels it.
+    /// Schedules a source's event and replaces a pending event of the source. [`Time::NEVER`] cancels
+    /// the event.
     #[inline]
     pub(crate) fn plan(&mut self, event: E, at: Time) {
         self.calendar.plan(event.slot(&self.slots), at);
     }
 
-    /// Schedules an event unless an earlier one of its source is pending.
+    /// Schedules an event unless an earlier event of its source is pending.
     #[inline]
     pub(crate) fn plan_no_later(&mut self, event: E, at: Time) {
         self.calendar.plan_no_later(event.slot(&self.slots), at);
     }
 
-    /// Returns when the next event fires; [`Time::NEVER`] if none is planned.
+    /// Returns the time of the next event, or [`Time::NEVER`] if no event is scheduled.
     pub(crate) fn next_time(&mut self) -> Time {
         self.calendar.next_time().unwrap_or(Time::NEVER)
     }
 
-    /// Returns when the source's event fires; [`Time::NEVER`] if it has none.
+    /// Returns the time of the source's event, or [`Time::NEVER`] if the source has no event.
     #[inline]
     pub(crate) fn planned(&self, event: E) -> Time {
         self.calendar.planned(event.slot(&self.slots))
     }
 }
 
-/// A simulated system. [`run`] passes its events to it in the order of time.
+/// A simulated system. [`run`] passes its events to this trait in the order of time.
 pub(crate) trait Handler {
     type Event: Event;
 
     fn engine(&mut self) -> &mut Engine<Self::Event>;
 
-    /// Handles an event; the engine's present is its time.
+    /// Handles an event. The engine's present is the time of the event.
     fn handle(&mut self, event: Self::Event);
 
-    /// Returns a count that grows with every departure of data.
+    /// Returns a counter that grows with every departure of data.
     fn sent(&mut self) -> u64;
 
-    /// Returns whether the simulation must stop because of an error.
     fn has_failed(&self) -> bool {
         false
     }
 }
 
-/// Handles the events until `until`. Afterwards, the present is the time of the last one.
+/// Handles the events until `until`. Afterwards, the present is the time of the last event.
 pub(crate) fn run<H: Handler>(handler: &mut H, until: Time) -> Result<(), SimulationError> {
     let slots = handler.engine().slots;
     while let Some((time, slot)) = handler.engine().calendar.pop(until) {
@@ -166,15 +162,12 @@ pub(crate) fn run<H: Handler>(handler: &mut H, until: Time) -> Result<(), Simula
     Ok(())
 }
 
-/// Number of steps of a part of a repeat.
 const STEPS: u64 = 100;
 
-/// A part of a repeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     WarmUp,
     Measurement,
-    /// The latency probe, after the measurement.
     Probe,
 }
 
@@ -187,7 +180,7 @@ impl Part {
         }
     }
 
-    /// Converts the progress of this part to that of the repeat.
+    /// Converts the progress of this part to the progress of the repeat.
     fn progress(self, done: f64) -> f64 {
         match self {
             Self::WarmUp => 0.0,
@@ -197,7 +190,7 @@ impl Part {
     }
 }
 
-/// Runs a part of a repeat in steps. Before each step it reports progress to the observer, which may
+/// Runs a part of a repeat in steps. Before each step, reports progress to the observer, which may
 /// interrupt the run.
 pub(crate) fn run_part(
     part: Part,
@@ -216,7 +209,8 @@ pub(crate) fn run_part(
     run(end)
 }
 
-/// Reports the set-up step to the observer, which may interrupt it. With many flows it takes seconds.
+/// Reports the set-up to the observer, which may interrupt it. With many flows, the set-up takes
+/// seconds.
 pub(crate) fn set_up(observer: &dyn Observer) -> Result<(), SimError> {
     observer.progress(0.0, "setting up");
     stop_if_interrupted(observer)
@@ -305,7 +299,7 @@ mod tests {
         assert_eq!(clock.engine.planned(Tick::Slow(0)), Time(6));
         assert_eq!(run(&mut clock, Time(5)), Ok(()));
         assert_eq!(clock.ticks.len(), 5);
-        // It fails at the sixth event and handles no more.
+        // The sixth event makes the handler fail. The engine handles no further event.
         assert_eq!(run(&mut clock, Time(50)), Ok(()));
         assert_eq!((clock.ticks.len(), clock.engine.now), (6, Time(6)));
     }
@@ -318,7 +312,7 @@ mod tests {
         assert_eq!(clock.ticks.len(), 3);
     }
 
-    /// Interrupts after this many calls.
+    /// Interrupts the run after this many calls.
     struct Impatient(AtomicUsize);
 
     impl Observer for Impatient {

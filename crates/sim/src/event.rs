@@ -1,37 +1,37 @@
 //! The calendar of pending events.
 //!
-//! Every source of events (an interrupt line, a flow's timer) has its own slot and at most one pending event,
-//! so the calendar is a tournament tree: each match has four entries, and its winner enters the next match.
-//! Rescheduling replays the matches up to the root, so no stale event is popped. Events at the same time fire
-//! in the order in which they were scheduled.
+//! Every source of events (an interrupt line, a flow's timer) has its own slot and at most one pending
+//! event. The calendar is therefore a tournament tree: each match has four entries, and its winner
+//! enters the next match. Rescheduling replays the matches up to the root, so the tree never contains a
+//! stale event. Events at the same time fire in the order in which they were scheduled.
 
 use std::hint::select_unpredictable;
 
 use crate::time::Time;
 
-/// With more frequent slots than this, most of them lose their first match, so an early exit is faster.
+/// With more frequent slots than this, most slots lose their first match, and an early exit is faster.
 const FEW_SLOTS: usize = 64;
 
-/// A source of events; the owner of the calendar numbers the slots.
+/// A source of events. The owner of the calendar numbers the slots.
 pub type Slot = u32;
 
 /// Bits of an entry that hold its slot.
 const SLOT_BITS: u32 = 24;
 
-/// A planned event as one number: the time in the upper bits, then the sequence number, then the slot. The
-/// smaller number is the earlier event.
+/// A scheduled event as one number: the time in the upper bits, then the sequence number, then the
+/// slot. The smaller number is the earlier event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Entry(u128);
 
 impl Entry {
-    /// No event.
     const NONE: Self = Self(u128::MAX);
 
     const fn new(time: Time, sequence: u64, slot: Slot) -> Self {
         Self(((time.0 as u128) << 64) | ((sequence << SLOT_BITS) | slot as u64) as u128)
     }
 
-    /// Returns the earlier of two. The result is unpredictable, so this avoids a branch.
+    /// Returns the earlier of two entries. The function has no branch, because the result is
+    /// unpredictable.
     #[inline]
     fn earlier(self, other: Self) -> Self {
         Self(select_unpredictable(self.0 < other.0, self.0, other.0))
@@ -49,7 +49,7 @@ impl Entry {
 /// Number of entries in a match.
 const PLAYERS: usize = 4;
 
-/// A match: its events share a cache line, and the earliest advances.
+/// A match. Its events share a cache line, and the earliest event enters the next match.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(64))]
 struct Match([Entry; PLAYERS]);
@@ -65,17 +65,16 @@ impl Match {
 
 #[derive(Clone, Debug)]
 struct Tournament {
-    /// Match 0 is the root; the winner of match n enters match (n - 1) / 4 at place (n - 1) % 4.
+    /// Match 0 is the root. The winner of match n enters match (n - 1) / 4 at position (n - 1) % 4.
     matches: Vec<Match>,
     /// Index of the first match that slots enter.
     opening: usize,
-    /// The overall winner.
     first: Entry,
 }
 
 impl Tournament {
     fn new(slots: usize) -> Self {
-        // Each round has four times as many matches as the next one, down to the final.
+        // Each round has four times as many matches as the next round. The last round is the final.
         let (mut opening, mut width) = (0, 1);
         while width * PLAYERS < slots {
             opening += width;
@@ -92,9 +91,10 @@ impl Tournament {
 
     /// Replaces a slot's entry and replays the matches up to the root.
     ///
-    /// For a frequent slot it replays all matches, because a match costs less than a mispredicted exit. For a
-    /// `RARE` slot it stops at the first match whose winner does not change: most of these events are far in
-    /// the future, so this is nearly always the first match.
+    /// For a frequent slot, the function replays all matches, because a match costs less than a
+    /// mispredicted exit. For a `RARE` slot, it stops at the first match whose winner does not change.
+    /// Most of these events are far in the future, so the function nearly always stops at the first
+    /// match.
     #[inline]
     fn set<const RARE: bool>(&mut self, slot: usize, entry: Entry) {
         let (mut number, mut place) = (self.opening + slot / PLAYERS, slot % PLAYERS);
@@ -115,23 +115,24 @@ impl Tournament {
     }
 }
 
-/// Planned events, at most one per slot.
+/// Scheduled events, at most one per slot.
 #[derive(Clone, Debug)]
 pub struct Calendar {
-    /// Events of the slots that are always planned. There are few, so their tournament is small.
+    /// Events of the slots that nearly always have an event. There are few such slots, so their
+    /// tournament is small.
     frequent: Tournament,
-    /// Events of the other slots.
     rare: Tournament,
-    /// Number of frequent slots; they precede the others.
+    /// Number of frequent slots. They precede the rare slots.
     split: usize,
     next_sequence: u64,
-    /// Slot of the last popped event, whose entry is still in the tree. It is usually rescheduled next, so
-    /// its matches are replayed once instead of twice.
+    /// Slot of the last popped event. Its entry is still in the tree. Usually this slot is rescheduled
+    /// next, so its matches are replayed once instead of twice.
     taken: Option<Slot>,
 }
 
 impl Calendar {
-    /// Creates an empty calendar for `frequent` slots, followed by `rare` ones; at most 2^24 in total.
+    /// Creates an empty calendar with `frequent` slots, followed by `rare` slots; at most 2^24 in
+    /// total.
     #[must_use]
     pub fn new(frequent: usize, rare: usize) -> Self {
         debug_assert!(frequent + rare <= 1 << SLOT_BITS, "too many slots");
@@ -157,7 +158,8 @@ impl Calendar {
         self.frequent.first.earlier(self.rare.first)
     }
 
-    /// Schedules the slot's event for `time` and replaces a pending one; [`Time::NEVER`] cancels it.
+    /// Schedules the slot's event for `time` and replaces a pending event. [`Time::NEVER`] cancels the
+    /// event.
     #[inline]
     pub fn plan(&mut self, slot: Slot, time: Time) {
         if time == Time::NEVER {
@@ -172,7 +174,7 @@ impl Calendar {
         self.set(slot, entry);
     }
 
-    /// Schedules the slot's event unless an earlier one is pending.
+    /// Schedules the slot's event unless an earlier event of the slot is pending.
     #[inline]
     pub fn plan_no_later(&mut self, slot: Slot, time: Time) {
         if self.planned(slot) > time {
@@ -180,7 +182,6 @@ impl Calendar {
         }
     }
 
-    /// Cancels the slot's event, if any.
     pub fn cancel(&mut self, slot: Slot) {
         if self.taken == Some(slot) {
             self.taken = None;
@@ -195,7 +196,7 @@ impl Calendar {
         }
     }
 
-    /// Returns when the slot's event is planned; [`Time::NEVER`] if it has none.
+    /// Returns the time of the slot's event, or [`Time::NEVER`] if the slot has no event.
     #[must_use]
     #[inline]
     pub fn planned(&self, slot: Slot) -> Time {
@@ -216,7 +217,7 @@ impl Calendar {
         (first != Entry::NONE).then_some(first.time())
     }
 
-    /// Pops the next event, if it is not after `limit`.
+    /// Pops the next event, unless it is after `limit`.
     #[inline]
     pub fn pop(&mut self, limit: Time) -> Option<(Time, Slot)> {
         self.settle();
@@ -257,7 +258,7 @@ mod tests {
     }
 
     proptest! {
-        /// Compares with a plain list that is searched each time.
+        /// Compares the calendar with a plain list that is searched for each event.
         #[test]
         fn it_is_a_sorted_list(
             frequent in prop_oneof![Just(5), Just(FEW_SLOTS + 1)],

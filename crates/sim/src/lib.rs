@@ -12,11 +12,12 @@
 //! [`receive`] models the other direction: requests of clients that arrive through receive queues.
 //! [`tenants`] models tenants that share a device behind qdiscs, and the processors of one machine.
 //!
-//! Time is integer picoseconds. Each component has its own seeded generator of random numbers, without global
-//! state. So the same seed gives the same record on any machine, and many simulations can run in one process.
+//! Time is integer picoseconds. Each component has its own seeded random number generator, and there is
+//! no global state. The same seed therefore gives the same record on any machine, and many simulations
+//! can run in one process.
 //!
-//! Two design choices save time. Segments stay whole above the NIC, and the NIC computes the departures of
-//! interleaved packets in closed form between changes of its state.
+//! Two design choices save time. Segments stay whole above the NIC. Between changes of its state, the
+//! NIC computes the departures of interleaved packets in closed form.
 
 #![deny(unsafe_code)]
 

@@ -7,19 +7,19 @@ use crate::error::SimError;
 use crate::observation::BIN_BYTES;
 use crate::transfers::TCP_BIN_BYTES;
 
-/// Limit of the estimated memory of a repeat, bytes.
+/// Limit of the estimated memory of a repeat in bytes.
 const MOST: u64 = 400_000_000;
-/// A flow of a simulation, with its results. On x86_64, 100,000 flows between two hosts took 2.6 kB each, and
-/// those of a shuffle of 128 to 512 hosts 2.4 to 3.0 kB.
+/// Bytes per simulated flow with its results. Measured on x86_64: 2.6 kB for each of 100,000 flows
+/// between two hosts, and 2.4 to 3.0 kB per flow of a shuffle of 128 to 512 hosts.
 const FLOW: u64 = 3_000;
-/// A host of a shuffle without its flows; 64 to 512 hosts took 120 kB each.
+/// Bytes per host of a shuffle, without its flows. Measured with 64 to 512 hosts: 120 kB per host.
 const HOST: u64 = 150_000;
-/// A flow in a record.
+/// Bytes per flow in a record.
 const RECORDED_FLOW: u64 = 170;
-/// One second of a client that sends requests.
+/// Bytes per second of a client that sends requests.
 const SECOND: u64 = 24;
 
-/// Estimated memory of a repeat, bytes.
+/// Estimated memory of a repeat in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memory {
     /// While the repeat runs and its metrics are computed.
@@ -28,13 +28,11 @@ pub struct Memory {
     pub kept: u64,
 }
 
-/// The quantities that determine the memory of a repeat.
 struct Extent {
     flows: u64,
     hosts: u64,
     /// Bins of each flow.
     bins: u64,
-    /// Clients that send requests.
     clients: u64,
     seconds: u64,
 }
@@ -49,12 +47,12 @@ impl Extent {
             return Self { clients, seconds: duration.as_u64().div_ceil(1_000_000_000), ..none };
         }
         if let Some(point) = variant.tenants() {
-            // The line has bins, too.
+            // The line also has bins.
             return Self { flows: u64::from(point.bulk_flows() + point.probe_count()) + 1, bins, ..none };
         }
         if let Some(transfers) = variant.transfers() {
             let hosts = u64::from(transfers.senders + transfers.receivers);
-            // Extents are in bins of bytes and packets.
+            // An extent counts bins of bytes and packets.
             let per_bin = if transfers.tcp_series { 1 + TCP_BIN_BYTES / BIN_BYTES } else { 1 };
             let bins = bins.saturating_mul(per_bin);
             return Self { flows: u64::from(transfers.flows), bins, hosts, ..none };
@@ -63,7 +61,7 @@ impl Extent {
             let hosts = u64::from(scenario.hosts.count);
             return Self { flows: hosts * hosts.saturating_sub(1), hosts, ..none };
         }
-        // The results of clients that fetch values are latencies, so their flows have no bins.
+        // Clients that fetch values have latencies as results, so their flows have no bins.
         let bins = if workload.clients().is_empty() { bins } else { 0 };
         Self { flows: u64::from(workload.flows), bins, ..none }
     }
@@ -87,7 +85,7 @@ pub fn of_repeat(scenario: &Scenario, variant: &Variant, duration: Nanoseconds, 
 /// Returns an error if a repeat would take more memory than allowed.
 ///
 /// # Errors
-/// It names the key of the scenario that determines the memory.
+/// The error names the key of the scenario that determines the memory.
 pub fn check_memory(
     scenario: &Scenario,
     variant: &Variant,
@@ -130,7 +128,8 @@ mod tests {
 
     use super::*;
 
-    /// Checks a variant of a bundled scenario with a text replaced, for `seconds` with bins of 10 µs.
+    /// Checks a variant of a bundled scenario with a replaced text. The run lasts `seconds` and has
+    /// bins of 10 µs.
     fn check((name, variant): (&str, &str), (from, to): (&str, &str), seconds: u64) -> Result<(), String> {
         let scenarios = bundled();
         let (_, text) = scenarios.iter().find(|(known, _)| *known == name).unwrap();

@@ -5,10 +5,9 @@ use crate::time::{Span, Time};
 /// Memory of a flow's bytes and packets in one bin, bytes.
 pub(crate) const BIN_BYTES: u64 = 16;
 
-/// The time bins of a flow.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Bins {
-    /// Bytes on the wire: frames, as `skb->len` counts them, with the headers of every packet.
+    /// Bytes on the wire: frames as `skb->len` counts them, with the headers of every packet.
     pub bytes: Vec<u64>,
     pub packets: Vec<u64>,
 }
@@ -18,7 +17,7 @@ impl Bins {
         Self { bytes: vec![0; bins], packets: vec![0; bins] }
     }
 
-    /// Adds to one of `bins` bins. The first call allocates them.
+    /// Adds to one of `bins` bins. The first call allocates the bins.
     fn add(&mut self, number: usize, bins: usize, cell: Cell) {
         if number >= bins || cell.packets == 0 {
             return;
@@ -31,7 +30,6 @@ impl Bins {
     }
 }
 
-/// The counts of one flow in one bin.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cell {
     bytes: u64,
@@ -48,26 +46,25 @@ impl Cell {
 
 /// Counts packets by flow and bin.
 ///
-/// Nearly all packets belong to the newest bin. The newest bins of all flows are adjacent in memory; they are
-/// moved to the flows' other bins when a newer one begins. So counting accesses little memory for any number
-/// of bins.
+/// Nearly all packets belong to the newest bin. The newest bins of all flows are adjacent in memory.
+/// When a new bin begins, they move to the other bins of their flows. Counting therefore accesses
+/// little memory for any number of bins.
 #[derive(Clone, Debug, Default)]
 pub struct Observation {
     begin: Time,
     bin: Span,
     bins: usize,
-    /// The bins of each flow; empty before its first packet is counted there.
+    /// The older bins of each flow. Empty until a packet is counted there.
     flows: Vec<Bins>,
-    /// The newest bin of each flow.
     newest: Vec<Cell>,
     /// Number, begin and end of the newest bin.
     present: (usize, Time, Time),
-    /// Data packets since the start of the simulation.
     pub packets: u64,
 }
 
 impl Observation {
-    /// Creates an observation with `bins` bins of length `bin` from `begin` on, for each flow.
+    /// Creates an observation with `bins` bins of length `bin` for each flow. The first bin starts at
+    /// `begin`.
     #[must_use]
     pub fn new(flows: usize, begin: Time, bin: Span, bins: usize) -> Self {
         let bin = bin.max(1);
@@ -83,8 +80,8 @@ impl Observation {
     }
 
     /// Counts the departure of `packets` packets with `bytes` bytes in total. The last bit of the first
-    /// packet leaves at `first`, that of the last packet at `last`. If they span several bins, `each` returns
-    /// the departure and the bytes of a packet by its index.
+    /// packet leaves at `first`, and the last bit of the last packet at `last`. If the packets span
+    /// several bins, `each` returns departure and bytes of a packet by its index.
     #[inline]
     pub fn count(
         &mut self,
@@ -125,12 +122,13 @@ impl Observation {
         }
     }
 
-    /// Returns the number of the bin of a time, which is not before the first bin.
+    /// Returns the number of the bin of a time. The time must not be before the first bin.
     fn number_of(&self, at: Time) -> u64 {
         at.since(self.begin) / self.bin
     }
 
-    /// Adds to a flow's bin at a time that is not before the first bin. Ignores times after the last bin.
+    /// Adds to a flow's bin at a time. The time must not be before the first bin. Ignores times after
+    /// the last bin.
     fn add(&mut self, flow: usize, at: Time, cell: Cell) {
         if at >= self.present.2 {
             self.turn_to(at);
@@ -145,11 +143,11 @@ impl Observation {
         }
     }
 
-    /// Makes the bin of a time, which is after the newest one, the newest.
+    /// Starts the bin of a time as the newest bin. The time must be after the present newest bin.
     fn turn_to(&mut self, at: Time) {
         let number = self.present.0;
         for (bins, newest) in self.flows.iter_mut().zip(&mut self.newest) {
-            // Later packets of the previous bin are added individually.
+            // Late packets of the previous bin are added individually.
             bins.add(number, self.bins, std::mem::take(newest));
         }
         let number = self.number_of(at);
@@ -157,7 +155,7 @@ impl Observation {
         self.present = (number as usize, begin, begin + self.bin);
     }
 
-    /// Returns the bins of a flow, with the newest one added to `bins`.
+    /// Returns the bins of a flow: `bins` plus the newest bin.
     fn whole(&self, flow: usize, mut bins: Bins) -> Bins {
         bins.add(self.present.0, self.bins, self.newest[flow]);
         if bins.bytes.is_empty() { Bins::of(self.bins) } else { bins }
@@ -183,7 +181,7 @@ mod tests {
     #[test]
     fn a_run_across_a_boundary_is_split_by_its_packets() {
         let mut observation = Observation::new(1, Time(100), 10, 3);
-        // Packets end at 98, 102, 106, 110, and at 111 for the short last one.
+        // The packets end at 98, 102, 106, 110 and 111. The last packet is short.
         let each =
             |packet| if packet == 4 { (Time(111), 20) } else { (Time(98 + 4 * u64::from(packet)), 100) };
         observation.count(0, 5, 420, (Time(98), Time(111)), each);
@@ -198,7 +196,7 @@ mod tests {
         );
     }
 
-    /// Checks packets that are reported late, because trains of several rings are not reported in order of
+    /// Checks packets that are reported late: the trains of several rings are not reported in order of
     /// time.
     #[test]
     fn late_packets_go_to_their_own_bin() {
@@ -213,7 +211,7 @@ mod tests {
         count(0, 4, 100, 100);
         count(1, 30, 113, 113);
         count(1, 7, 129, 129);
-        // After the last bin, and a late packet of that bin.
+        // Count a packet after the last bin, and a late packet of the last bin.
         count(1, 50, 150, 150);
         count(1, 60, 131, 132);
         count(1, 8, 128, 128);

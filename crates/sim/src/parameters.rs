@@ -1,18 +1,19 @@
 //! Parameters of the simulated hosts that scenarios do not set, each with its source.
 //!
-//! There are three kinds. All are the same for every scenario, variant and row.
+//! There are three kinds. All values are equal for every scenario, variant and row.
 //!
-//! - *Sourced* values are from a data sheet, a driver, the kernel or the section of the paper on its method.
-//! - *Calibrated* values have no such source and were fitted to Titan's Table 3.
+//! - *Sourced* values are from a data sheet, a driver, the kernel or the section of the paper on its
+//!   method.
+//! - *Calibrated* values have no such source. They were fitted to Titan's Table 3.
 //!   `docs/explanation/fidelity.md` lists them.
-//! - *Estimated* values have neither and give an order of magnitude.
+//! - *Estimated* values have no source and were not fitted. They give an order of magnitude.
 
 use crate::costs::sender::Costs;
 use crate::tcp::Profile;
 use crate::time::{MICROSECOND, Span};
 
-/// From this number of flows on, their state exceeds the lower-level caches of a core, so the next flows are
-/// prefetched. This changes no result.
+/// From this number of flows on, their state exceeds the lower-level caches of a core. The simulator
+/// then prefetches the next flows. Prefetching changes no result.
 pub(crate) const MANY_FLOWS: usize = 1000;
 
 /// Bytes that an application keeps in the send buffer. Sourced: the default limit of `tcp_wmem`.
@@ -24,13 +25,11 @@ const HAND_OVER: Span = 5 * MICROSECOND;
 /// Time from the arrival of a packet until its program has read and answered it. Estimated: the usual time of
 /// a wake-up with two system calls.
 const APPLICATION_LATENCY: Span = 10 * MICROSECOND;
-/// A veth does not moderate receive interrupts; this is the smallest interval that is simulated.
+/// Smallest simulated interval. A veth does not moderate receive interrupts.
 const NO_MODERATION: Span = MICROSECOND;
 
-/// Parameters of the two hosts and of the line between them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parameters {
-    /// The sender's kernel.
     pub profile: Profile,
     /// Receive queues of a host. Sourced: 4, the RSS queues of the Intel 82599 in VMDq mode, which Titan used
     /// (section 4).
@@ -57,8 +56,8 @@ pub struct Parameters {
     /// Largest weight of a queue, in frames per turn. Sourced: the 14 bits of the 82599's credit register
     /// hold 1365 times half an MTU.
     pub largest_queue_weight: u32,
-    /// Time from the interrupt of a packet until its program has read and answered it. Calibrated: on the
-    /// latency of three flows under DQA, where the probe has its own queue.
+    /// Time from the interrupt of a packet until its program has read and answered it. Calibrated with
+    /// the latency of three flows under DQA, where the probe has its own queue.
     pub application_latency: Span,
     pub costs: Costs,
 }
@@ -83,7 +82,7 @@ impl Default for Parameters {
 }
 
 impl Parameters {
-    /// Describes the values in words, for a record.
+    /// Describes the values as text, for a record.
     #[must_use]
     pub fn words(&self) -> String {
         let us = |span: Span| format!("{} µs", span as f64 / MICROSECOND as f64);

@@ -1,10 +1,8 @@
-//! Prefetching: the state of many flows exceeds the cache, and the processor loads several cache lines in
-//! parallel.
+//! Prefetching: the state of many flows exceeds the cache, but a processor can load several cache lines
+//! in parallel.
 
-/// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// Prefetches the cache lines of a value.
 #[inline]
 #[allow(unsafe_code)]
 pub(crate) fn prefetch<T>(value: &T) {

@@ -1,6 +1,6 @@
 //! Limits that end a simulation without progress.
 //!
-//! Three conditions can prevent a run from ending. Each ends it with its own error:
+//! Three conditions can prevent a run from ending. Each condition ends the run with its own error:
 //!
 //! | condition | detected by |
 //! |---|---|
@@ -8,31 +8,32 @@
 //! | events continue, but time does not advance or hardly does | [`EventLimit`]: too many events between two packets |
 //! | time advances, but no new data of a finite transfer arrives | [`Patience`]: too long without a new byte |
 //!
-//! Each limit is far above the timers of a run that makes progress: a retransmission timer doubles up to two
-//! minutes. The checks cost one decrement per event, and one comparison per time slice of a cluster.
+//! Each limit is far above the timers of a run that makes progress: a retransmission timer doubles up
+//! to two minutes. The checks cost one decrement per event, and one comparison per time slice of a
+//! cluster.
 
 use crate::time::{Span, Time};
 
-/// Limit of events per source (a timer, an interrupt line) without a packet on the wire. A retransmission
-/// timer that backs off to two minutes (`TCP_RTO_MAX`) reaches it after more than a day.
+/// Limit of events per source (a timer, an interrupt line) without a packet on the wire. A
+/// retransmission timer that backs off to two minutes (`TCP_RTO_MAX`) reaches this limit after more
+/// than a day.
 const EVENTS_PER_SOURCE: u64 = 1_000;
-/// Smallest limit of the sum: less than a second of computation.
+/// Minimum of the total limit. This number of events takes less than a second to compute.
 const LEAST_EVENTS: u64 = 1_000_000;
 
 /// Ends a simulation in which events continue without departures.
 ///
-/// It counts events, and checks for departures each time the limit is reached. So it detects an endless loop
-/// after at most two limits, and one limit without a packet is not yet an error.
+/// It counts events, and checks for departures each time the limit is reached. One limit without a
+/// packet is not yet an error, so it detects an endless loop after at most two limits.
 #[derive(Clone, Debug)]
 pub(crate) struct EventLimit {
     limit: u64,
     left: u64,
-    /// Departures at the last check.
+    /// Number of departures at the last check.
     sent: Option<u64>,
 }
 
 impl EventLimit {
-    /// Creates a limit for a calendar with this many sources of events.
     pub(crate) fn new(sources: usize) -> Self {
         Self::of_events((sources as u64).saturating_mul(EVENTS_PER_SOURCE).max(LEAST_EVENTS))
     }
@@ -50,15 +51,14 @@ impl EventLimit {
         self.left == 0
     }
 
-    /// Returns whether no packet has left since the last call; `sent` is a count that grows with every
-    /// departure.
+    /// Returns whether no packet has left since the last call. `sent` is a counter that grows with
+    /// every departure.
     #[cold]
     pub(crate) fn is_stuck(&mut self, sent: u64) -> bool {
         self.left = self.limit;
         self.sent.replace(sent) == Some(sent)
     }
 
-    /// Returns the limit of events without a packet.
     pub(crate) fn events(&self) -> u64 {
         self.limit
     }
@@ -66,32 +66,32 @@ impl EventLimit {
 
 /// Longest time without a new byte at any receiver: twice the longest retransmission timeout (`TCP_RTO_MAX`).
 const LONGEST_WAIT: Span = 240 * crate::time::SECOND;
-/// Additional wait, in transmission times of a full packet. If a packet takes minutes, timeouts precede
+/// Additional limit in transmission times of a full packet. If a packet takes minutes, timeouts precede
 /// acknowledgements.
 const PACKETS_OF_WAIT: u64 = 1_000;
 
 /// Ends transfers that make no progress: no new data has arrived for a long time.
 ///
 /// Duplicates do not count: a flow whose next byte is always lost may retransmit other bytes forever.
-/// Transfers are finite, so one that makes progress ends.
+/// Transfers are finite, so a transfer that makes progress ends.
 #[derive(Clone, Debug)]
 pub(crate) struct Patience {
     wait: Span,
-    /// Time of the next check.
     look_at: Time,
-    /// Bytes that had arrived at the last check.
+    /// Bytes that had arrived by the last check.
     arrived: u64,
 }
 
 impl Patience {
-    /// Creates the limit for a network in which a full packet takes `packet` on the slowest link.
+    /// Creates the limit for a network in which a full packet takes the time `packet` on the slowest
+    /// link.
     pub(crate) fn new(packet: Span) -> Self {
         let wait = LONGEST_WAIT.saturating_add(packet.saturating_mul(PACKETS_OF_WAIT));
         Self { wait, look_at: Time::ZERO + wait, arrived: 0 }
     }
 
-    /// Returns whether no byte has arrived for too long at `now`. `arrived` returns the number of distinct
-    /// bytes that have arrived; it visits every flow, so it is called rarely.
+    /// Returns whether no byte has arrived for too long at `now`. `arrived` returns the number of
+    /// distinct bytes that have arrived. It visits every flow, so this function rarely calls it.
     #[inline]
     pub(crate) fn has_run_out(&mut self, now: Time, arrived: impl FnOnce() -> u64) -> bool {
         if now < self.look_at {
@@ -125,7 +125,8 @@ mod tests {
         let mut limit = EventLimit::of_events(3);
         let due: Vec<bool> = (0..3).map(|_| limit.count()).collect();
         assert_eq!(due, [false, false, true]);
-        // The first check has no baseline; then a packet has left, then none.
+        // The first check has no baseline. Before the second check a packet has left, before the third
+        // check none.
         assert!(!limit.is_stuck(0));
         assert_eq!((0..3).filter(|_| limit.count()).count(), 1);
         assert!(!limit.is_stuck(1));
@@ -152,7 +153,7 @@ mod tests {
         assert!(patience.has_run_out(at(3_720), || 2));
     }
 
-    /// Runs three flows on a line of one bit per second, whose first packet takes hours: only their timers
+    /// Runs three flows on a line of 1 bit/s. The first packet takes hours, so only the flows' timers
     /// fire.
     fn creeping(limit: EventLimit) -> Result<(), SimulationError> {
         let (_, text) = bundled().iter().find(|(name, _)| *name == "titan-3-flows").unwrap();

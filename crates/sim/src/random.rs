@@ -1,26 +1,22 @@
-//! Seeded random number generators. Each component has its own, so that a change in one does not affect the
-//! others.
+//! Seeded random number generators. Each component has its own generator, so that a change in one
+//! component does not affect another component.
 
 use rand_core::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-/// Purpose of a generator. The numbers determine the streams of a seed: never change one.
+/// Purpose of a generator. The numbers determine the random streams of a seed: never change a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Component {
-    /// Hashes of sockets (`sk_txhash`), and with them ports.
+    /// Hashes of sockets (`sk_txhash`), and the ports derived from them.
     SocketHashes = 1,
     /// Perturbation of hashing qdiscs.
     QdiscHashes = 2,
-    /// Start times of flows.
     Starts = 3,
     /// Receive-side scaling: the receive queue of each flow.
     ReceiveHashes = 4,
     Probe = 5,
-    /// Paths through a network of switches.
     Paths = 7,
-    /// Seeds of the hosts of a network.
     Hosts = 8,
-    /// Kinds of clients' requests.
     Requests = 9,
 }
 
@@ -28,10 +24,9 @@ pub enum Component {
 pub struct Generator(Xoshiro256PlusPlus);
 
 impl Generator {
-    /// Creates the generator of a component for the run with this seed.
     #[must_use]
     pub fn new(seed: u64, component: Component) -> Self {
-        // `seed_from_u64` makes the streams of adjacent seeds independent (SplitMix64); the multiplier
+        // `seed_from_u64` makes the streams of adjacent seeds independent (SplitMix64). The multiplier
         // separates the components of adjacent seeds.
         Self(Xoshiro256PlusPlus::seed_from_u64(
             seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(component as u64),
@@ -46,7 +41,7 @@ impl Generator {
         self.0.next_u64()
     }
 
-    /// Returns a number below `bound`; 0 if `bound` is 0.
+    /// Returns a number below `bound`, or 0 if `bound` is 0.
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.0.next_u64()) * u128::from(bound)) >> 64) as u64
     }

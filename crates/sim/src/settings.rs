@@ -15,12 +15,10 @@ use crate::time::{NANOSECOND, Span, span_of};
 pub(crate) const DEVICE_QUEUE: u32 = 0;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NicModel {
-    /// A multiqueue NIC: rings, byte queue limits, a scheduler, interrupts.
     #[default]
     Hardware,
-    /// The test bed's soft NIC.
     Soft {
-        /// Number of programs with bulk flows; there may be fewer processors.
+        /// Number of programs with bulk flows. There may be fewer processors.
         sending_cores: u32,
     },
 }
@@ -32,73 +30,65 @@ impl NicModel {
         matches!(self, Self::Soft { .. })
     }
 
-    /// Returns the queue whose qdisc receives a segment for this hardware queue, and the segment marked for
-    /// it.
+    /// Returns the queue whose qdisc receives a segment for this hardware queue, and the segment with
+    /// the mark for the hardware queue.
     #[inline]
     pub(crate) fn qdisc_for(self, queue: u32, segment: Segment) -> (u32, Segment) {
         match self {
             Self::Hardware => (queue, segment),
-            // There are no bands: `skb->priority` selects the class. At most 256 queues are simulated, so it
-            // fits.
+            // There are no bands: `skb->priority` selects the class. The number fits, because the
+            // simulator has at most 256 queues.
             Self::Soft { .. } => (DEVICE_QUEUE, Segment { band: queue as u8, ..segment }),
         }
     }
 }
 
-/// Settings of two hosts and the traffic between them.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Line rate, bit/s.
+    /// In bit/s.
     pub rate: u64,
-    /// Number of transmit queues in use.
     pub queues: u32,
-    /// Number of the sender's processors.
     pub processors: u32,
     pub flows: u32,
-    /// Payload of a full packet, bytes.
+    /// Payload of a full packet in bytes.
     pub mss: u32,
-    /// TCP congestion control of the bulk flows.
     pub congestion: CongestionControl,
-    /// Queue selection policy.
     pub policy: Policy,
     /// Queues per XPS pool; `None` if every processor may use every queue.
     pub xps_pool: Option<u32>,
-    /// Number of queues of each priority of data-centre bridging, in order; empty if all flows share all
-    /// queues.
+    /// Number of queues of each priority of data-centre bridging, in order. Empty if all flows share
+    /// all queues.
     pub priorities: Vec<u32>,
-    /// Priority of the bulk flows.
     pub priority: u32,
     pub probe_priority: u32,
-    /// The clients that fetch values, one per flow; empty if flows send without requests.
+    /// The clients that fetch values, one per flow. Empty if flows send without requests.
     pub clients: Vec<ClientGroup>,
     /// Whether the NIC serves a queue in proportion to its number of flows (DQWA).
     pub queue_weights: bool,
-    /// Largest piece of a segment on a shared queue, payload bytes (DSOS).
+    /// Largest piece of a segment on a shared queue, in payload bytes (DSOS).
     pub shared_segment: Option<u32>,
     /// Whether all flows of a tasklet enqueue before the qdisc runs.
     pub transmit_batching: bool,
     /// Whether each queue has SFQ below a priority band instead of `pfifo_fast`.
     pub fair_queueing: bool,
-    /// Limit of TCP small queues, bytes per socket.
+    /// Limit of TCP small queues in bytes per socket.
     pub small_queue_limit: Option<u32>,
     pub byte_queue_limit: ByteQueueLimit,
     /// Shortest time between two interrupts of one vector at the sender.
     pub interrupt_interval: Span,
-    /// Largest segment, bytes of `skb->len`.
+    /// Largest segment in bytes of `skb->len`.
     pub gso_bytes: u32,
-    /// Whether the NIC has segmentation offload.
     pub offload: bool,
     /// Whether the NIC sends one packet per turn instead of one segment.
     pub interleaving: bool,
-    /// Payload of the latency probe's messages, bytes; `None` without a probe.
+    /// Payload of the latency probe's messages in bytes. `None` without a probe.
     pub probe_bytes: Option<u32>,
     pub nic: NicModel,
-    /// Whether the NIC handles one event per packet: slower, with the same result.
+    /// Whether the NIC handles one event per packet. This is slower and gives the same result.
     pub exact: bool,
 }
 
 impl Settings {
-    /// Creates the settings of a scenario's variant at a rate.
     #[must_use]
     pub fn new(scenario: &Scenario, variant: &Variant, rate: BitRate, parameters: &Parameters) -> Self {
         let knobs = variant.knobs();
@@ -169,8 +159,8 @@ impl Settings {
         }
     }
 
-    /// Returns the queues that flows of a priority may use from a processor: those of the priority, or with
-    /// XPS, the processor's pool within them.
+    /// Returns the queues that flows of a priority may use from a processor: the queues of the
+    /// priority, and with XPS only the processor's pool within them.
     #[must_use]
     pub fn pool(&self, priority: u32, processor: u32) -> Pool {
         let own = self.priority_pool(priority);
@@ -195,7 +185,7 @@ impl Settings {
         }
     }
 
-    /// Returns the queues of a priority; without priorities, all queues.
+    /// Returns the queues of a priority. Without priorities, returns all queues.
     fn priority_pool(&self, priority: u32) -> Pool {
         match self.priorities.get(priority as usize) {
             Some(&count) => Pool { first: self.priorities[..priority as usize].iter().sum(), count },
@@ -210,7 +200,6 @@ impl Settings {
         priorities.chain(std::iter::repeat(self.priority)).take(self.flows as usize).collect()
     }
 
-    /// Checks that clients and priorities match the numbers of flows and queues.
     pub(crate) fn check_groups(&self) -> Result<(), SimulationError> {
         let wrong = |what, range, value| Err(SimulationError::Range { what, range, value });
         let clients: u64 = self.clients.iter().map(|group| u64::from(group.count)).sum();
@@ -231,14 +220,14 @@ impl Settings {
         Ok(())
     }
 
-    /// Returns the processor of each flow's application. For bulk flows, half of the processors have twice as
-    /// many as the others (Titan, section 5). A server of clients assigns its connections to its threads
-    /// round robin, as memcached does (`dispatch_conn_new` in its thread.c).
+    /// Returns the processor of each flow's application. For bulk flows, half of the processors have
+    /// twice as many flows as the other half (Titan, section 5). A server assigns its clients'
+    /// connections to its threads round robin, as memcached does (`dispatch_conn_new` in its thread.c).
     #[must_use]
     pub fn placement(&self) -> Vec<u32> {
         let processors = self.processors.max(1);
         if let NicModel::Soft { sending_cores } = self.nic {
-            // As in the test bed: on fewer cores, if the rule is exact there.
+            // Use the test bed's rule with fewer cores, if the rule is exact for this number of cores.
             return place(self.flows, sending_cores, processors)
                 .into_iter()
                 .flat_map(|core| (0..core.flows).map(move |_| core.processor))
@@ -247,7 +236,7 @@ impl Settings {
         if !self.clients.is_empty() {
             return (0..self.flows).map(|flow| flow % processors).collect();
         }
-        // In rounds: two flows on each crowded processor, one on each of the others.
+        // Place flows in rounds: two flows on each crowded processor, one flow on each other processor.
         let crowded = processors.div_ceil(2);
         let turn = (0..crowded).chain(0..processors);
         (0..self.flows)

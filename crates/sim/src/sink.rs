@@ -1,22 +1,23 @@
 //! The receiving host: interrupts, GRO, acknowledgements.
 //!
-//! The receiver interacts with the sender only by arrivals and responses, both with a constant line latency.
-//! So its clock lags behind the sender's by that latency. Packets that have left the sender's NIC have
-//! already arrived in the receiver's time, and a response reaches the sender after two latencies.
+//! The receiver interacts with the sender only by arrivals and responses. Both have a constant line
+//! latency, so the receiver's clock lags behind the sender's clock by that latency. Packets that have
+//! left the sender's NIC have already arrived in the receiver's time. A response reaches the sender
+//! after two latencies.
 //!
 //! The flow's hash selects a receive queue. A queue's interrupt fires when a packet has arrived and the
-//! moderation interval since the last interrupt is over. It is scheduled for the next known arrival; if that
-//! has changed when the event fires, there is no interrupt.
+//! moderation interval since the last interrupt is over. The interrupt is scheduled for the next known
+//! arrival. If the arrival time has changed when the event fires, there is no interrupt.
 //!
-//! The poll of the interrupt passes each flow's new data to TCP in runs, as merged by GRO. TCP acknowledges a
-//! run of at least two full packets immediately. The receiver is never short of processor time.
+//! The poll of the interrupt passes each flow's new data to TCP in runs, as merged by GRO. TCP
+//! acknowledges a run of at least two full packets immediately. The receiver always has enough
+//! processor time.
 
 use crate::parameters::MANY_FLOWS;
 use crate::prefetch::prefetch;
 use crate::tcp::{Ack, Receiver, Reply};
 use crate::time::{Span, Time};
 
-/// Consecutive payload that has arrived and that the poll has not handled.
 #[derive(Clone, Copy, Debug, Default)]
 struct Run {
     begin: u64,
@@ -24,17 +25,15 @@ struct Run {
     packets: u32,
 }
 
-/// The receiving end of a flow.
 #[derive(Clone, Debug)]
 // The order of the fields matters: in-order data accesses only the first cache line.
 #[repr(C, align(64))]
 pub struct Peer {
-    /// The latest run, which most arrivals extend; without packets if there is none.
+    /// The latest run, which most arrivals extend. A run without packets means that there is no run.
     latest: Run,
-    /// Whether `earlier` has runs.
     has_earlier: bool,
     pub receiver: Receiver,
-    /// The runs before the latest.
+    /// The runs before `latest`.
     earlier: Vec<Run>,
 }
 
@@ -53,7 +52,6 @@ pub struct Sink {
     /// Receive queue of each flow; not in [`Peer`], because most lookups read only this field.
     queue_of: Vec<u32>,
     queues: Vec<ReceiveQueue>,
-    /// Number of the sender's rings.
     rings: usize,
     /// Number of segments for each receive queue in each ring.
     under_way: Vec<u32>,
@@ -63,7 +61,7 @@ pub struct Sink {
 }
 
 impl Sink {
-    /// Creates a sink with these receivers of flows and their hashes.
+    /// Creates a sink with these receivers of flows, and the flows' hashes.
     #[must_use]
     pub fn new(peers: Vec<(Receiver, u32)>, queues: u32, interval: Span) -> Self {
         let queue_of = peers.iter().map(|(_, hash)| hash % queues.max(1)).collect();
@@ -80,7 +78,7 @@ impl Sink {
         Self { peers, queue_of, queues, rings: 0, under_way: Vec::new(), interval, taken: Vec::new() }
     }
 
-    /// Prepares the sink for arrivals from this many rings, each of which reports its segments.
+    /// Prepares the sink for arrivals from this many rings. Each ring reports its segments.
     #[must_use]
     pub fn of_rings(self, rings: u32) -> Self {
         let rings = rings as usize;
@@ -110,13 +108,12 @@ impl Sink {
         self.queues.len() as u32
     }
 
-    /// Returns the receiving end of a flow.
     #[must_use]
     pub fn peer(&self, flow: u32) -> &Peer {
         &self.peers[flow as usize]
     }
 
-    /// Returns the payload of a flow that has arrived and that the poll has not handled, bytes.
+    /// Returns the payload of a flow in bytes that has arrived and that the poll has not handled.
     #[must_use]
     pub fn waiting_bytes(&self, flow: u32) -> u64 {
         let peer = &self.peers[flow as usize];
@@ -128,8 +125,8 @@ impl Sink {
         self.queue_of[flow as usize]
     }
 
-    /// Returns when to schedule a receive queue's interrupt, if a packet arrives at the time that `at`
-    /// returns or later. `None` if the `planned` interrupt is early enough.
+    /// Returns the time for which to schedule a receive queue's interrupt, if a packet arrives at the
+    /// time that `at` returns or later. Returns `None` if the `planned` interrupt is early enough.
     #[inline]
     pub fn due(&self, number: u32, planned: Time, at: impl FnOnce() -> Time) -> Option<Time> {
         let allowed = self.interrupt_allowed(number);
@@ -142,13 +139,14 @@ impl Sink {
         self.queues[number as usize].last_interrupt + self.interval
     }
 
-    /// Records an arrival without a flow at a receive queue that expects it: the next interrupt handles it.
+    /// Records an arrival without a flow at a receive queue. The next interrupt of the queue handles
+    /// the arrival.
     pub fn poke(&mut self, number: u32) {
         self.queues[number as usize].poked = true;
     }
 
-    /// Records packets of a flow that have arrived, with `payload` bytes from `begin` on, the first packet at
-    /// `at`.
+    /// Records packets of a flow that have arrived. They have `payload` bytes from `begin` on. The
+    /// first packet arrived at `at`.
     #[inline]
     pub fn arrived(&mut self, flow: u32, begin: u64, payload: u64, packets: u32, at: Time) {
         let peer = &mut self.peers[flow as usize];
@@ -167,10 +165,10 @@ impl Sink {
     }
 
     /// Handles the interrupt of a receive queue: passes all data to TCP. `answer` receives every
-    /// acknowledgement, and the deadline of every delayed one.
+    /// acknowledgement, and the deadline of every delayed acknowledgement.
     ///
-    /// Returns false, without an interrupt, if no packet has arrived. The caller uses [`Self::due`] for the
-    /// next arrival.
+    /// Returns false, without an interrupt, if no packet has arrived. The caller uses [`Self::due`] for
+    /// the next arrival.
     pub fn interrupt(&mut self, number: u32, now: Time, mut answer: impl FnMut(u32, Reaction)) -> bool {
         self.taken.clear();
         let queue = &mut self.queues[number as usize];
@@ -180,7 +178,7 @@ impl Sink {
         queue.poked = false;
         queue.last_interrupt = now;
         std::mem::swap(&mut queue.flows, &mut self.taken);
-        // Trains of several rings are not reported in order of time.
+        // The trains of several rings are not reported in order of time.
         self.taken.sort_unstable();
         if self.peers.len() >= MANY_FLOWS {
             self.taken.iter().for_each(|&(_, flow)| prefetch(&self.peers[flow as usize]));
@@ -195,7 +193,7 @@ impl Sink {
                     Reply::Unchanged => {}
                 }
             };
-            // Only loss or reordering leaves several runs.
+            // Several runs remain only after loss or reordering.
             if std::mem::take(has_earlier) {
                 earlier.drain(..).for_each(&mut hand_over);
             }
@@ -215,17 +213,16 @@ impl Sink {
         self.peers[flow as usize].receiver.acknowledgement()
     }
 
-    /// Handles the deadline of a delayed acknowledgement. Returns the acknowledgement, if it is still due.
+    /// Handles the deadline of a delayed acknowledgement. Returns the acknowledgement if it is still
+    /// due.
     pub fn deadline(&mut self, flow: u32, now: Time) -> Option<Ack> {
         let receiver = &mut self.peers[flow as usize].receiver;
         receiver.on_deadline(now).then(|| receiver.acknowledgement())
     }
 }
 
-/// The receiver's reaction to data.
 #[derive(Clone, Copy, Debug)]
 pub enum Reaction {
-    /// It sends this acknowledgement.
     Acknowledge(Ack),
     /// The receiver sends an acknowledgement at this time, unless more data arrives.
     Wait(Time),

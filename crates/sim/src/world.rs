@@ -21,21 +21,22 @@ use crate::tcp::{CongestionControl, Profile};
 use crate::tenants;
 use crate::time::{MILLISECOND, SECOND, Time, span_of};
 
-/// Flows start within this time, before the first flow has filled a queue. A later flow would include the
-/// queueing delay of others in its minimum RTT, and its segments would stay small. The test bed uses the same
-/// time.
+/// Flows start within this time, before the first flow has filled a queue. A later flow would include
+/// the queueing delay of other flows in its minimum RTT, and its segments would stay small. The test
+/// bed uses the same time.
 const STARTS_WITHIN: u64 = MILLISECOND / 50;
 
 #[derive(Clone, Debug, Default)]
 pub struct SimWorld {
     parameters: Parameters,
-    /// Number of processors of the simulated test bed; `None` if no test bed is simulated.
+    /// Number of processors of the simulated test bed. `None` if the simulator does not simulate a test
+    /// bed.
     test_bed: Option<u32>,
     exact: bool,
 }
 
 impl SimWorld {
-    /// Creates the simulator with a kernel profile; all other parameters have their documented values.
+    /// Creates the simulator with a kernel profile. All other parameters have their documented values.
     #[must_use]
     pub fn new(profile: Profile) -> Self {
         Self { parameters: Parameters { profile, ..Parameters::default() }, test_bed: None, exact: false }
@@ -48,14 +49,14 @@ impl SimWorld {
         Self { parameters: parameters.on_test_bed(processors), test_bed: Some(processors), exact: false }
     }
 
-    /// Sets whether the NIC computes each packet in a separate step. This is slower, has the same result, and
-    /// checks the closed form.
+    /// Sets whether the NIC computes each packet in a separate step. This is slower, gives the same
+    /// result, and checks the closed form.
     #[must_use]
     pub fn exact(self, exact: bool) -> Self {
         Self { exact, ..self }
     }
 
-    /// Returns the machine of tenants: the test bed's, with two processors by default.
+    /// Returns the machine of tenants: the test bed's machine, by default with two processors.
     fn machine(&self) -> Machine {
         Machine::epyc_vm(self.test_bed.unwrap_or(2))
     }
@@ -69,7 +70,6 @@ impl SimWorld {
         }
     }
 
-    /// Returns the parameters of a scenario's hosts.
     fn parameters(&self, scenario: &Scenario) -> Parameters {
         match (scenario.link.receive_queues, self.test_bed) {
             (Some(receive_queues), None) => Parameters { receive_queues, ..self.parameters.clone() },
@@ -95,8 +95,8 @@ impl SimWorld {
         }
         let (begin, bin) = (Time(span_of(job.warmup)), span_of(job.bin));
         let end = begin + span_of(job.duration);
-        // Flows of clients that fetch values are not always backlogged, so there are no fairness windows and
-        // no bins.
+        // Flows of clients that fetch values are not always backlogged, so the run has no fairness
+        // windows and no bins.
         let fetching = !settings.clients.is_empty();
         let (count_from, bins) = if fetching {
             (Time::NEVER, 0)
@@ -120,8 +120,8 @@ impl SimWorld {
         drop(simulation.take_fetched());
         engine::run_part(Part::Measurement, begin..end, observer, |until| run(&mut simulation, until))?;
         let after = simulation.snapshot();
-        // The other figures exclude the work and the queueing of the probe (Titan, section 5: latency is
-        // measured in separate experiments).
+        // All other figures exclude the work and the queueing of the probe (Titan, section 5: latency
+        // is measured in separate experiments).
         let mut stop = end;
         if let Some(probe) = &job.scenario.workload.latency {
             simulation.start_probe();
@@ -130,8 +130,8 @@ impl SimWorld {
         }
 
         let mut raw = RawRepeat {
-            // The test bed's processors do the work of both hosts and of the programs; only the sender's work
-            // is simulated.
+            // The test bed's processors do the work of both hosts and of the programs, but the
+            // simulator models only the sender's work.
             busy_cores: self
                 .test_bed
                 .is_none()
@@ -247,7 +247,6 @@ fn notes_of_test_bed(scenario: &Scenario, variant: &Variant) -> Result<Vec<Strin
     Ok(notes)
 }
 
-/// Converts the settings of a record to a map.
 fn named(settings: Vec<(&'static str, String)>) -> BTreeMap<String, String> {
     settings.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
@@ -315,7 +314,7 @@ impl World for SimWorld {
         _observer: &dyn Observer,
     ) -> Result<BitRate, SimError> {
         let control = scenario.workload.congestion_control.as_str();
-        // Hosts whose packets pass a qdisc leave pacing to it.
+        // In these workloads, packets pass a qdisc, and the hosts leave pacing to the qdisc.
         let is_paced = CongestionControl::named(control).is_none_or(CongestionControl::paces);
         if is_paced && !matches!(scenario.workload.kind, WorkloadKind::Transfers) {
             return Err(SimError::Setting {

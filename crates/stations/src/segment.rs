@@ -9,20 +9,20 @@ pub const HEADER_BYTES: u32 = 14 + 20 + 32;
 /// Wire bytes of a packet that `skb->len` does not count: preamble and start 8, frame check 4, gap between
 /// frames 12 (IEEE 802.3, clauses 3 and 4).
 pub const FRAMING_BYTES: u32 = 24;
-/// Smallest frame without its check sequence, bytes: shorter ones are padded.
+/// Smallest frame without its check sequence, bytes. Shorter frames are padded.
 pub const SMALLEST_FRAME_BYTES: u32 = 60;
 
-/// Memory that the kernel charges for a segment in addition to its payload, bytes: a head of 1 KiB, of which
-/// `skb_shared_info` takes 320, and 256 for `sk_buff` (`SKB_TRUESIZE`, x86-64).
+/// Memory that the kernel charges for a segment in addition to its payload, bytes (`SKB_TRUESIZE`,
+/// x86-64). It consists of a head of 1 KiB, which includes 320 bytes for `skb_shared_info`, and 256
+/// bytes for `sk_buff`.
 pub(crate) const SKB_OVERHEAD: u32 = 1280;
 /// Flow number that marks the segments of the latency probe.
 pub const PROBE: u32 = u32::MAX;
 
-/// A GSO segment inside the host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Segment {
     pub flow: u32,
-    /// The flow's hash (`skb->hash`), for qdiscs that hash.
+    /// The flow's hash (`skb->hash`), for qdiscs that hash flows.
     pub hash: u32,
     pub sequence: u64,
     /// TCP payload, bytes; 0 is a pure ACK.
@@ -31,7 +31,6 @@ pub struct Segment {
     pub mss: u32,
     /// Band of the qdisc; 0 is served first.
     pub band: u8,
-    /// Whether the whole segment is a retransmission.
     pub retransmit: bool,
 }
 
@@ -42,27 +41,25 @@ impl Segment {
         if self.payload <= self.mss { 1 } else { self.payload.div_ceil(self.mss) }
     }
 
-    /// Returns `skb->len`: the payload, and the headers once.
+    /// Returns `skb->len`: the payload and one set of headers.
     #[must_use]
     pub const fn length(&self) -> u32 {
         self.payload + HEADER_BYTES
     }
 
-    /// Returns the bytes of all packets' frames, without framing: `skb->len`, and the headers of each packet
-    /// after the first. BQL, qdisc statistics and the meter count these bytes.
+    /// Returns the frame bytes of all packets, without framing: `skb->len` plus the headers of each
+    /// packet after the first. BQL, qdisc statistics and the meter count these bytes.
     #[must_use]
     pub const fn frame_bytes(&self) -> u32 {
         self.payload + self.packets() * HEADER_BYTES
     }
 
-    /// Returns packet `index`, from 0.
     #[must_use]
     pub const fn packet(&self, index: u32) -> Self {
         let sequence = self.sequence + index as u64 * self.mss as u64;
         Self { sequence, payload: self.packet_payload(index), ..*self }
     }
 
-    /// Returns the payload of packet `index`, from 0, bytes.
     #[must_use]
     pub const fn packet_payload(&self, index: u32) -> u32 {
         if index + 1 < self.packets() { self.mss } else { self.payload - index * self.mss }
@@ -75,7 +72,7 @@ pub struct Packet {
     /// When its last bit leaves the previous station, or arrives at the destination.
     pub at: Time,
     pub sequence: u64,
-    /// Flow number: the host's own until the packet leaves the host, the cluster's after that.
+    /// Flow number. Inside the host it is the host's number, after that the cluster's number.
     pub flow: u32,
     /// TCP payload, bytes.
     pub payload: u32,
@@ -88,7 +85,7 @@ pub const fn truesize(payload: u32) -> u32 {
     payload + SKB_OVERHEAD
 }
 
-/// Returns the payload of a full packet, bytes, at least 1. The MTU counts from the IP header on.
+/// Returns the payload of a full packet, bytes, at least 1. The MTU includes the IP header.
 pub fn mss_of(mtu: ByteSize) -> u32 {
     u32::try_from(mtu.bytes()).unwrap_or(u32::MAX).saturating_sub(HEADER_BYTES - 14).max(1)
 }

@@ -1,7 +1,7 @@
 //! Simulated time in whole picoseconds.
 //!
-//! A byte takes a whole number of picoseconds at every line rate in use (20 ps at 400 Gbit/s), so rounding
-//! never makes two runs differ.
+//! At every line rate in use, a byte takes a whole number of picoseconds (20 ps at 400 Gbit/s).
+//! Rounding therefore never makes two runs differ.
 
 use evenkeel_model::units::Nanoseconds;
 
@@ -17,7 +17,6 @@ pub const MICROSECOND: Span = 1_000_000;
 pub const MILLISECOND: Span = 1_000_000_000;
 pub const SECOND: Span = 1_000_000_000_000;
 
-/// Converts a duration of a scenario.
 #[must_use]
 pub fn span_of(time: Nanoseconds) -> Span {
     time.as_u64().saturating_mul(NANOSECOND)
@@ -25,7 +24,7 @@ pub fn span_of(time: Nanoseconds) -> Span {
 
 impl Time {
     pub const ZERO: Self = Self(0);
-    /// Later than all events: "not planned".
+    /// A time later than all events: the event is not planned.
     pub const NEVER: Self = Self(u64::MAX);
 
     /// Returns the time since `earlier`, or zero if `earlier` is later.
@@ -34,7 +33,7 @@ impl Time {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// Converts to seconds, for output and floating-point formulas.
+    /// Converts the time to seconds, for output and floating-point formulas.
     #[must_use]
     pub fn seconds(self) -> f64 {
         self.0 as f64 / SECOND as f64

@@ -8,7 +8,7 @@ use evenkeel_receive::ConfigureError;
 use evenkeel_receive::policy::BindError;
 use evenkeel_receive::search::SearchError;
 
-/// The error if an interface cannot be steered.
+/// The error of steering an interface.
 #[derive(Debug, thiserror::Error)]
 pub enum SteerError {
     #[error("there is no interface '{name}' here; {}", there_is(.others))]
@@ -16,26 +16,17 @@ pub enum SteerError {
     /// The options contradict each other, or do not fit the interface.
     #[error("{0}")]
     Usage(String),
-    /// A requirement is missing, or a setting prevents steering.
     #[error("{what}; {remedy}")]
-    Unable {
-        what: String,
-        /// The next step for the user.
-        remedy: String,
-    },
+    Unable { what: String, remedy: String },
     /// A signal ended the set-up. The end of the session restores the changes.
     #[error("a signal ended the setup")]
     Stopped,
-    /// No placement can meet the policy with this number of queues.
     #[error(transparent)]
     Policy(#[from] BindError),
-    /// The NIC does not support this configuration.
     #[error(transparent)]
     Configure(#[from] ConfigureError),
-    /// The policy's script failed during the search.
     #[error(transparent)]
     Search(#[from] SearchError),
-    /// The steering program could not be loaded, attached or read.
     #[error(transparent)]
     Datapath(#[from] DatapathError),
     #[error(transparent)]
@@ -51,7 +42,7 @@ impl SteerError {
         Self::Unable { what: what.into(), remedy: remedy.into() }
     }
 
-    /// Returns the cause, for the exit code.
+    /// Returns the cause of the error, for the exit code.
     #[must_use]
     pub fn cause(&self) -> Cause {
         match self {

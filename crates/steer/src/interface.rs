@@ -12,7 +12,7 @@ use evenkeel_receive::{NicModel, QueueId};
 
 use crate::error::SteerError;
 
-/// An interface of the calling thread's network namespace, and the CPUs for its packets.
+/// An interface in the network namespace of the calling thread, and the CPUs for its packets.
 #[derive(Clone, Debug)]
 pub struct Interface {
     pub index: u32,
@@ -27,10 +27,6 @@ pub struct Interface {
 }
 
 impl Interface {
-    /// Finds an interface by its name.
-    ///
-    /// # Errors
-    /// Returns an error if the interface does not exist, or the kernel refuses.
     pub fn find(name: &str) -> Result<Self, SteerError> {
         let mut netlink = Netlink::open()?;
         let Some(link) = netlink.link_named(name)? else {
@@ -55,7 +51,7 @@ impl Interface {
         })
     }
 
-    /// Creates an interface for a NIC that is only known by its model. The CPUs of its host are not known.
+    /// Creates an interface for a NIC whose model is known, but not the CPUs of its host.
     #[must_use]
     pub fn of_model(name: Option<&str>) -> Self {
         Self {
@@ -68,11 +64,8 @@ impl Interface {
         }
     }
 
-    /// Returns the destination addresses of received packets: those of the interface and of the interfaces
-    /// above it (VLANs, bridges, bonds).
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses.
+    /// Returns the destination addresses of received packets: the addresses of the interface and of the
+    /// interfaces above it (VLANs, bridges, bonds).
     pub fn addresses(&self) -> Result<BTreeSet<IpAddr>, SteerError> {
         let mut netlink = Netlink::open()?;
         let sysfs = Sysfs::of_namespace()?;
@@ -90,11 +83,12 @@ impl Interface {
         Ok(found)
     }
 
-    /// Returns whether the driver accepts n-tuple rules at given locations. Returns false if the driver's model
-    /// has no flow filters: igb has rules, but only for Ethernet types and VLAN priorities.
+    /// Returns whether the driver accepts n-tuple rules at given locations. Returns false if the
+    /// driver's model has no flow filters: igb has rules, but only for Ethernet types and VLAN
+    /// priorities.
     ///
     /// # Errors
-    /// Returns an error if the driver does not report it.
+    /// Returns an error if the driver does not report its support for rules.
     pub fn takes_rules(&self) -> Result<bool, SteerError> {
         if self.driver.as_deref().is_some_and(has_no_filters) {
             return Ok(false);
@@ -103,20 +97,17 @@ impl Interface {
         Ok(found.is_some_and(|found| found.capacity > 0 && !found.places_by_itself))
     }
 
-    /// Checks that the driver accepts n-tuple rules at given locations.
-    ///
-    /// # Errors
-    /// Returns an error if it does not: [`SteerError::Unable`].
+    /// Returns [`SteerError::Unable`] unless the driver accepts n-tuple rules at given locations.
     pub fn check_rules(&self) -> Result<(), SteerError> {
         if self.takes_rules()? { Ok(()) } else { Err(crate::ntuple::no_rules(&self.name)) }
     }
 
-    /// Returns the CPUs of the receive queues (`wanted` queues, or all), and a remark for the user. The CPU of
-    /// a queue is the one that handles its interrupt. If the interrupt is unknown, CPUs are assigned round
-    /// robin, as drivers do.
+    /// Returns the CPUs of the receive queues (`wanted` queues, or all), and a remark for the user. The
+    /// CPU of a queue is the CPU that handles the queue's interrupt. If the interrupt is unknown, CPUs
+    /// are assigned round robin, as drivers do.
     ///
     /// # Errors
-    /// Returns an error if the driver does not report its queues, or has fewer than `wanted`.
+    /// Returns an error if the driver does not report its queues, or has fewer than `wanted` queues.
     pub fn queue_processors(&self, wanted: Option<u16>) -> Result<(Vec<u32>, Option<String>), SteerError> {
         let most = self.receive_rules()?.queues().map_err(KnobError::from).map_err(ApplyError::from)?;
         let queues = wanted.map_or(most, u32::from);
@@ -140,10 +131,7 @@ impl Interface {
         Ok(ReceiveRules::new(socket, &self.name))
     }
 
-    /// Rolls back a run that died and left settings on the interface. Does nothing for a run that is alive.
-    ///
-    /// # Errors
-    /// Returns an error if the run's journal cannot be read.
+    /// Rolls back a run that died and left settings on the interface. Does nothing if the run is alive.
     pub fn put_back_leftover(&self, state: &StateDirectory) -> Result<Option<Leftover>, SteerError> {
         let identity = InterfaceIdentity::current(self.index, &self.name)
             .map_err(KnobError::from)
@@ -162,7 +150,7 @@ impl Interface {
         Ok(steer_alone(self.index, &self.name).map_err(ApplyError::from)?)
     }
 
-    /// Returns the reason to exit, if the interface was deleted, moved or renamed.
+    /// Returns the reason to exit if the interface was deleted, moved or renamed.
     pub(crate) fn difference(&self, link: Option<&Link>) -> Option<String> {
         match link {
             None => Some("the interface left this network namespace (deleted or moved)".to_owned()),
@@ -173,10 +161,7 @@ impl Interface {
         }
     }
 
-    /// Returns the result of [`Self::difference`] for the present state of the interface in the kernel.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses.
+    /// Reads the present state of the interface from the kernel and calls [`Self::difference`].
     pub(crate) fn difference_now(&self) -> Result<Option<String>, SteerError> {
         Ok(self.difference(Netlink::open()?.link(self.index)?.as_ref()))
     }
@@ -202,10 +187,8 @@ impl Interface {
         Ok(())
     }
 
-    /// Checks that XDP can redirect the interface's packets: the driver supports XDP, and no program uses it.
-    ///
-    /// # Errors
-    /// Returns an error if it cannot: [`SteerError::Unable`].
+    /// Returns [`SteerError::Unable`] unless XDP can redirect the interface's packets: the driver
+    /// supports XDP, and no program uses it.
     pub(crate) fn check_free_xdp(&self) -> Result<(), SteerError> {
         self.check_xdp()?;
         let link = Netlink::open()?.link(self.index)?;
@@ -220,10 +203,7 @@ impl Interface {
         Ok(())
     }
 
-    /// Checks that the driver can redirect packets by XDP.
-    ///
-    /// # Errors
-    /// Returns an error if it cannot: [`SteerError::Unable`].
+    /// Returns [`SteerError::Unable`] unless the driver can redirect packets by XDP.
     pub fn check_xdp(&self) -> Result<(), SteerError> {
         // libbpf counts the CPUs in /sys/devices/system/cpu.
         Host::live().require_mounted(&["/sys"])?;
@@ -254,7 +234,6 @@ pub fn lacks_xdp(interface: &str) -> bool {
     index.and_then(evenkeel_netlink::redirects_by_xdp).is_ok_and(|redirects| redirects == Some(false))
 }
 
-/// Returns whether the driver's model has no flow filters.
 fn has_no_filters(driver: &str) -> bool {
     let models = NicModel::built_in_names().filter_map(NicModel::built_in);
     models

@@ -1,9 +1,12 @@
 //! Hardware back end: n-tuple rules and the RSS table, through ethtool.
 //!
-//! The location of a rule is its rank: of the matching rules, the one at the lowest location decides. Rules of
-//! other programs stay and occupy their locations. The search takes them into account if they can be parsed.
-//! All changes of locations and of the RSS table are recorded in the journal of the crate `apply`: each is
-//! journalled before it is made, read back, and undone at the end or after a kill.
+//! The location of a rule is its rank: the NIC uses the matching rule at the lowest location. Rules of
+//! other programs stay and occupy their locations. The search takes these rules into account if the
+//! back end can parse them.
+//!
+//! The journal of the crate `apply` records all changes of locations and of the RSS table. The back end
+//! journals a change, makes it and reads it back. The change is undone at the end of the session or
+//! after a kill.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
@@ -23,7 +26,6 @@ use crate::backend::{Applied, Backend, Placement};
 use crate::error::SteerError;
 use crate::interface::Interface;
 
-/// A back end that steers by n-tuple rules.
 pub struct NtupleBackend<K: Kernel, S: Storage> {
     run: Run<K, S>,
     /// `None` in tests.
@@ -44,7 +46,8 @@ pub struct NtupleBackend<K: Kernel, S: Storage> {
 }
 
 impl<K: Kernel, S: Storage> NtupleBackend<K, S> {
-    /// Reads the configuration of a device, and does not change it. Each of `processors` serves one queue.
+    /// Reads the configuration of a device without changing the device. Each of `processors` serves one
+    /// queue.
     ///
     /// # Errors
     /// Returns an error if the driver accepts no rules, or chooses their locations itself.
@@ -90,14 +93,15 @@ impl<K: Kernel, S: Storage> NtupleBackend<K, S> {
         };
         backend.take_foreign(&found.rules);
         backend.take_rss(device)?;
-        // The table of a context has the length of the device's own table, which must match that of the model.
+        // The table of a context is as long as the device's own table, which must match the model's
+        // table.
         if !backend.indirection.is_empty() && device.has_contexts().map_err(refused)? {
             backend.nic.allow_contexts(u16::MAX);
         }
         Ok(backend)
     }
 
-    /// Adds the rules of other programs. A rule that cannot be parsed is added as a match for no packet, so
+    /// Adds the rules of other programs. A rule that cannot be parsed becomes a match for no packet, so
     /// that it occupies its location.
     fn take_foreign(&mut self, rules: &[Rule]) {
         let mut unread = 0;
@@ -138,7 +142,7 @@ impl<K: Kernel, S: Storage> NtupleBackend<K, S> {
         }
     }
 
-    /// Takes over the device's RSS, if the model's table can represent the device's table.
+    /// Reads the device's RSS, if the model's table can represent the device's table.
     fn take_rss<C: EthtoolCalls>(&mut self, device: &ReceiveRules<C>) -> Result<(), SteerError> {
         let Some(found) = device.rss().map_err(refused)? else { return Ok(()) };
         if let Ok(key) = <[u8; 40]>::try_from(found.key.get(..40).unwrap_or_default()) {
@@ -147,7 +151,8 @@ impl<K: Kernel, S: Storage> NtupleBackend<K, S> {
         let entries = self.nic.indirection().len();
         let here = found.indirection.len();
         let queue = |entry: usize| found.indirection.get(entry % here.max(1)).copied().unwrap_or(0) as u16;
-        // The low bits of the hash index the table, so a table that repeats a shorter one is equivalent to it.
+        // The low bits of the hash index the table. A table that repeats a shorter table is therefore
+        // equivalent to the shorter table.
         let periodic = here <= entries
             || (0..here).all(|entry| found.indirection[entry] == u32::from(queue(entry % entries)));
         let fits = here > 0 && (entries.is_multiple_of(here) || here.is_multiple_of(entries)) && periodic;
@@ -165,7 +170,7 @@ impl<K: Kernel, S: Storage> NtupleBackend<K, S> {
         Ok(())
     }
 
-    /// Converts the model's table to the device's; `None` if the device's table is too short.
+    /// Converts the model's table to the device's table; `None` if the device's table is too short.
     fn device_table(&self, wanted: &[QueueId]) -> Option<Vec<u32>> {
         let here = self.indirection.len();
         if here == 0 || wanted.is_empty() {
@@ -195,8 +200,8 @@ impl<K: Kernel, S: Storage> NtupleBackend<K, S> {
         self.own(nic).filter_map(rule).collect()
     }
 
-    /// Returns the device's number for each context that filters use: that of an existing context, or a free
-    /// one.
+    /// Returns the device's number of each context that filters use. A context without a number gets a
+    /// free number.
     fn numbers(&mut self, nic: &ConfiguredNic) -> Result<BTreeMap<ContextId, u32>, SteerError> {
         let named: BTreeSet<ContextId> = self.own(nic).filter_map(|(_, filter)| filter.context).collect();
         let mut numbers = BTreeMap::new();
@@ -218,9 +223,10 @@ impl<K: Kernel, S: Storage> NtupleBackend<K, S> {
         Ok(numbers)
     }
 
-    /// Returns the lowest free number, at least `first`: drivers and the kernel allocate the lowest.
+    /// Returns the lowest free number, at least `first`, because drivers and the kernel allocate the
+    /// lowest number.
     fn free_context(&mut self, first: u32) -> Result<u32, SteerError> {
-        /// More than the number of contexts of any device.
+        /// Larger than the number of contexts of any device.
         const MOST: u32 = 4096;
         for number in first..MOST {
             let found = self.run.kernel().read(&Knob::RssContext(number)).map_err(ApplyError::from)?;
@@ -242,12 +248,12 @@ impl<K: Kernel, S: Storage> NtupleBackend<K, S> {
     }
 }
 
-/// Creates the back end of a live interface with `queues` of its queues, or all. First it rolls back a run that
-/// died; the result includes this run.
+/// Creates the back end of a live interface with `queues` of its queues, or with all queues. First
+/// rolls back a run that died. The result includes this run.
 ///
 /// # Errors
-/// Returns an error if [`NtupleBackend::new`] does, another run manages the interface, or a setting that was
-/// left cannot be restored.
+/// Returns an error if [`NtupleBackend::new`] fails, another run manages the interface, or a leftover
+/// setting cannot be restored.
 pub fn live_ntuple(
     interface: &Interface,
     model: &NicModel,
@@ -295,7 +301,7 @@ fn nothing() -> FilterMatch {
 fn filter_match(matches: &RuleMatch) -> Option<FilterMatch> {
     let transport =
         [Transport::Tcp, Transport::Udp].into_iter().find(|known| known.number() == matches.protocol)?;
-    // Keep a mask of zero bits: it determines the IP version.
+    // Keep a mask of zero bits, because it determines the IP version.
     let address = |address, mask| Some(AddressMatch::masked(address, mask));
     let port = |port, mask| (mask != 0).then(|| PortMatch::masked(port, mask));
     Some(FilterMatch {
@@ -360,8 +366,8 @@ impl<K: Kernel, S: Storage> Backend for NtupleBackend<K, S> {
             self.contexts.insert(*number, table);
         }
         let wanted = self.wanted(nic, &numbers);
-        // Insert new rules before deleting old ones. In between, packets without a rule are steered by RSS or
-        // the rules of other programs.
+        // Insert new rules before deleting old rules. In between, RSS or the rules of other programs
+        // steer packets without a rule.
         for (location, rule) in &wanted {
             let before = self.rules.get(location).copied();
             if before == Some(*rule) {
@@ -418,7 +424,7 @@ impl<K: Kernel, S: Storage> Backend for NtupleBackend<K, S> {
 
     fn shell(&self, nic: &ConfiguredNic) -> Option<String> {
         let shell = |knob, value| format!("{}\n", Change::new(knob, value).shell(&self.name));
-        // Contexts get the numbers that they would have without contexts of other programs.
+        // The numbers of contexts if no other program has contexts.
         let numbers: BTreeMap<ContextId, u32> =
             (1..).zip(nic.contexts()).map(|(number, _)| (ContextId(number as u16 - 1), number)).collect();
         let contexts = numbers.iter().filter_map(|(context, number)| {

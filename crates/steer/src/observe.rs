@@ -14,7 +14,6 @@ use crate::error::SteerError;
 use crate::interface::Interface;
 
 pub enum FlowSource {
-    /// Flows that are observed on the interface.
     Observed(Box<Observer>),
     /// Flows from a trace or a generator, for a plan. Only the first `look` returns them.
     Listed(Vec<ObservedFlow>),
@@ -32,7 +31,7 @@ impl FlowSource {
         }
     }
 
-    /// Returns the remarks for the user since the last call.
+    /// Returns the remarks for the user that were added since the last call.
     pub(crate) fn take_remarks(&mut self) -> Vec<String> {
         match self {
             Self::Observed(observer) => std::mem::take(&mut observer.remarks),
@@ -41,12 +40,12 @@ impl FlowSource {
     }
 }
 
-/// Options that select the flows to observe, and define when a flow is idle.
+/// Options that select the flows to observe, and the idle time.
 #[derive(Clone, Debug)]
 pub struct ObserveOptions {
-    /// Network namespaces whose sockets are read, in addition to that of the interface.
+    /// Network namespaces whose sockets are read, in addition to the namespace of the interface.
     pub scope: Scope,
-    /// A flow that receives nothing for this time loses its filter.
+    /// A flow that receives no data for this time loses its filter.
     pub idle: Duration,
 }
 
@@ -64,7 +63,6 @@ struct Known {
     rate_bps: u64,
 }
 
-/// Observes the flows of an interface.
 pub struct Observer {
     interface: Interface,
     host: Host,
@@ -75,14 +73,11 @@ pub struct Observer {
     remarks: Vec<String>,
 }
 
-/// Interval at which the network namespaces are listed again, because they may be created and deleted.
+/// Interval at which the network namespaces are listed again, because programs create and delete
+/// namespaces.
 const SCOPE_INTERVAL: Duration = Duration::from_secs(5);
 
 impl Observer {
-    /// Starts to observe an interface.
-    ///
-    /// # Errors
-    /// Returns an error if a namespace cannot be entered.
     pub fn open(interface: &Interface, options: ObserveOptions) -> Result<Self, SteerError> {
         let host = Host::live();
         Ok(Self {
@@ -97,11 +92,8 @@ impl Observer {
         })
     }
 
-    /// Returns the active flows. `traffic` has the back end's counters of flows, with or without a local
-    /// socket.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses.
+    /// Returns the active flows. `traffic` has the back end's counters of flows, with or without a
+    /// local socket.
     pub fn look(&mut self, traffic: &HashMap<FlowTuple, Traffic>) -> Result<Vec<ObservedFlow>, SteerError> {
         if self.options.scope != Scope::Own && self.scope_read.elapsed() >= SCOPE_INTERVAL {
             let gone = self.reader.follow(&self.options.scope)?;
@@ -149,14 +141,14 @@ impl Observer {
         Ok(flows)
     }
 
-    /// Returns whether a flow enters through the interface. In the interface's own namespace the address
-    /// decides. In other namespaces, behind a bridge or a route, every flow counts.
+    /// Returns whether a flow enters through the interface. In the interface's own namespace, the
+    /// address decides. In other namespaces, which are behind a bridge or a route, every flow counts.
     fn comes_in(&self, namespace: u64, address: IpAddr, addresses: &BTreeSet<IpAddr>) -> bool {
         namespace != self.interface.namespace || addresses.contains(&address)
     }
 
-    /// Returns a flow's rate, bit/s; `None` if it is idle. Prefers the back end's count, which is closer to the
-    /// rate on the wire than the socket's.
+    /// Returns a flow's rate, bit/s; `None` if the flow is idle. Prefers the back end's count to the
+    /// socket's count, because the back end's count is closer to the rate on the wire.
     fn activity(
         &mut self,
         tuple: FlowTuple,
@@ -217,8 +209,8 @@ fn tuple_of(flow: &evenkeel_host::Flow) -> FlowTuple {
     }
 }
 
-/// Returns the listener of a flow without a socket. A listener on the flow's address takes precedence over one
-/// on any address.
+/// Returns the listener of a flow without a socket. A listener on the flow's address takes precedence
+/// over a listener on any address.
 fn listener_of<'a>(reading: &'a Reading, tuple: &FlowTuple) -> Option<&'a Listener> {
     let wanted = match tuple.transport {
         Transport::Tcp => SocketProtocol::Tcp,
@@ -232,7 +224,6 @@ fn listener_of<'a>(reading: &'a Reading, tuple: &FlowTuple) -> Option<&'a Listen
     listeners().find(exact).or_else(|| listeners().find(any))
 }
 
-/// Returns the error for a scope that cannot be read.
 fn scope_error(scope: &Scope, error: HostError) -> SteerError {
     let is_denied = match &error {
         HostError::Read { source, .. } | HostError::Namespace { source, .. } => {

@@ -7,22 +7,22 @@ use crate::backend::{Applied, Backend, Placement};
 use crate::error::SteerError;
 use crate::rps::{SOCKET_FLOWS, UNKNOWN_QUEUES, mask_of};
 
-/// A NIC that behaves as its model, with no device behind it.
+/// A NIC that behaves as its model, without a device.
 pub struct Planned {
     backend: &'static str,
     nic: ConfiguredNic,
     processors: Vec<u32>,
     notes: Vec<String>,
-    /// Whether a plan for RPS also has RFS; `None` for other plans.
+    /// Whether a plan for RPS includes RFS; `None` for other plans.
     follows_readers: Option<bool>,
 }
 
 impl Planned {
-    /// Creates a NIC without configuration. `processors` are the CPUs of its queues, and none if they are
-    /// unknown; `note` is a remark about them.
+    /// Creates a NIC without configuration. `processors` are the CPUs of its queues, or empty if
+    /// unknown. `note` is a remark about the CPUs.
     ///
     /// # Errors
-    /// Returns an error if the model has fewer queues.
+    /// Returns an error if the model has too few queues.
     pub fn new(
         model: &NicModel,
         queues: u16,
@@ -45,7 +45,8 @@ impl Planned {
         self
     }
 
-    /// Turns this into a plan for RPS, in which the queue of a flow is not known; also for RFS if it follows readers.
+    /// Converts the plan to a plan for RPS, in which the queue of a flow is unknown. If
+    /// `follows_readers` is set, the plan includes RFS.
     #[must_use]
     pub fn of_rps(mut self, follows_readers: bool) -> Self {
         self.follows_readers = Some(follows_readers);

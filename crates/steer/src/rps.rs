@@ -1,9 +1,13 @@
 //! Back end in the kernel: receive packet steering and receive flow steering
 //! (`Documentation/networking/scaling.rst`), for drivers that support neither rules nor XDP.
 //!
-//! RPS spreads flows over CPUs by the kernel's hash. RFS sends a flow to the CPU of its reader. Neither has
-//! filters, so they can only meet two parts of a policy: flows without a class stay on the CPUs of the rest,
-//! and for locality flows follow their readers. The queue of a flow is unknown.
+//! RPS spreads flows over CPUs by the kernel's hash. RFS sends a flow to the CPU of its reader. RPS and
+//! RFS have no filters, so they support only two parts of a policy:
+//!
+//! - Flows without a class stay on the CPUs of the rest.
+//! - For locality, flows follow their readers.
+//!
+//! The queue of a flow is unknown.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -35,17 +39,18 @@ pub struct RpsBackend<K: Kernel, S: Storage> {
     follows_readers: bool,
     mask: Option<String>,
     remarks: Vec<String>,
-    /// Returns whether a signal ends the session. An interface may have a thousand queues.
+    /// Returns whether a signal ends the session. The back end checks this for each queue, because an
+    /// interface may have a thousand queues.
     stops: fn() -> bool,
     /// Prevents other processes from steering the interface; `None` for a modelled kernel.
     alone: Option<SocketName>,
-    /// The sysfs, and the inode of the interface's directory: another interface may get the same name and index. `None`
-    /// for a modelled kernel.
+    /// The sysfs, and the inode of the interface's directory. The inode distinguishes the interface
+    /// from another interface that gets its name and index later. `None` for a modelled kernel.
     sysfs: Option<(Sysfs, Option<u64>)>,
 }
 
-/// Creates the back end of a live interface. First it rolls back a run that died; the result includes this run. No queue
-/// is set after `stops` returns true.
+/// Creates the back end of a live interface. First rolls back a run that died. The result includes this
+/// run. After `stops` returns true, the back end sets no further queue.
 ///
 /// # Errors
 /// Returns an error if another run manages the interface, or the kernel does not support RPS.
@@ -73,10 +78,7 @@ pub fn live_rps(
 /// Remark of each session and plan with RPS.
 pub(crate) const UNKNOWN_QUEUES: &str = "RPS chooses a flow's processor by hash: evenkeel neither knows nor changes the processor of a single flow";
 
-/// Checks that an interface supports RPS.
-///
-/// # Errors
-/// Returns an error if it does not: [`SteerError::Unable`].
+/// Returns [`SteerError::Unable`] unless an interface supports RPS.
 pub fn check_rps(interface: &Interface) -> Result<(), SteerError> {
     let sysfs = Sysfs::of_namespace()?;
     if sysfs.read(&format!("class/net/{}/queues/rx-0/rps_cpus", interface.name)).is_err() {
@@ -89,7 +91,8 @@ pub fn check_rps(interface: &Interface) -> Result<(), SteerError> {
 }
 
 impl<K: Kernel, S: Storage> RpsBackend<K, S> {
-    /// Returns why settings are gone or incomplete, if the interface itself shows it.
+    /// Returns the reason why settings are missing or incomplete, if the state of the interface shows
+    /// the reason.
     fn cause_of_loss(&self) -> Option<String> {
         let (sysfs, device) = self.sysfs.as_ref()?;
         let name = &self.interface.as_ref()?.name;
@@ -165,7 +168,8 @@ impl<K: Kernel, S: Storage> RpsBackend<K, S> {
     }
 }
 
-/// Returns the mask of the CPUs whose queues the RSS table names, which are those of flows without a class.
+/// Returns the mask of the CPUs whose queues the RSS table names. These CPUs handle flows without a
+/// class.
 pub(crate) fn mask_of(nic: &ConfiguredNic, processors: &[u32]) -> String {
     let used = nic.indirection().iter();
     mask(&used.filter_map(|queue| processors.get(queue.index()).copied()).collect())
@@ -221,7 +225,7 @@ impl<K: Kernel, S: Storage> Backend for RpsBackend<K, S> {
             return Ok(Some(difference));
         }
         let disturbances = self.run.disturbances()?;
-        // Queues that were added have no settings of the session that could be lost.
+        // Queues that were added later have no settings that the session could lose.
         let Some(first) = disturbances.first() else { return Ok(self.cause_of_loss()) };
         let cause = if first.found.is_none() { self.cause_of_loss() } else { None };
         Ok(Some(cause.unwrap_or_else(|| first.to_string())))

@@ -20,7 +20,7 @@ use crate::observe::FlowSource;
 pub struct SessionOptions {
     /// Minimum time between two searches.
     pub interval: Duration,
-    /// Whether to search only once, and keep the result.
+    /// Whether to search only once and keep the result.
     pub once: bool,
 }
 
@@ -32,7 +32,7 @@ impl Default for SessionOptions {
 
 /// Interval of complete searches with new rates.
 const REARRANGE_INTERVAL: Duration = Duration::from_secs(5);
-/// Minimum change of a rate that counts, bit/s. The rate must also differ by a quarter.
+/// Minimum change of a rate that causes a new search, bit/s. The rate must also change by a quarter.
 const RATE_STEP_BPS: u64 = 100_000;
 
 /// A flow and its queue, for the user.
@@ -44,15 +44,14 @@ pub struct FlowView {
     pub source: String,
     /// Address and port of this host.
     pub destination: String,
-    /// Name of its class in the policy.
+    /// Name of the flow's class in the policy.
     pub class: String,
     /// Receive rate that the last search used, bit/s; 0 if unknown.
     pub rate_bps: u64,
     /// `None` if the queue is unknown.
     pub queue: Option<u16>,
-    /// Whether the queue is selected by a filter for the flow or its class.
+    /// Whether a filter for the flow or its class selects the queue.
     pub filtered: bool,
-    /// Name of the process that reads the flow, if found.
     pub process: Option<String>,
 }
 
@@ -65,7 +64,7 @@ pub struct QueueView {
     pub flows: Option<usize>,
     /// Packets taken from the queue since the session began; `None` if not counted.
     pub packets: Option<u64>,
-    /// Packets that were dropped because the queue was full, as far as known; `None` if not counted.
+    /// Packets dropped because the queue was full, as far as the back end knows; `None` if not counted.
     pub lost: Option<u64>,
 }
 
@@ -78,10 +77,10 @@ pub struct Status {
     pub backend: &'static str,
     pub model: String,
     pub policy: String,
-    /// Whether the policy accepts the placement, that is no flow is on a forbidden queue; `None` if unknown.
+    /// Whether the policy accepts the placement: no flow is on a forbidden queue. `None` if unknown.
     pub accepted: Option<bool>,
-    /// Whether the policy accepts the placement, and no flow would be better on another queue; `None` if
-    /// unknown.
+    /// Whether the policy accepts the placement, and no other queue would be better for any flow.
+    /// `None` if unknown.
     pub met: Option<bool>,
     #[serde(skip)]
     pub verdict: Option<Verdict>,
@@ -90,26 +89,21 @@ pub struct Status {
     pub searches: u64,
     /// Duration of the longest search, µs.
     pub longest_search_us: f64,
-    /// Number of current filters.
     pub filters: usize,
     /// Number of filters inserted, changed and removed so far.
     pub filter_changes: u64,
     /// Requirements of the policy that the NIC does not meet, each a sentence.
     pub unmet: Vec<String>,
-    /// Other remarks for the user.
     pub remarks: Vec<String>,
     pub queues: Vec<QueueView>,
     pub flows: Vec<FlowView>,
 }
 
-/// Result of an observation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
-    /// Number of new flows.
     pub came: usize,
     /// Number of flows that ended or became idle.
     pub went: usize,
-    /// Number of flows whose rate changed.
     pub changed: usize,
     /// Duration of the search, µs.
     pub search_us: f64,
@@ -118,7 +112,8 @@ pub struct Step {
     pub accepted: bool,
 }
 
-/// An interface under management. Dropping it restores the interface's settings, without a report.
+/// An interface under management. Dropping the session restores the interface's settings without a
+/// report.
 pub struct Session {
     interface: Interface,
     backend: Box<dyn Backend>,
@@ -136,10 +131,11 @@ pub struct Session {
 }
 
 impl Session {
-    /// Starts the session. The first [`Self::tick`] steers the first flows.
+    /// Starts the session. The first call of [`Self::tick`] steers the first flows.
     ///
     /// # Errors
-    /// Returns an error if the NIC's configuration cannot be read, or the policy does not fit its queues.
+    /// Returns an error if the NIC's configuration cannot be read, or the policy does not fit its
+    /// queues.
     pub fn start(
         interface: &Interface,
         mut backend: Box<dyn Backend>,
@@ -169,8 +165,8 @@ impl Session {
     /// Changes the policy. The next [`Self::tick`] places all flows again.
     ///
     /// # Errors
-    /// Returns an error if the NIC's configuration cannot be read, or the policy does not fit its queues. Then
-    /// the old policy stays in force.
+    /// Returns an error if the NIC's configuration cannot be read, or the policy does not fit its
+    /// queues. Then the old policy stays active.
     pub fn set_policy(&mut self, policy: &PolicyFile) -> Result<(), SteerError> {
         let nic = self.backend.nic()?;
         let queues = Queues::new(nic.queues())
@@ -183,29 +179,26 @@ impl Session {
         Ok(())
     }
 
-    /// Returns the reason to exit, if any. Call it several times a second.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel cannot be queried.
+    /// Returns the reason to exit, if any. The caller must call this function several times per second.
     pub fn check(&mut self) -> Result<Option<String>, SteerError> {
         self.backend.check()
     }
 
-    /// Returns the remarks that [`Self::check`] and [`Self::tick`] have added for the user since the last call.
+    /// Returns the remarks for the user that [`Self::check`] and [`Self::tick`] have added since the
+    /// last call.
     pub fn take_remarks(&mut self) -> Vec<String> {
         let mut remarks = self.backend.take_remarks();
         remarks.extend(self.source.take_remarks());
         remarks
     }
 
-    /// Returns the progress of a search.
     #[must_use]
     pub fn progress(&self) -> Arc<Progress> {
         self.search.progress()
     }
 
-    /// Observes the flows if the interval has passed, and places new and changed flows. Returns `None` if it
-    /// has not passed.
+    /// Observes the flows, and places new and changed flows. Returns `None` if the interval has not
+    /// passed.
     ///
     /// # Errors
     /// Returns an error if flows cannot be read, the policy's script fails, or the kernel refuses.
@@ -220,10 +213,10 @@ impl Session {
         let gone: Vec<FlowIndex> =
             self.known.keys().filter(|index| !present.contains(index)).copied().collect();
         let came = flows.len() - present.len();
-        // The first observation has no rates: search again as soon as they are measured.
+        // The first observation has no rates, so search again as soon as rates are measured.
         let rearrange = self.arranged.is_none_or(|last| last.elapsed() >= REARRANGE_INTERVAL);
         let changed = if rearrange { flows.iter().filter(|flow| self.has_changed(flow)).count() } else { 0 };
-        // Flows that ended may leave room for others on better queues.
+        // Flows that ended may leave room for other flows on better queues.
         let is_due = rearrange && !self.search.is_arranged();
         if !is_first && gone.is_empty() && came == 0 && changed == 0 && !is_due {
             return Ok(None);
@@ -259,7 +252,6 @@ impl Session {
         }))
     }
 
-    /// Applies the result of the search.
     fn apply(&mut self) -> Result<Applied, SteerError> {
         let placed: Vec<(FlowTuple, QueueId)> =
             self.search.map().flows().map(|(_, tuple, queue)| (*tuple, queue)).collect();
@@ -288,7 +280,6 @@ impl Session {
         Ok(flows)
     }
 
-    /// Returns the index of a known flow.
     fn index(&self, tuple: &FlowTuple) -> Option<FlowIndex> {
         self.search.find(tuple).filter(|index| self.known.contains_key(index))
     }
@@ -317,19 +308,19 @@ impl Session {
         self.backend.name()
     }
 
-    /// Returns the flows, their queues and the NIC's configuration, as the last search has left them.
+    /// Returns the flows, their queues and the NIC's configuration after the last search.
     #[must_use]
     pub fn search(&self) -> &Search {
         &self.search
     }
 
-    /// Returns shell commands that apply the same configuration, if there are any.
+    /// Returns shell commands that apply the same configuration; `None` if no commands can.
     #[must_use]
     pub fn shell(&self) -> Option<String> {
         self.backend.shell(self.search.nic())
     }
 
-    /// Restores all settings. Reports those that could not be restored.
+    /// Restores all settings. Reports the settings that could not be restored.
     ///
     /// # Errors
     /// Returns an error if a journal cannot be removed.
@@ -337,7 +328,8 @@ impl Session {
         self.backend.finish()
     }
 
-    /// Waits until packets in transit are counted, so that the last [`Self::status`] is complete.
+    /// Waits until the back end has counted the packets in transit, so that the last [`Self::status`]
+    /// is complete.
     pub fn settle(&mut self) {
         self.backend.settle();
     }

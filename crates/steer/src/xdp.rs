@@ -1,7 +1,8 @@
 //! Software back end: an XDP program sends packets to CPUs through CPU maps.
 //!
-//! It works with any driver that supports XDP. A queue corresponds to a CPU, and the model is `xdp-cpumap`. The
-//! process owns the link, so the kernel detaches the program when the process ends.
+//! The back end works with any driver that supports XDP. A queue corresponds to a CPU, and the model is
+//! `xdp-cpumap`. The process owns the BPF link, so the kernel detaches the program when the process
+//! ends.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -22,21 +23,23 @@ use crate::backend::{Applied, Backend, Placement, QueueCount, Traffic};
 use crate::error::SteerError;
 use crate::interface::Interface;
 
-/// The way in which the program applies its decisions.
+/// How the program applies its decisions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum XdpMode {
     /// Steers as the policy requires.
     #[default]
     Policy,
-    /// Hashes over all queues as RSS does, with the same program: a baseline with the same cost.
+    /// Hashes over all queues as RSS does, with the same program. This mode is a baseline with the same
+    /// cost.
     Hash,
-    /// Chooses targets as with a policy, but redirects no packet, to measure the cost of the program.
+    /// Chooses targets as with a policy, but does not redirect packets. This mode measures the cost of
+    /// the program.
     Pass,
 }
 
 const MODEL: &str = "xdp-cpumap";
 
-/// Time in which a ring's thread empties the ring, unless its CPU is overloaded.
+/// Time in which the thread of a ring empties the ring, unless its CPU is overloaded.
 const SETTLE: Duration = Duration::from_millis(20);
 
 pub struct XdpBackend {
@@ -47,25 +50,27 @@ pub struct XdpBackend {
     mode: XdpMode,
     interface: Interface,
     program: u32,
-    /// Flows that have a slot, and their queues. `None`: the flow follows the rules, and has a slot only to be
-    /// counted.
+    /// Flows that have a slot, and their queues. With `None`, the flow follows the rules, and its slot
+    /// only counts packets.
     slots: HashMap<Tuple, Option<QueueId>>,
     classes: Vec<SteeredClass>,
     indirection: Vec<QueueId>,
     /// Counters of the flows without a slot.
     seen: HashMap<FlowTuple, Traffic>,
-    /// Held until the program is detached.
+    /// Claim of the interface, held until the program is detached.
     alone: Option<SocketName>,
 }
 
 impl XdpBackend {
-    /// Loads the program and attaches it. Every packet stays on its CPU until a configuration is applied.
+    /// Loads the program and attaches it. Every packet stays on its CPU until a configuration is
+    /// applied.
     ///
     /// # Errors
     /// Returns an error if the driver accepts no XDP program, or another program is attached.
     pub fn attach(interface: &Interface, processors: &[u32], mode: XdpMode) -> Result<Self, SteerError> {
         interface.check_privileges()?;
-        // Claim the interface first: a session that is ending still has its program attached.
+        // Claim the interface first, because the program of a session that is ending may still be
+        // attached.
         let alone = interface.steer_alone()?;
         interface.check_free_xdp()?;
         let model = NicModel::built_in(MODEL)
@@ -186,8 +191,8 @@ impl Backend for XdpBackend {
         let default = nic.default_indirection();
         let follows = self.mode != XdpMode::Hash;
         let indirection = if follows { nic.indirection() } else { &default[..] };
-        // Every known flow gets a slot, so that it moves in order and is counted. If there are more flows than
-        // slots, flows with their own filter take precedence.
+        // Every known flow gets a slot. With a slot, the flow moves in order and is counted. If there
+        // are more flows than slots, flows with their own filter take precedence.
         let mut wanted: HashMap<Tuple, Option<QueueId>> = HashMap::new();
         let mut classes = Vec::new();
         for (table, _) in nic.model().table_ids() {
@@ -205,7 +210,7 @@ impl Backend for XdpBackend {
                 wanted.entry(tuple_of(flow)).or_insert(Some(*queue).filter(|_| follows));
             }
         }
-        // Flows that are not known yet go to the queues of their class.
+        // Unknown flows go to the queues of their class.
         for (matches, queues) in
             found.classes.iter().filter(|(matches, _)| follows && *matches != FilterMatch::ANY)
         {
@@ -213,8 +218,8 @@ impl Backend for XdpBackend {
                 classes.push(self.class(matches, queues));
             }
         }
-        // Assign slots first, so that flows that the new rules move stay in order. Then change the rules, and
-        // remove slots last. Every flow has a target at any time.
+        // Assign slots first, so that flows that the new rules move stay in order. Then change the
+        // rules, and remove slots last. Every flow has a target at any time.
         self.set_flows(&wanted, &mut applied)?;
         if classes != self.classes || indirection != self.indirection {
             let mut targets = [SteerTarget::Stay; INDIRECTION_LENGTH];
@@ -284,7 +289,7 @@ impl Backend for XdpBackend {
             total.bytes += seen.bytes;
             fresh.insert(tuple);
         }
-        // A flow with a slot is counted in its slot. Forget a flow that had no packets since the last read.
+        // The slot counts a flow with a slot. Remove flows without packets since the last read.
         self.seen.retain(|tuple, _| fresh.contains(tuple) && !counted.contains(tuple));
         traffic.extend(self.seen.iter().map(|(tuple, seen)| (*tuple, *seen)));
         Ok(traffic)
@@ -307,7 +312,7 @@ impl Backend for XdpBackend {
         Some(self.processors.iter().map(count).collect())
     }
 
-    /// A baseline leaves the policy out, and only a policy places single flows.
+    /// A baseline ignores the policy, and only a policy places single flows.
     fn knows_queues(&self) -> bool {
         self.mode == XdpMode::Policy
     }

@@ -1,4 +1,4 @@
-//! Compares two studies point by point, beyond the spread of their repeats.
+//! Compares two studies point by point, with regard to the spread of their repeats.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use evenkeel_model::units::BitRate;
 use crate::journal::points_list;
 use crate::results::{Point, Results, ScenarioFacts};
 
-/// The compared metrics. All other metrics follow from them or count rare events.
+/// The compared metrics. All other metrics follow from these metrics or count rare events.
 const COMPARED: [&str; 8] = [
     "throughput_bps",
     "cores.busy",
@@ -23,9 +23,7 @@ const COMPARED: [&str; 8] = [
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Agreement {
-    /// Differences between the set-ups.
     pub warnings: Vec<String>,
-    /// The change of every metric of every common point.
     pub compared: Vec<Compared>,
     /// Points that only one study has.
     pub only_in_one: usize,
@@ -38,21 +36,22 @@ pub struct Compared {
     /// Scenario and point.
     pub point: String,
     pub metric: &'static str,
-    /// The change from the first to the second, with simultaneous confidence intervals.
+    /// The change from the first to the second study, with simultaneous confidence intervals.
     pub change: Change,
-    /// Whether no change was shown; none if there are too few repeats for an interval.
+    /// Whether the figures show no change; `None` if there are too few repeats for an interval.
     pub agrees: Option<bool>,
 }
 
 impl Agreement {
-    /// Returns the number of comparisons without a change, and the number of all comparisons.
+    /// Returns the number of comparisons without a change, and the number of all comparisons with an
+    /// interval.
     #[must_use]
     pub fn counts(&self) -> (usize, usize) {
         let judged = || self.compared.iter().filter_map(|compared| compared.agrees);
         (judged().filter(|agrees| *agrees).count(), judged().count())
     }
 
-    /// Returns the share of comparisons without a change.
+    /// Returns the share of comparisons without a change; `None` without comparisons.
     #[must_use]
     pub fn share(&self) -> Option<f64> {
         let (agree, all) = self.counts();
@@ -107,7 +106,7 @@ pub fn agreement(first: &Results, second: &Results) -> Agreement {
     agreement
 }
 
-/// Names the points that one study lacks, and those with too few repeats in one of them.
+/// Names the points that one study lacks, and the points with too few repeats in one study.
 fn left_out(first: &Results, second: &Results) -> Vec<String> {
     let repeats = |results: &Results| -> BTreeMap<String, usize> {
         let named = |point: &Point| (format!("{} {}", point.scenario, point.name), point.repeats.len());

@@ -37,7 +37,7 @@ fn axis<'p>(point: &'p Point, name: &str) -> Option<&'p str> {
     if name == "qdisc" { Some(&point.setup) } else { point.axis(name) }
 }
 
-/// Returns the values on an axis: numbers by size, words in the order of the points.
+/// Returns the values on an axis: numbers sorted by size, words in the order of the points.
 fn in_order<'p>(points: &[&'p Point], name: &str) -> Vec<&'p str> {
     let mut values: Vec<&str> = Vec::new();
     for value in points.iter().filter_map(|point| axis(point, name)) {
@@ -52,7 +52,7 @@ fn in_order<'p>(points: &[&'p Point], name: &str) -> Vec<&'p str> {
     values
 }
 
-/// Returns a chart; none if no line has two points, because a table displays those better.
+/// Returns a chart, or `None` if no line has two points. A table displays single points better.
 fn chart(points: &[&Point], plot: &Plot, panel: Option<(&str, &str)>) -> Option<Chart> {
     let places = in_order(points, &plot.across);
     let description = describe(&plot.metric);
@@ -67,7 +67,8 @@ fn chart(points: &[&Point], plot: &Plot, panel: Option<(&str, &str)>) -> Option<
                     let mut here = points
                         .iter()
                         .filter(|point| point.setup == setup && axis(point, &plot.across) == Some(*value));
-                    // Each other axis has only one value here; if not, take the first of several points.
+                    // Each other axis usually has only one value here. If there are several points, use
+                    // the first point.
                     let summary = here.next()?.summary(&plot.metric)?;
                     let shown = |value: f64| value * description.scale;
                     let range = (shown(summary.min), shown(summary.max));

@@ -1,5 +1,5 @@
-//! Runs a study. Repeats run in sequence, or concurrently if the world allows it. Each is journalled when it
-//! ends.
+//! Runs a study. Repeats run in sequence, or concurrently if the world supports this. The journal
+//! stores each repeat when it ends.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -16,28 +16,25 @@ use crate::findings::COMPARED;
 use crate::journal::{Entry, Journal, JournalError, Repeated};
 use crate::plan::{Extent, Planned, StudyScenario, cells, points, rounds};
 
-/// A repeat counts as disturbed if other processes use more processors than this.
+/// CPU use of other processes above which a repeat counts as disturbed, in processors.
 pub const DISTURBANCE_LIMIT: f64 = 0.1;
-/// Maximum number of runs of a repeat that is disturbed or fails, so that a study ends.
+/// Maximum number of runs of a disturbed or failed repeat.
 pub const MOST_ATTEMPTS: usize = 3;
-/// Maximum number of re-runs, as a share of all repeats. Without it, a study would not end on a machine with
-/// constant other load.
+/// Maximum number of re-runs, as a share of all repeats. Without this limit, a study would not end on a
+/// machine with constant other load.
 pub const MOST_AGAIN: f64 = 0.2;
-/// Maximum number of consecutive failures; after them, the study ends.
+/// Maximum number of consecutive failures. Then the study ends.
 const MOST_FAILURES: usize = 5;
 
-/// The reason why a study ended early. Its measurements are kept.
+/// The reason why a study ended early. The journal keeps its measurements.
 #[derive(Debug, thiserror::Error)]
 pub enum StudyError<E: std::error::Error> {
-    /// The world refused to run.
     #[error(transparent)]
     World(E),
-    /// The study's directory could not be read or written.
     #[error(transparent)]
     Journal(#[from] JournalError),
     #[error("{world} cannot run any of the points: {why}")]
     NothingToRun { world: &'static str, why: String },
-    /// Too many consecutive repeats failed.
     #[error("{MOST_FAILURES} consecutive repeats failed; error of the last repeat: {0}")]
     Failing(E),
     #[error("interrupted")]
@@ -49,17 +46,17 @@ pub struct Request<'a> {
     /// The scenarios, with the times of [`timed`](crate::plan::timed).
     pub scenarios: &'a [StudyScenario],
     pub extent: &'a Extent,
-    /// Rate of the links; if none, the world chooses.
+    /// Rate of the links. If `None`, the world chooses the rate.
     pub rate: Option<BitRate>,
-    /// Seed of the first repeat of every point and of the order; each further repeat adds 1.
+    /// Seed of the order and of the first repeat of every point. Each further repeat adds 1.
     pub seed: u64,
 }
 
 /// Runs every repeat that is missing in the journal.
 ///
 /// # Errors
-/// Returns an error if the world refuses, a write fails, repeats keep failing, or the user interrupts. The
-/// journal keeps the finished repeats, and the same call resumes.
+/// Returns an error if the world refuses, a write fails, repeats keep failing, or the user interrupts.
+/// The journal keeps the finished repeats, and another call with the same request resumes the study.
 pub fn conduct<W: World>(
     world: &mut W,
     request: &Request<'_>,
@@ -86,8 +83,9 @@ pub fn conduct<W: World>(
     let mut state = State::of(journal, &points, request);
     let rounds = rounds(&repeats, &cells(&points), request.seed);
     for (round, order) in rounds.iter().enumerate() {
-        // Disturbed repeats run again at the end of the round, when the disturbance may be over. Each round
-        // has a share of the re-runs, so that a disturbed start leaves some for the other rounds.
+        // Disturbed repeats run again at the end of the round, when the disturbance may be over. Each
+        // round has a share of the re-runs, so that a disturbed start leaves re-runs for the other
+        // rounds.
         let share = (round + 1) as f64 / rounds.len() as f64;
         for attempt in 0..MOST_ATTEMPTS {
             let due: Vec<(usize, u32)> = state.due(order.iter().map(|number| (*number, round as u32)), share);
@@ -104,8 +102,8 @@ pub fn conduct<W: World>(
     Ok(())
 }
 
-/// Returns the number of planned repeats that the journal does not have, without those of points that the
-/// world refused.
+/// Returns the number of planned repeats that the journal does not have. Points that the world refused
+/// do not count.
 fn missing(journal: &Journal, planned: &BTreeMap<(&str, &str), u32>) -> usize {
     let entries = || journal.entries().iter();
     let refused: BTreeSet<(&str, &str)> = entries()
@@ -124,8 +122,8 @@ fn missing(journal: &Journal, planned: &BTreeMap<(&str, &str), u32>) -> usize {
     all.saturating_sub(there.count())
 }
 
-/// Returns the points that the world can run. Journals the notes of these points, and the reasons why the
-/// other points are refused.
+/// Returns the points that the world can run. Journals the notes of these points, and the reasons for
+/// refusing the other points.
 fn assess<'s, W: World>(
     world: &W,
     request: &Request<'_>,
@@ -166,13 +164,13 @@ fn assess<'s, W: World>(
     Ok(able)
 }
 
-/// Adds a note to the journal, unless it already has it.
+/// Adds a note to the journal, unless the journal has the note.
 fn remember(journal: &mut Journal, scenario: &str, point: &str, note: String) -> Result<(), JournalError> {
     let entry = Entry::Note { scenario: scenario.to_owned(), point: point.to_owned(), note };
     if journal.entries().contains(&entry) { Ok(()) } else { journal.append(entry) }
 }
 
-/// Returns the rate of every scenario that has points, by index: the journalled rate if there is one.
+/// Returns the rate of every scenario that has points, by index. A journalled rate takes precedence.
 fn settle<W: World>(
     world: &mut W,
     request: &Request<'_>,
@@ -198,7 +196,8 @@ fn settle<W: World>(
         let rate = world.settle_rate(scenario, wanted, observer);
         rates.insert(*number, rate.map_err(|error| or_interrupted(error, observer))?);
     }
-    // Findings compare some scenarios with each other: these all get the lowest of their rates.
+    // Findings compare some scenarios with each other. All scenarios of such a group get the lowest
+    // rate of the group.
     let settled = rates.clone();
     for (number, rate) in &mut rates {
         let scenario = &request.scenarios[*number].scenario;
@@ -226,13 +225,11 @@ fn or_interrupted<E: std::error::Error>(error: E, observer: &dyn Observer) -> St
 
 /// The progress of each repeat, by point index and repeat number.
 struct State {
-    /// Planned repeats of all points.
     planned: usize,
     /// Number of runs, and whether one of them was undisturbed.
     runs: BTreeMap<(usize, u32), (usize, bool)>,
     /// Number of re-runs so far.
     again: usize,
-    /// Total duration of the repeats.
     took: Duration,
     failures: usize,
     told_of_load: bool,
@@ -277,7 +274,7 @@ impl State {
         self.took += took;
     }
 
-    /// Returns the repeats to run: new ones, and re-runs up to this share of their maximum.
+    /// Returns the repeats to run: new repeats, and re-runs up to `share` of their maximum number.
     fn due(&self, repeats: impl Iterator<Item = (usize, u32)>, share: f64) -> Vec<(usize, u32)> {
         let most_again = (self.planned as f64 * MOST_AGAIN * share).ceil() as usize;
         let mut left = most_again.saturating_sub(self.again);
@@ -309,7 +306,6 @@ struct Finished<E> {
     raw: Result<RawRepeat, E>,
 }
 
-/// Data that all repeats share.
 struct Study<'a> {
     request: &'a Request<'a>,
     rates: &'a BTreeMap<usize, BitRate>,
@@ -414,8 +410,8 @@ impl Study<'_> {
         let tenants = raw.tenants.as_ref();
         let load = tenants.and_then(|tenants| tenants.disturbance).filter(|load| *load > DISTURBANCE_LIMIT);
         if let Some(load) = load.filter(|_| !state.told_of_load) {
-            // Report this only once: on a busy machine every repeat is disturbed, and the result states how
-            // many were.
+            // Report this only once: on a busy machine every repeat is disturbed, and the result states
+            // the number of disturbed repeats.
             state.told_of_load = true;
             observer.remark(&format!(
                 "other processes took {load:.2} processors during a repeat, and {DISTURBANCE_LIMIT} is the limit: such \
@@ -484,7 +480,7 @@ impl Clock {
         took
     }
 
-    /// Returns the estimated duration of this number of further repeats.
+    /// Returns the estimated duration of `repeats` further repeats.
     fn time_for(&self, repeats: usize) -> String {
         let each = self.begun.elapsed().as_secs_f64() / self.ticks.max(1) as f64;
         let seconds = each * repeats as f64;

@@ -1,11 +1,11 @@
 //! Compares two groups of setups: a ratio, paired by repeat, with its confidence interval.
 //!
-//! Both groups are measured in the same *cells*: combinations of values on the other axes. In each cell and
-//! repeat, the mean over one group is divided by the mean over the other. Means of ratios are geometric, so
-//! that 2 and 1/2 average to 1.
+//! The two groups are measured in the same *cells*: combinations of values on the other axes. For each
+//! cell and repeat, the mean over one group is divided by the mean over the other group. Means of
+//! ratios are geometric, so that the mean of 2 and 1/2 is 1.
 //!
-//! Repeat *i* of every point runs in the same round, and the points of a cell run consecutively. So slow
-//! drift of the machine cancels, and only the variation between repeats remains.
+//! Repeat *i* of every point runs in the same round, and the points of a cell run consecutively. Slow
+//! drift of the machine therefore cancels, and only the variation between repeats remains.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,13 +32,13 @@ impl Effect {
         self.mean.interval.is_some_and(|interval| interval.low > value)
     }
 
-    /// Returns whether the whole interval is below a value.
+    /// Returns whether the whole interval is below a value; false without an interval.
     #[must_use]
     pub fn is_below(&self, value: f64) -> bool {
         self.mean.interval.is_some_and(|interval| interval.high < value)
     }
 
-    /// Returns whether the whole interval is within `margin` of 1.
+    /// Returns whether the whole interval is within `margin` of 1; false without an interval.
     #[must_use]
     pub fn is_near_one(&self, margin: f64) -> bool {
         self.is_above(1.0 - margin) && self.is_below(1.0 + margin)
@@ -50,17 +50,17 @@ impl Effect {
     }
 }
 
-/// The points of both groups in a cell.
 type Cell<'r> = (Vec<&'r Point>, Vec<&'r Point>);
 
-/// The reason why there is no figure: some measured points lack the metric, or `None` if no cell has both groups.
+/// The reason why there is no figure. `Some`: measured points lack the metric. `None`: no cell has
+/// points of the two groups.
 pub type Lack = Option<String>;
 
-/// Returns the ratio of a metric of `subjects` to that of `others`, over the cells that `keep` selects.
-/// Setups without measurements are omitted.
+/// Returns the ratio of a metric, `subjects` to `others`, over the cells that `keep` selects. Setups
+/// without measurements are omitted.
 ///
 /// # Errors
-/// Returns the reason if a measured point lacks the metric, or no cell has both groups.
+/// Returns the reason if a measured point lacks the metric, or no cell has points of the two groups.
 pub fn effect(
     results: &Results,
     scenario: &str,
@@ -103,7 +103,7 @@ pub fn effect(
     })
 }
 
-/// Returns a metric's mean over points, for each repeat that all of them have.
+/// Returns a metric's mean over points, for each repeat that all points have.
 #[must_use]
 pub fn mean_by_repeat(points: &[&Point], metric: &str) -> BTreeMap<u32, f64> {
     let values: Vec<BTreeMap<u32, f64>> = points.iter().map(|point| point.values(metric)).collect();

@@ -2,14 +2,14 @@
 //!
 //! ```text
 //! DIRECTORY/
-//!   study.json       the settings, which a resumption must share
+//!   study.json       the settings; a resumption must have the same settings
 //!   repeats.jsonl    an append-only log, one line per event
 //!   traces/          bytes sent on the line and its backlog, as CSV
 //!   study-result.json, study.md, *.svg   the result, after the last repeat
 //! ```
 //!
-//! Each line is written and synced before the next repeat begins. A killed process can damage only the last
-//! line. That line is then removed, and its repeat runs again.
+//! Each line is written and synced before the next repeat begins. A killed process can damage only the
+//! last line. The next run removes this line and repeats the measurement.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
@@ -29,14 +29,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::plan::StudyScenario;
 
-/// Version of the format.
 pub const SCHEMA: u32 = 1;
 
 const SETTINGS_FILE: &str = "study.json";
 const REPEATS_FILE: &str = "repeats.jsonl";
 const TRACES: &str = "traces";
 
-/// The settings of a study. Runs with the same settings belong to one study.
+/// The settings of a study. Two runs of a study have the same settings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
     /// Schema version of the writer, see [`SCHEMA`].
@@ -52,23 +51,22 @@ pub struct Settings {
     /// The requested line rate, bit/s.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub rate_bps: Option<u64>,
-    /// Repeats of every point; if none, each scenario's number.
+    /// Repeats of every point. If `None`, each scenario has its own number.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub repeats: Option<u32>,
     /// The selected setups; empty: all.
     pub setups: Vec<String>,
-    /// Text of the user's file of setups.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub setups_text: Option<String>,
     /// Text of each scenario, by name.
     pub scenarios: BTreeMap<String, String>,
     pub host: BTreeMap<String, String>,
-    /// RFC 3339 in UTC. This is the only setting that may differ in a resumption.
+    /// Start time, RFC 3339 in UTC. This is the only setting that may differ in a resumption.
     pub started: String,
 }
 
 impl Settings {
-    /// Returns the first difference to the settings of another study; none if both are the same study.
+    /// Returns the first difference to the settings of another study; `None` if the settings are equal.
     #[must_use]
     pub fn difference(&self, found: &Self) -> Option<String> {
         let effort = |settings: &Self| if settings.quick { "quick" } else { "full" }.to_owned();
@@ -113,26 +111,30 @@ impl Settings {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "kebab-case")]
 pub enum Entry {
-    /// The rate of a scenario's links.
     Rate {
         scenario: String,
-        /// bit/s.
         rate_bps: u64,
     },
-    /// A point that the world cannot run.
-    Refused { scenario: String, point: String, why: String },
-    /// A note for readers of a point's figures.
-    Note { scenario: String, point: String, note: String },
-    /// A finished repeat.
+    Refused {
+        scenario: String,
+        point: String,
+        why: String,
+    },
+    /// A note for readers about a point's figures.
+    Note {
+        scenario: String,
+        point: String,
+        note: String,
+    },
     Repeat(Box<Repeated>),
     Failed {
         scenario: String,
         point: String,
-        /// From 0.
+        /// Number of the repeat, from 0.
         repeat: u32,
         why: String,
     },
-    /// The last repeat is done.
+    /// The end of the last repeat.
     End {
         /// RFC 3339 in UTC.
         ended: String,
@@ -142,7 +144,7 @@ pub enum Entry {
 }
 
 impl Entry {
-    /// Returns scenario, point and number of the repeat that this event is about.
+    /// Returns scenario, point and number of the event's repeat.
     pub(crate) fn repeat(&self) -> Option<(&str, &str, u32)> {
         match self {
             Self::Repeat(done) => Some((&done.scenario, &done.point, done.repeat)),
@@ -156,7 +158,7 @@ impl Entry {
 pub struct Repeated {
     pub scenario: String,
     pub point: String,
-    /// From 0.
+    /// Number of the repeat, from 0.
     pub repeat: u32,
     /// Duration, including set-up and clean-up, in seconds.
     pub took_s: f64,
@@ -174,33 +176,28 @@ pub enum JournalError {
     Io { action: &'static str, path: PathBuf, source: io::Error },
     #[error(transparent)]
     Input(#[from] InputError),
-    /// The directory, or a file in it, cannot be written.
     #[error(transparent)]
     Output(OutputError),
-    /// The directory has no study.
     #[error("{} is not a study: it has no {SETTINGS_FILE}; name a directory that `evenkeel study tc` wrote", path_text(.0))]
     Missing(PathBuf),
-    /// The directory has files that are not a study's.
     #[error("{} contains files that do not belong to a study; name a new directory", path_text(.0))]
     Occupied(PathBuf),
-    /// Another process uses the directory.
     #[error("another process is running the study in {}; wait until it ends", path_text(.0))]
     Busy(PathBuf),
     #[error("{}:{line}{}; another program changed the file: correct it, or start again in another directory", path_text(.path), place_and_words(.source))]
     Damaged {
         path: PathBuf,
-        /// From 1.
+        /// Line number, from 1.
         line: usize,
         source: serde_json::Error,
     },
-    /// A line belongs to a repeat that is not planned.
     #[error(
         "{}:{line}: the study has no {what}; remove the line, and run the study again to measure the missing repeats",
         path_text(.path)
     )]
     Unplanned {
         path: PathBuf,
-        /// From 1.
+        /// Line number, from 1.
         line: usize,
         what: String,
     },
@@ -208,7 +205,6 @@ pub enum JournalError {
     Settings { path: PathBuf, source: serde_json::Error },
     #[error("{} has schema {found}, this evenkeel reads schema {SCHEMA}; use the version that wrote it", path_text(.path))]
     Schema { path: PathBuf, found: u32 },
-    /// The directory has another study.
     #[error("{} contains another study: {why}; name another directory", path_text(.path))]
     Other { path: PathBuf, why: String },
 }
@@ -222,7 +218,7 @@ fn why_unread(error: &serde_json::Error) -> &'static str {
     }
 }
 
-/// Returns `:COLUMN: WORDS` for a parser's error about a single line; the column only if it is known.
+/// Returns `:COLUMN: WORDS` for a parser's error about a single line. The column is omitted if unknown.
 fn place_and_words(error: &serde_json::Error) -> String {
     let place = format!(" at line {} column {}", error.line(), error.column());
     let words = plain_words(&error.to_string()).replace(&place, "");
@@ -250,7 +246,6 @@ impl JournalError {
 #[derive(Debug)]
 pub struct Journal {
     directory: PathBuf,
-    /// Keeps the directory locked.
     claim: ClaimedDirectory,
     settings: Settings,
     file: Flock<File>,
@@ -262,10 +257,11 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Begins a study in a directory, or resumes one with the same settings.
+    /// Begins a study in a directory, or resumes a study with the same settings.
     ///
     /// # Errors
-    /// Returns an error if the directory has other files or another study, is in use, or cannot be written.
+    /// Returns an error if the directory has other files or another study, is in use, or cannot be
+    /// written.
     pub fn open(directory: &Path, settings: &Settings) -> Result<Self, JournalError> {
         // Lock first: if two processes start together, one of them finds the other's lock or settings.
         let claim = ClaimedDirectory::claim(directory)?;
@@ -319,19 +315,20 @@ impl Journal {
         Ok(Self { directory, claim, settings, file, length: good, entries, dropped })
     }
 
-    /// Removes the study if it has no repeat, and the directories that it created.
+    /// Removes the study if it has no repeat. Also removes the directories that this call of
+    /// [`Self::open`] created.
     pub fn give_up(&mut self) {
         if self.entries.iter().any(|entry| matches!(entry, Entry::Repeat(_))) {
             return;
         }
-        // Ignore the error: what remains is a study without repeats, which the next one with these settings continues.
+        // Ignore the error: the remaining files are a study without repeats, which the next study with
+        // these settings continues.
         for file in [REPEATS_FILE, SETTINGS_FILE] {
             let _ = fs::remove_file(self.directory.join(file));
         }
         self.claim.give_up();
     }
 
-    /// Returns all events so far.
     #[must_use]
     pub fn entries(&self) -> &[Entry] {
         &self.entries
@@ -362,7 +359,7 @@ impl Journal {
     /// planned.
     ///
     /// # Errors
-    /// Returns an error with the first line for which this is not true.
+    /// Returns the first line with an unplanned repeat.
     pub(crate) fn check(&self, planned: &BTreeMap<(&str, &str), u32>) -> Result<(), JournalError> {
         for (index, entry) in self.entries.iter().enumerate() {
             let Some((scenario, point, repeat)) = entry.repeat() else { continue };
@@ -386,9 +383,6 @@ impl Journal {
     }
 
     /// Writes an event as a line and syncs the file.
-    ///
-    /// # Errors
-    /// Returns an error if the write fails.
     pub fn append(&mut self, entry: Entry) -> Result<(), JournalError> {
         let path = self.directory.join(REPEATS_FILE);
         let mut line = serde_json::to_vec(&entry).map_err(|source| JournalError::Damaged {
@@ -397,12 +391,12 @@ impl Journal {
             source,
         })?;
         line.push(b'\n');
-        // Write the line in a single call: a process that is killed leaves a complete or a partial line, but
-        // never two mixed lines.
+        // Write the line in a single call. A killed process then leaves a complete or a partial line,
+        // but never a mix of two lines.
         let written = (&*self.file).write_all(&line).and_then(|()| self.file.sync_data());
         if let Err(source) = written {
-            // Remove the partial line: if another line followed, the file would be damaged in the middle.
-            // Ignore an error here, because the first error is reported.
+            // Remove the partial line, because a line after it would make the damage permanent. Ignore
+            // an error here, because the first error is reported.
             let _ = self.file.set_len(self.length);
             return Err(JournalError::Io { action: "write", path, source });
         }
@@ -411,13 +405,10 @@ impl Journal {
         Ok(())
     }
 
-    /// Stores a trace and returns its name within the directory.
-    ///
-    /// # Errors
-    /// Returns an error if the write fails.
+    /// Stores a trace. Returns its name within the directory.
     pub fn keep_trace(&self, name: &str, text: &str) -> Result<String, JournalError> {
         let directory = self.directory.join(TRACES);
-        // Not create_dir_all: it would restore a removed study without its repeats.
+        // Do not use create_dir_all, which would restore a removed study without its repeats.
         match fs::create_dir(&directory) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                 return Err(JournalError::io("make", &directory)(error));
@@ -431,18 +422,11 @@ impl Journal {
     }
 
     /// Writes a result file atomically.
-    ///
-    /// # Errors
-    /// Returns an error if the write fails.
     pub fn keep(&self, name: &str, text: &str) -> Result<(), JournalError> {
         write_whole(&self.directory.join(name), text.as_bytes())
     }
 }
 
-/// Reads the settings of the study in a directory.
-///
-/// # Errors
-/// Returns an error if the directory has no study, or its settings are damaged.
 pub fn read_settings(directory: &Path) -> Result<Settings, JournalError> {
     let path = directory.join(SETTINGS_FILE);
     let text = read_regular(&path, Kind::StudySettings).map_err(|error| {
@@ -452,7 +436,7 @@ pub fn read_settings(directory: &Path) -> Result<Settings, JournalError> {
         path: path.clone(),
         source: name_field((source.line(), source.column()), source, text.text.as_bytes()),
     };
-    // Check the schema first: another version's fields would look like damage.
+    // Check the schema first, because the fields of another version would look like damage.
     let Version { schema } = read_json(text.text.as_bytes()).map_err(damaged)?;
     if schema != SCHEMA {
         return Err(JournalError::Schema { path, found: schema });
@@ -460,19 +444,17 @@ pub fn read_settings(directory: &Path) -> Result<Settings, JournalError> {
     read_json(text.text.as_bytes()).map_err(damaged)
 }
 
-/// The part of the settings that has their schema version.
 #[derive(Deserialize)]
 struct Version {
     schema: u32,
 }
 
-/// Returns whether a directory has a study, even if only a part of one.
+/// Returns whether a directory has a study, complete or partial.
 #[must_use]
 pub fn has_study(directory: &Path) -> bool {
     [SETTINGS_FILE, REPEATS_FILE].iter().any(|file| directory.join(file).exists())
 }
 
-/// Returns whether a file belongs to a study.
 #[must_use]
 pub fn is_of_study(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str());
@@ -483,7 +465,7 @@ pub fn is_of_study(path: &Path) -> bool {
 /// Returns a study's settings, its events, and its gaps.
 ///
 /// # Errors
-/// Returns an error if the directory has no study, or a line before the last is damaged.
+/// Returns an error if the directory has no study, or a line before the last line is damaged.
 pub fn read_with_gaps(directory: &Path) -> Result<(Settings, Vec<Entry>, Vec<String>), JournalError> {
     let settings = read_settings(directory)?;
     let path = directory.join(REPEATS_FILE);
@@ -503,7 +485,8 @@ pub fn read_with_gaps(directory: &Path) -> Result<(Settings, Vec<Entry>, Vec<Str
     Ok((settings, entries, gaps))
 }
 
-/// Returns the first line with a repeat that a study cannot have: each repeat of a scenario has a line before the next one.
+/// Returns the first line with a repeat that a study cannot have. In a study, each repeat of a scenario
+/// has a line before the next repeat.
 fn unplanned(entries: &[Entry]) -> Option<(usize, String)> {
     let mut lines: BTreeMap<&str, u64> = BTreeMap::new();
     entries.iter().enumerate().find_map(|(index, entry)| {
@@ -543,7 +526,7 @@ fn gaps(entries: &[Entry]) -> Vec<String> {
     vec![format!("repeats are missing: {}", points_list(&missing))]
 }
 
-/// Returns the first names of points, and the number of the other points.
+/// Lists the first names of points, and the number of the other points.
 pub(crate) fn points_list(names: &[String]) -> String {
     const SHOWN: usize = 10;
     let shown = names.iter().take(SHOWN).map(|name| printable(name)).collect::<Vec<_>>().join(", ");
@@ -551,10 +534,7 @@ pub(crate) fn points_list(names: &[String]) -> String {
     if more == 0 { shown } else { format!("{shown} and {more} more") }
 }
 
-/// Reads the settings and events of a study, without running it.
-///
-/// # Errors
-/// Returns an error if the directory has no study, or it is damaged.
+/// Reads the settings and events of a study without running it.
 pub fn read(directory: &Path) -> Result<(Settings, Vec<Entry>), JournalError> {
     let settings = read_settings(directory)?;
     let (entries, _) = read_entries(&directory.join(REPEATS_FILE))?;
@@ -565,7 +545,7 @@ pub fn read(directory: &Path) -> Result<(Settings, Vec<Entry>), JournalError> {
 /// [`crate::plan::timed`].
 ///
 /// # Errors
-/// Returns an error with the first line that has an impossible figure.
+/// Returns the first line with an impossible figure.
 pub fn check_figures(
     directory: &Path,
     settings: &Settings,
@@ -611,7 +591,7 @@ pub fn is_finished(entries: &[Entry]) -> bool {
     entries.iter().any(|entry| matches!(entry, Entry::End { .. }))
 }
 
-/// Reads the events, and returns them with the length of the valid part.
+/// Reads the events. Returns them with the length of the valid part.
 fn read_entries(path: &Path) -> Result<(Vec<Entry>, u64), JournalError> {
     let file = match open_regular(path, Kind::Repeats) {
         Ok(file) => file,
@@ -624,18 +604,18 @@ fn read_entries(path: &Path) -> Result<(Vec<Entry>, u64), JournalError> {
     })
 }
 
-/// The reason why a study's log cannot be read.
 #[derive(Debug)]
 pub enum EntryFault {
     Read(io::Error),
     Damaged { line: usize, source: serde_json::Error },
 }
 
-/// Parses the events, and returns them with the length of the valid part: a crash may have damaged the last
-/// line.
+/// Parses the events. Returns them with the length of the valid part, because a crash may have damaged
+/// the last line.
 ///
 /// # Errors
-/// Returns an error if the log cannot be read, a line before the last is invalid, or a figure is impossible.
+/// Returns an error if the log cannot be read, a line before the last line is invalid, or a figure is
+/// impossible.
 pub fn parse_entries(mut text: impl BufRead) -> Result<(Vec<Entry>, u64), EntryFault> {
     let (mut entries, mut good, mut line) = (Vec::new(), 0, Vec::new());
     for number in 1.. {
@@ -654,7 +634,7 @@ pub fn parse_entries(mut text: impl BufRead) -> Result<(Vec<Entry>, u64), EntryF
         match entry {
             _ if read == 0 => break,
             Ok(entry) if line.ends_with(b"\n") => entries.push(entry),
-            // A truncated line can be valid JSON by chance; it lacks the newline.
+            // A truncated line can be valid JSON by chance. The missing newline shows the damage.
             Ok(_) => break,
             Err(_) if text.fill_buf().map_err(EntryFault::Read)?.is_empty() => break,
             Err(source) => {

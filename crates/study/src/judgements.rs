@@ -15,11 +15,12 @@ const MIXED: &str = "tc-fairness-mixed";
 const PRIORITY: &str = "tc-priority";
 const FILTERS: &str = "tc-filter-cost";
 
-/// A setup conserves work if it loses less than this share of the link's capacity while packets wait.
+/// Largest share of the link's capacity that a work-conserving setup may lose while packets wait.
 pub const CONSERVING: f64 = 0.05;
-/// A setup is fair if Jain's index over bytes with mixed lengths is above this.
+/// Jain's index over bytes with mixed lengths, above which a setup is fair.
 pub const FAIR: f64 = 0.95;
-/// A setup prioritizes probes if their latency under the highest load is at most this share of pfifo's.
+/// Largest latency of probes under the highest load, as a share of pfifo's latency, with which a setup
+/// prioritizes probes.
 pub const FIRST: f64 = 0.5;
 /// Payload of a segment that TCP passes to the qdisc, bytes.
 const SEGMENT: f64 = 65_536.0;
@@ -29,7 +30,7 @@ const SEGMENT: f64 = 65_536.0;
 pub enum Answer {
     /// The whole interval is on the required side of the bound.
     Yes,
-    /// The whole interval is on the other side.
+    /// The whole interval is on the other side of the bound.
     No,
     /// The interval includes the bound, or there is no interval.
     Open,
@@ -68,9 +69,8 @@ pub struct Conservation {
     pub lost: Option<MeanInterval>,
     /// Share of the time with waiting packets in which less than half of the link's capacity was used.
     pub idle: Option<MeanInterval>,
-    /// File of a trace of such a repeat.
+    /// File of the trace of a repeat.
     pub trace: Option<String>,
-    /// Reason for a missing measurement.
     pub why: Option<String>,
 }
 
@@ -107,7 +107,7 @@ fn of_setups<'r>(results: &'r Results, scenario: &str) -> Vec<(String, Vec<&'r P
     setups
 }
 
-/// Returns a metric's mean over the measured points; none if one of them lacks it.
+/// Returns a metric's mean over the measured points; `None` if a measured point lacks the metric.
 fn over_cells(points: &[&Point], key: &str) -> Option<MeanInterval> {
     if lack(points, key).is_some() {
         return None;
@@ -116,18 +116,15 @@ fn over_cells(points: &[&Point], key: &str) -> Option<MeanInterval> {
     mean_interval(&in_all_cells(cells))
 }
 
-/// A setup's claim, compared with the measurement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClaimJudged {
     pub setup: String,
     pub claim: Claim,
     pub answer: Answer,
-    /// Description of the figure.
     pub what: &'static str,
     pub figure: Option<MeanInterval>,
 }
 
-/// Judges every claim of every measured setup.
 #[must_use]
 pub fn claims(results: &Results) -> Vec<ClaimJudged> {
     let conservation = conservation(results);
@@ -185,7 +182,6 @@ pub fn claims(results: &Results) -> Vec<ClaimJudged> {
     judged
 }
 
-/// Cost of a filter rule.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FilterCost {
     pub setup: String,
@@ -194,9 +190,8 @@ pub struct FilterCost {
     pub rules: (f64, f64),
     /// Processor time per rule and segment of 64 KiB, ns.
     pub ns_per_rule: Option<MeanInterval>,
-    /// Bandwidth with the most rules, divided by the bandwidth with the fewest.
+    /// Bandwidth with the largest number of rules, divided by the bandwidth with the smallest number.
     pub bandwidth_ratio: Option<MeanInterval>,
-    /// Reason for a missing measurement.
     pub why: Option<String>,
 }
 

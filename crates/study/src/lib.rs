@@ -1,4 +1,4 @@
-//! Many scenarios of tenants as one study: compares qdiscs and recommends one per need.
+//! Many scenarios of tenants as one study: compares qdiscs and recommends a qdisc for each need.
 //!
 //! ```text
 //! scenarios ─ plan ─> conduct (any world) ─> journal ─ results ─> effect ─> findings
@@ -6,9 +6,10 @@
 //!                                                              └─> page: JSON, Markdown, charts
 //! ```
 //!
-//! [`plan`] determines the repeats and their order. [`conduct()`] runs them in a world, which implements a
-//! trait. The [`journal`] stores every repeat when it ends, so a killed study can resume. Everything after
-//! [`results`] is a pure function of the measurements: the same directory gives the same page.
+//! [`plan`] determines the repeats and their order. [`conduct()`] runs the repeats in a world, which
+//! implements a trait. The [`journal`] stores every repeat when it ends, so a killed study can resume.
+//! Everything after [`results`] is a pure function of the measurements: the same directory gives the
+//! same page.
 //!
 //! Source of the questions: the TC performance thesis (see [`findings`]).
 

@@ -14,20 +14,17 @@ pub struct StudyScenario {
 pub struct Extent {
     /// Only the quick points, with the quick times.
     pub quick: bool,
-    /// Repeats of every point; if none, the scenario's number.
+    /// Repeats of every point. If `None`, each scenario has its own number.
     pub repeats: Option<u32>,
-    /// Only these setups; empty: all.
+    /// Run only these setups; empty: all.
     pub setups: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub struct Planned<'s> {
-    /// Index of its scenario in the study.
     pub scenario: usize,
     pub variant: &'s Variant,
-    /// The values on the axes.
     pub point: &'s TenantPoint,
-    /// Number of repeats of this point.
     pub repeats: u32,
 }
 
@@ -59,13 +56,11 @@ pub fn points<'s>(scenarios: &'s [StudyScenario], extent: &Extent) -> Vec<Planne
 }
 
 impl<'s> Planned<'s> {
-    /// Returns the names of scenario and point.
     #[must_use]
     pub fn names(&self, scenarios: &'s [StudyScenario]) -> (&'s str, &'s str) {
         (&scenarios[self.scenario].scenario.name, &self.variant.name)
     }
 
-    /// Returns whether two points differ only by their setup.
     fn is_of_cell_of(&self, other: &Self) -> bool {
         let axes = |planned: &Self| planned.point.coordinates.get(1..).map(<[_]>::to_vec);
         self.scenario == other.scenario && axes(self) == axes(other)
@@ -88,8 +83,8 @@ pub fn cells(points: &[Planned<'_>]) -> Vec<Vec<usize>> {
 /// Returns the order of repeats as indices into `repeats`:
 ///
 /// - Each round has one repeat of every point, so that changes of the machine affect all points alike.
-/// - The points of a cell, which are compared, run consecutively.
-/// - Cells, and points within a cell, are shuffled. The same seed gives the same order.
+/// - The points of a cell run consecutively, because the study compares them.
+/// - Cells are shuffled, and so are the points within a cell. The same seed gives the same order.
 #[must_use]
 pub fn rounds(repeats: &[u32], cells: &[Vec<usize>], seed: u64) -> Vec<Vec<usize>> {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
@@ -104,7 +99,7 @@ pub fn rounds(repeats: &[u32], cells: &[Vec<usize>], seed: u64) -> Vec<Vec<usize
         .collect()
 }
 
-/// Shuffles by the Fisher-Yates method; modulo bias is negligible with 64-bit random numbers.
+/// Shuffles by the Fisher-Yates method. With 64-bit random numbers, the modulo bias is negligible.
 fn shuffle<T>(items: &mut [T], random: &mut Xoshiro256PlusPlus) {
     for last in (1..items.len()).rev() {
         items.swap(last, (random.next_u64() % (last as u64 + 1)) as usize);

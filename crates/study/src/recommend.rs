@@ -8,18 +8,17 @@ use evenkeel_model::record::metric;
 use crate::effect::in_all_cells;
 use crate::results::{Point, Results};
 
-/// Smaller differences are irrelevant for a choice. A difference is relative to the mean of all setups, or
-/// absolute for an index or share.
+/// Smallest difference that matters for a choice. A difference is relative to the mean of all setups,
+/// or absolute for an index or share.
 const MATERIAL: f64 = 0.01;
 
-/// A need, and the metric that measures it.
 struct Need {
     name: &'static str,
     scenario: &'static str,
     metric: String,
     what: &'static str,
     higher_is_better: bool,
-    /// Compare values as shares of the mean over all setups, so that every cell has the same weight.
+    /// Compare values as shares of the mean over all setups. Every cell then has the same weight.
     relative: bool,
 }
 
@@ -79,10 +78,8 @@ fn needs() -> [Need; 5] {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recommendation {
     pub need: &'static str,
-    /// The scenario that measures the metric.
     pub scenario: &'static str,
     pub metric: String,
-    /// Description of the metric.
     pub what: &'static str,
     /// The best setup, and the setups that differ from it by less than 1 % or not significantly.
     pub best: Vec<String>,
@@ -111,13 +108,12 @@ pub struct Ranked {
     pub value: f64,
     /// The figure that ranks the setups: the value, or its share of the mean over all setups.
     pub score: MeanInterval,
-    /// Score minus the best setup's score, paired by repeat.
+    /// Difference to the best setup's score, paired by repeat.
     pub behind: Option<MeanInterval>,
-    /// Whether it differs from the best setup by less than 1 %, or not significantly.
+    /// Whether the setup differs from the best setup by less than 1 %, or not significantly.
     pub tie: bool,
 }
 
-/// Returns a recommendation for every need that was measured.
 #[must_use]
 pub fn recommendations(results: &Results) -> Vec<Recommendation> {
     needs().into_iter().filter_map(|need| recommend(results, need)).collect()
@@ -144,7 +140,7 @@ fn recommend(results: &Results, need: Need) -> Option<Recommendation> {
         let point = of_scenario.iter().find(|point| point.setup == setup && point.axes == cell);
         point.map(|point| point.values(&need.metric)).unwrap_or_default()
     };
-    // A setup must be measured in all cells: without a difficult cell, its mean would be too good.
+    // A setup must be measured in all cells. Without a difficult cell, its mean would be too good.
     let is_whole = |setup: &str, cell: &[(String, String)]| {
         let point = of_scenario.iter().find(|point| point.setup == setup && point.axes == cell);
         point.is_some_and(|point| !point.repeats.is_empty() && !point.lacks(&need.metric))
@@ -226,7 +222,7 @@ mod tests {
     use crate::results::Values;
 
     fn point(setup: &str, clients: &str, values: &[f64]) -> Point {
-        // Use the values twice, to have enough repeats for an interval.
+        // Use the values twice, because an interval needs more repeats.
         let repeats = values.iter().chain(values).enumerate();
         let repeats =
             repeats.map(|(repeat, value)| (repeat as u32, Values::from([("jain_bytes".to_owned(), *value)])));
@@ -252,7 +248,7 @@ mod tests {
                 point("close", "48", &[0.985, 0.975, 0.985]),
                 point("unfair", "8", &[0.5, 0.51, 0.5]),
                 point("unfair", "48", &[0.7, 0.71, 0.7]),
-                // This setup is the best one in its only measured cell, which is the easy one.
+                // This setup is the best setup in its only measured cell, which is the easy cell.
                 point("half", "8", &[1.0, 1.0, 1.0]),
                 point("half", "48", &[]),
             ],

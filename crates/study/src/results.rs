@@ -21,14 +21,11 @@ pub struct Results {
     pub quick: bool,
     pub seed: u64,
     pub host: BTreeMap<String, String>,
-    /// Start of the study and end of the last repeat, RFC 3339 in UTC.
     pub times: (String, String),
-    /// Total duration of the repeats, seconds.
     pub took_s: f64,
     pub scenarios: Vec<ScenarioFacts>,
     /// Text of each scenario, by name.
     pub texts: BTreeMap<String, String>,
-    /// Text of the user's file of setups.
     pub setups_text: Option<String>,
     pub points: Vec<Point>,
     pub claims: BTreeMap<String, BTreeSet<Claim>>,
@@ -51,7 +48,7 @@ pub struct ScenarioFacts {
     pub title: String,
     /// Whether a link is the bottleneck.
     pub line: bool,
-    /// Rate in bit/s; none if the scenario did not run.
+    /// Rate, bit/s; `None` if the scenario did not run.
     pub rate_bps: Option<u64>,
     /// Measured time of a repeat, seconds.
     pub duration_s: f64,
@@ -73,27 +70,23 @@ impl ScenarioFacts {
     }
 }
 
-/// A point with the values of its repeats.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Point {
     pub scenario: String,
     /// Unique within the scenario.
     pub name: String,
     pub setup: String,
-    /// The other axes with their values, as written in the file.
+    /// The axes except the setup, with their values as written in the file.
     pub axes: Vec<(String, String)>,
-    /// Finished repeats, by number.
     pub repeats: BTreeMap<u32, Values>,
-    /// The reason why the world cannot run it.
+    /// The reason why the world cannot run the point.
     pub refused: Option<String>,
-    /// The reasons why repeats of it failed.
+    /// The reasons why repeats of the point failed.
     pub failures: Vec<String>,
     pub notes: Vec<String>,
-    /// File of the line's trace.
     pub trace: Option<String>,
 }
 
-/// A repeat's values by metric key.
 pub type Values = BTreeMap<String, f64>;
 
 impl Point {
@@ -109,7 +102,6 @@ impl Point {
         number(self.axis(name)?)
     }
 
-    /// Returns a metric's values by repeat number.
     #[must_use]
     pub fn values(&self, metric: &str) -> BTreeMap<u32, f64> {
         let value = |(repeat, values): (&u32, &Values)| Some((*repeat, *values.get(metric)?));
@@ -133,15 +125,14 @@ impl Point {
         Summary::of(&self.values(metric).into_values().collect::<Vec<_>>())
     }
 
-    /// Returns the keys of all metrics that any repeat has.
     #[must_use]
     pub fn metrics(&self) -> BTreeSet<&str> {
         self.repeats.values().flat_map(|values| values.keys().map(String::as_str)).collect()
     }
 }
 
-/// Names the measured points without a value of a metric; none if all of them have it. A verdict needs all of its
-/// figures: over the other points alone it would be about something else.
+/// Names the measured points without a value of a metric; `None` if all points have a value. A verdict
+/// needs all figures, because a verdict over fewer points would answer another question.
 #[must_use]
 pub fn lack(points: &[&Point], metric: &str) -> Option<String> {
     let without: Vec<&str> =
@@ -187,8 +178,8 @@ impl Results {
         results
     }
 
-    /// Builds the results from a journal and its scenarios alone, for a comparison: the points have no axes and the
-    /// setups no claims.
+    /// Builds the results from a journal and its scenarios alone, for a comparison. The points then
+    /// have no axes, and the setups have no claims.
     #[must_use]
     pub fn bare(settings: &Settings, entries: &[Entry], scenarios: &[StudyScenario]) -> Self {
         let mut results = Self {
@@ -226,7 +217,8 @@ impl Results {
             .collect();
         let find =
             |scenario: &String, point: &String| numbers.get(&(scenario.clone(), point.clone())).copied();
-        // Use the first undisturbed run of a repeat. If there is none, use the least disturbed run.
+        // Use the first undisturbed run of a repeat. If all runs were disturbed, use the least
+        // disturbed run.
         let mut chosen: BTreeMap<(usize, u32), &Repeated> = BTreeMap::new();
         let load = |done: &Repeated| done.record.metrics.get(DISTURBANCE).copied().unwrap_or(0.0);
         for entry in entries {
@@ -276,13 +268,13 @@ impl Results {
         }
     }
 
-    /// Returns the points of a scenario that have values.
+    /// Returns the points of a scenario that have repeats.
     pub fn measured<'r>(&'r self, scenario: &'r str) -> impl Iterator<Item = &'r Point> + Clone {
         self.points.iter().filter(move |point| point.scenario == scenario && !point.repeats.is_empty())
     }
 
-    /// Returns each reason why points were not measured, with their setups and their number. A setup is refused at
-    /// all of its points.
+    /// Returns the reasons why points were not measured, each with its setups and its number of points.
+    /// If a setup is refused, all of its points are refused.
     #[must_use]
     pub fn not_measured(&self) -> Vec<(&str, Vec<&str>, usize)> {
         let mut reasons: Vec<(&str, Vec<&str>, usize)> = Vec::new();
@@ -315,8 +307,8 @@ impl Results {
         setups
     }
 
-    /// Returns the reason why no point of a setup could be measured; none if one was, or if no plan has the
-    /// setup.
+    /// Returns the reason why no point of a setup could be measured. `None` if a point was measured, or
+    /// if no plan has the setup.
     #[must_use]
     pub fn why_not(&self, setup: &str) -> Option<&str> {
         let mut points = self.points.iter().filter(|point| point.setup == setup).peekable();

@@ -82,12 +82,11 @@ fn settings() -> Settings {
 #[error("{0}")]
 struct Trouble(&'static str);
 
-/// A world whose observations depend only on point and repeat. It logs the requested repeats.
+/// A world whose observations depend only on point and repeat. The world logs the requested repeats.
 #[derive(Default)]
 struct Known {
     asked: RefCell<Vec<(String, u32, u64)>>,
     disturbed: Vec<(String, u32)>,
-    /// Repeats that are always disturbed.
     always_disturbed: Vec<(String, u32)>,
     failing: Vec<(String, u32)>,
 }
@@ -138,7 +137,7 @@ impl World for Known {
         let disturbed =
             self.always_disturbed.contains(&asked) || (before == 0 && self.disturbed.contains(&asked));
         let bins = (job.duration.as_u64() / job.bin.as_u64()) as usize;
-        // The token bucket loses a fifth of the link's capacity; the rest depends on the seed.
+        // The token bucket loses a fifth of the link's capacity. The other values depend on the seed.
         let share = if job.variant.name.starts_with("tbf") { 100_000 } else { 125_000 };
         let bytes = share - job.seed % 3 * 10;
         let flows = job.variant.tenants().unwrap().bulk_flows();
@@ -171,7 +170,7 @@ impl World for Known {
     }
 }
 
-/// Interrupts the study after this number of repeats.
+/// Interrupts the study after a number of repeats.
 struct Patience {
     left: AtomicUsize,
 }
@@ -206,7 +205,7 @@ fn run(world: &mut Known, directory: &Path, patience: &Patience) -> Result<Resul
 
 const ALL: usize = 1000;
 
-/// Adds a copy of the first repeat as a fifth one, because four repeats have no interval.
+/// Adds a copy of the first repeat as a fifth repeat, because four repeats have no interval.
 fn add_a_fifth_repeat(results: &mut Results) {
     for repeats in results.points.iter_mut().map(|point| &mut point.repeats) {
         repeats.extend(repeats.get(&0).cloned().map(|first| (4, first)));
@@ -238,7 +237,6 @@ fn a_study_that_was_stopped_goes_on_and_ends_as_if_it_had_not_been() {
     let both: Vec<_> = first.asked.borrow().iter().chain(second.asked.borrow().iter()).cloned().collect();
     assert_eq!((first.asked.borrow().len(), both), (5, asked));
     assert_eq!(resumed.points, expected.points);
-    // A finished study has no repeats left.
     let mut third = Known::default();
     assert_eq!(run(&mut third, &parts, &Patience::of(ALL)).unwrap().points, expected.points);
     assert!(third.asked.borrow().is_empty());
@@ -259,7 +257,6 @@ fn a_damaged_last_line_is_measured_again() {
     let mut world = Known::default();
     run(&mut world, directory.path(), &Patience::of(ALL)).unwrap();
     assert_eq!(world.asked.borrow().len(), 12);
-    // A damaged line in the middle is an error.
     let mut lines = fs::read(&file).unwrap();
     lines[20] = b'\n';
     fs::write(&file, &lines).unwrap();
@@ -322,7 +319,7 @@ fn a_disturbed_repeat_is_run_again_and_a_disturbed_machine_is_not_run_forever() 
     assert_eq!((times("pfifo clients=2", 1), times("tbf clients=8", 2)), (2, MOST_ATTEMPTS));
     assert_eq!((results.runs.all, results.runs.disturbed, results.runs.left_disturbed), (19, 4, 1));
     let of = |name: &str| results.points.iter().find(|point| point.name == name).unwrap();
-    // The results use the undisturbed run. If there is none, they use the least disturbed one.
+    // The results use the undisturbed run. If all runs are disturbed, they use the least disturbed run.
     assert_eq!(of("pfifo clients=2").values("disturbance")[&1], 0.01);
     assert!((of("tbf clients=8").values("disturbance")[&2] - 0.7).abs() < 1e-9);
 

@@ -1,8 +1,8 @@
 //! Synthetic hosts, as facts and as trees of files, to test rules for machines that are not available.
 //!
-//! [`HostBuilder`] builds the facts of a well-tuned host, and a test injects a fault by changing them.
-//! [`write_tree`] writes facts in the layout of `/proc` and `/sys`; reading the tree gives the same facts. So
-//! rules get facts through the same files and parsers as on a real host.
+//! [`HostBuilder`] builds the facts of a well-tuned host. A test injects a fault by changing the facts.
+//! [`write_tree`] writes facts in the layout of `/proc` and `/sys`, and reading the tree gives the same
+//! facts. Rules therefore get facts through the same files and parsers as on a real host.
 
 #![forbid(unsafe_code)]
 
@@ -18,24 +18,20 @@ pub use write::write_tree;
 
 use evenkeel_host::facts::{EVERY_LINUX, complete};
 
-/// Builds a host that is well tuned.
 #[derive(Clone, Debug)]
 pub struct HostBuilder {
     facts: HostFacts,
     next_interrupt: u32,
 }
 
-/// Settings of a NIC to build.
 #[derive(Clone, Debug)]
 pub struct NicOptions {
-    /// Name of the interface.
     pub name: &'static str,
     pub driver: &'static str,
-    /// Address of the PCI slot.
     pub bus: &'static str,
-    /// Memory node of the slot.
+    /// NUMA node of the PCI slot.
     pub node: Option<u32>,
-    /// Speed, Mbit/s; none if the NIC reports no speed, like virtio.
+    /// Speed, Mbit/s; `None` if the NIC reports no speed, like virtio.
     pub speed_mbps: Option<u64>,
     /// PCI Express: GT/s per lane, and number of lanes.
     pub pcie: Option<(f64, u32)>,
@@ -45,15 +41,15 @@ pub struct NicOptions {
     pub ring: u32,
     /// MTU, bytes.
     pub mtu: u32,
-    /// Name of the interrupts; `{}` is the queue.
+    /// Name of the interrupts, with `{}` in place of the queue number.
     pub action: &'static str,
 }
 
 /// Packets that a NIC of a synthetic host has received and sent.
 const PACKETS: u64 = 5_000_000_000;
-/// Number of interrupts of each of its queues.
+/// Number of interrupts of each queue of such a NIC.
 const INTERRUPTS: u64 = 4_000_000;
-/// Controller of the interrupts of PCI devices.
+/// Name of the interrupt controller of PCI devices.
 const MSI: &str = "IR-PCI-MSI";
 /// The RSS key of Microsoft's verification suite.
 const KEY: [u8; 40] = [
@@ -63,9 +59,9 @@ const KEY: [u8; 40] = [
 ];
 
 impl HostBuilder {
-    /// Returns a host with this number of memory nodes (sockets), cores per node, and threads per core.
-    /// Threads are numbered as Linux does on most machines: the first threads of all cores, then the second
-    /// ones.
+    /// Returns a host with this number of NUMA nodes (sockets), cores per node, and threads per core.
+    /// Threads are numbered as Linux does on most machines: the first threads of all cores, then the
+    /// second threads.
     #[must_use]
     pub fn new(nodes: u32, cores: u32, threads: u32) -> Self {
         let all_cores = nodes * cores;
@@ -145,7 +141,6 @@ impl HostBuilder {
         self
     }
 
-    /// Makes the host a virtual machine.
     #[must_use]
     pub fn virtual_machine(mut self) -> Self {
         self.facts.virtual_machine = true;
@@ -261,7 +256,7 @@ impl HostBuilder {
                 driver_statistics.insert(format!("{direction}{queue}_packets"), PACKETS / u64::from(queues));
             }
         }
-        // A driver shows its loss counters even if they are 0.
+        // A driver also shows loss counters of 0.
         let row = evenkeel_host::counters::Driver::of(options.driver);
         let loss =
             row.into_iter().flat_map(|row| row.counters.iter().copied().flatten()).find(|(_, meaning)| {
@@ -348,7 +343,6 @@ impl HostBuilder {
         self
     }
 
-    /// Returns the facts of the host.
     #[must_use]
     pub fn build(mut self) -> HostFacts {
         self.facts.interfaces.sort_by(|one, other| one.name.cmp(&other.name));
@@ -358,7 +352,6 @@ impl HostBuilder {
     }
 }
 
-/// Returns a qdisc that has sent this number of packets.
 #[must_use]
 pub fn qdisc(kind: &str, handle: &str, parent: &str, packets: u64) -> QdiscFacts {
     QdiscFacts {

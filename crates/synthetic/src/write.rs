@@ -14,9 +14,6 @@ use serde_json::json;
 use evenkeel_host::facts::{DeviceAnswers, FeatureText, HashFields, RssAnswers};
 
 /// Writes facts as a tree that [`read_facts`](evenkeel_host::facts::read_facts) reads.
-///
-/// # Errors
-/// Returns an error if a file cannot be written.
 pub fn write_tree(facts: &HostFacts, directory: &Path) -> io::Result<()> {
     let tree = Writer { directory };
     tree.file("proc/sys/kernel/osrelease", facts.kernel.as_deref().unwrap_or_default())?;
@@ -210,7 +207,8 @@ impl Writer<'_> {
                         "Arp" => "arp_cache",
                         _ => "ndisc_cache",
                     };
-                    // The number of entries is the first column; a group without it has none.
+                    // The first column of a group is its number of entries. A group without this column
+                    // has no entries.
                     let (mut names, mut values): (Vec<&str>, Vec<u64>) =
                         entries.iter().filter(|(name, _)| *name != "entries").copied().unzip();
                     names.insert(0, "entries");
@@ -218,7 +216,7 @@ impl Writer<'_> {
                     let row = |values: &[u64]| {
                         values.iter().map(|value| format!("{value:x}")).collect::<Vec<_>>().join(" ")
                     };
-                    // The first processor counted everything.
+                    // The first processor has all counts; the other processors have 0.
                     let mut others = vec![0; values.len()];
                     others[0] = values[0];
                     let rows = facts.processors.len().max(1) - 1;
@@ -279,7 +277,8 @@ impl Writer<'_> {
                     &processor_list(&interrupt.effective),
                 )?;
             }
-            // The NIC's list identifies interrupts whose name is not specific.
+            // The NIC's list of interrupts (`msi_irqs`) identifies interrupts that their name does not
+            // identify.
             if facts
                 .interface(&interrupt.interface)
                 .is_some_and(|interface| interface.kind == InterfaceKind::Device)
@@ -435,7 +434,7 @@ impl Writer<'_> {
     fn process(&self, process: &ProcessFacts) -> io::Result<()> {
         let directory = format!("proc/{}", process.number);
         self.file(&format!("{directory}/comm"), &process.name)?;
-        // The processor is field 39, which is the 37th after the name.
+        // The processor is field 39, the 37th field after the name.
         let mut fields = vec!["S".to_owned()];
         fields.extend((0..35).map(|_| "0".to_owned()));
         fields.push(process.processor.map_or("-1".to_owned(), |processor| processor.to_string()));
@@ -457,7 +456,6 @@ impl Writer<'_> {
     }
 }
 
-/// Returns an IPv4 address and port in the format of `/proc/net/udp`.
 fn hexadecimal(end: &str) -> io::Result<String> {
     match end.parse() {
         Ok(SocketAddr::V4(end)) => {

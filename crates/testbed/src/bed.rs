@@ -30,7 +30,7 @@ pub struct BedOptions {
     pub queues: u32,
     pub leaf: LeafQdisc,
     pub policy: Policy,
-    /// XPS pools; empty: every CPU may use every queue.
+    /// XPS pools. If empty, every CPU may use every queue.
     pub pools: Vec<Pool>,
     /// Layer-3 MTU, bytes.
     pub mtu: u32,
@@ -38,18 +38,16 @@ pub struct BedOptions {
     pub gso_max_size: Option<u32>,
     /// Whether the sending device uses TSO and GSO. If not, TCP sends single segments.
     pub segmentation_offload: bool,
-    /// Dynamic queue weights; only for the soft NIC.
+    /// Dynamic queue weights, for the soft NIC only.
     pub queue_weights: bool,
-    /// Service balancing: flows that share queues alternate between them. Only for `mq` with dynamic queue
-    /// assignment.
+    /// Service balancing: flows that share queues alternate between these queues. Only for `mq` with
+    /// dynamic queue assignment.
     pub service_balancing: bool,
     /// Rules for flow weights. If empty, all flows have weight 1.
     pub flow_weights: Vec<Rule>,
     /// Segment size while flows share queues (dynamic segment size), bytes.
     pub segment_size: Option<u32>,
-    /// Sysctls of the sending namespace.
     pub sender_sysctls: Vec<(String, String)>,
-    /// Maximum number of flows that the queue choice tracks.
     pub max_flows: u32,
     pub meter: Option<MeterOptions>,
     pub completion: Completion,
@@ -88,10 +86,10 @@ impl BedOptions {
     }
 }
 
-/// A running test bed. Dropping it removes all its objects.
+/// A running test bed. Dropping the test bed removes all its objects.
 pub struct Bed {
-    /// Controls queue weights and segment sizes, if the options require it. It is the first field, so that it
-    /// is dropped before the devices.
+    /// Controls queue weights and segment sizes, if the options require it. The controller is the first
+    /// field, so that it is dropped before the devices.
     pub controller: Option<Controller>,
     pub select: QueueSelect,
     pub meter: Option<Meter>,
@@ -102,10 +100,11 @@ pub struct Bed {
     sender_index: u32,
 }
 
-/// Ageing limit if ageing is only the fallback for another completion. It must exceed a scheduling delay.
+/// Ageing limit if ageing is only the fallback for another completion. The limit must exceed a
+/// scheduling delay.
 const AGEING_FLOOR_WITH_COMPLETION_NS: u64 = 200_000_000;
-/// Silence after which a flow without a socket has no packet in its queue: many times the time in which the
-/// FIFOs of the test bed drain.
+/// Silence after which a flow without a socket has no packet in its queue. The FIFOs of the test bed
+/// drain in a small part of this time.
 const FLOW_GAP_US: u32 = 50_000;
 const AGEING_FLOOR_ALONE_NS: u64 = 20_000_000;
 
@@ -113,7 +112,8 @@ impl Bed {
     /// Builds the test bed.
     ///
     /// # Errors
-    /// Returns an error if the kernel refuses a part. The parts that are already built are removed.
+    /// Returns an error if the kernel refuses a part. The function then removes the parts that are
+    /// already built.
     pub fn build(options: &BedOptions) -> Result<Self, TestbedError> {
         let Wire { sender, receiver, mut sender_netlink, mut receiver_netlink, sender_index, receiver_index } =
             Wire::lay(options.transmit_queues(), options.mtu, &options.sender_sysctls)?;
@@ -121,8 +121,8 @@ impl Bed {
             sender_netlink.set_gso_max_size(sender_index, bytes)?;
         }
         if !options.segmentation_offload {
-            // Disabling the device's TSO and GSO does not suffice. Since Linux 4.17 TCP builds GSO packets in
-            // any case, and they would be segmented after the queues.
+            // Disabling the device's TSO and GSO does not suffice. Since Linux 4.17 TCP always builds
+            // GSO packets. The kernel would segment these packets after the queues.
             sender_netlink.set_gso_max_segments(sender_index, 1)?;
         }
         let nic_options = NicOptions {
@@ -166,10 +166,6 @@ impl Bed {
         Ok(Self { controller, select, meter, nic, sender, receiver, sender_netlink, sender_index })
     }
 
-    /// Returns the counters of each hardware queue.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses.
     pub fn queue_statistics(&mut self) -> Result<Vec<Statistics>, TestbedError> {
         self.nic.queue_statistics(&mut self.sender_netlink)
     }
@@ -179,10 +175,7 @@ impl Bed {
         self.nic.topology() == Topology::Mq
     }
 
-    /// Sets the limit of every hardware queue, in packets. The limits can be changed while flows run.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses.
+    /// Sets the limit of every hardware queue, in packets. The limits can change while flows run.
     pub fn set_queue_limits(&mut self, limit_packets: u32) -> Result<(), TestbedError> {
         let queues = self.select.weights().len() as u32;
         (0..queues)
@@ -190,17 +183,14 @@ impl Bed {
     }
 }
 
-/// Interval at which the queues are read.
 const CONTROL_INTERVAL: Duration = Duration::from_millis(10);
 /// Time constant of the moving average of queue weights: a few rounds of all flows at 1 Gbit/s and above.
 const WEIGHT_SMOOTHING: Duration = Duration::from_millis(50);
-/// Minimum time between two updates of the queue weights.
 const WEIGHT_INTERVAL: Duration = Duration::from_millis(1);
 /// Time for which flows must share queues before segments shrink.
 const SHRINK_AFTER_NS: u64 = 100_000_000;
 /// Time for which no flows may share a queue before segments grow again.
 const GROW_AFTER_NS: u64 = 5_000_000_000;
-/// Starts the controller, if the options require it.
 fn control(
     options: &BedOptions,
     sender: &Namespace,
@@ -264,8 +254,8 @@ fn control(
 
 impl Drop for Bed {
     fn drop(&mut self) {
-        // The link is deleted, so no setting needs to be restored. But stop the thread that uses the link
-        // first.
+        // The link is deleted, so no setting needs to be restored. First stop the thread that uses the
+        // link.
         drop(self.controller.take());
         // Delete the link now, because the kernel may clean up the namespaces later.
         let _ = self.sender_netlink.delete_link(self.sender_index);

@@ -10,17 +10,17 @@ use crate::error::TestbedError;
 use crate::kernel::{KernelFeatures, bed_options};
 use crate::repeat;
 
-/// Line rates for `auto`. They are far apart, so that a short load does not change the choice, and runs on one
-/// machine are comparable.
+/// Line rates for `auto`. The rates are far apart, so that a short load does not change the choice, and
+/// runs on one machine are comparable.
 pub(crate) const LADDER_BPS: [u64; 5] =
     [100_000_000_000, 40_000_000_000, 10_000_000_000, 2_000_000_000, 1_000_000_000];
-/// Headroom for `auto`: the CPUs' capacity divided by the line rate. Per byte, a shaped line costs more than an
-/// unshaped one, on which packets are processed in batches. A shared machine can also become several times
-/// slower for seconds.
+/// Headroom for `auto`: the CPUs' capacity divided by the line rate. A shaped line costs more per byte
+/// than an unshaped line, on which the kernel processes packets in batches. A shared machine can also
+/// become several times slower for seconds.
 pub(crate) const AUTO_HEADROOM: f64 = 6.0;
 /// Minimum headroom for a rate that the user requests.
 const LEAST_HEADROOM: f64 = 1.3;
-/// So high that it has no effect.
+/// Rate that is too high to have an effect.
 const UNSHAPED: BitRate = BitRate::from_bits_per_second(400_000_000_000);
 const WARMUP: Nanoseconds = Nanoseconds::from_millis(500);
 const DURATION: Nanoseconds = Nanoseconds::from_millis(1500);
@@ -53,7 +53,8 @@ pub(crate) fn measure(
     Ok(bytes as f64 * 8.0 / Duration::from(DURATION).as_secs_f64())
 }
 
-/// Returns the line rate for a capacity: the highest rate of `ladder` that leaves `headroom`.
+/// Returns the line rate for a capacity: the highest rate of `ladder` with a headroom of at least
+/// `headroom`.
 pub(crate) fn settle(
     ladder: &[u64],
     headroom: f64,

@@ -7,13 +7,12 @@ use evenkeel_datapath::DatapathError;
 use evenkeel_host::HostError;
 use evenkeel_netlink::NetlinkError;
 
-/// The reason why a run in the test bed ended early. All its objects have been removed by then.
+/// The reason why a run in the test bed ended early. The test bed has removed all its objects.
 #[derive(Debug, thiserror::Error)]
 pub enum TestbedError {
-    /// This machine lacks a program, privilege or feature. The error names it and the remedy.
+    /// This machine lacks a program, privilege or feature.
     #[error("{missing}\n  {remedy}")]
     Unable { missing: String, remedy: String },
-    /// This machine does not support a setting of the scenario.
     #[error("{key}: {problem}; {remedy}")]
     Setting {
         /// Key in the scenario, such as `workload.flows`.
@@ -27,7 +26,8 @@ pub enum TestbedError {
     Datapath(#[from] DatapathError),
     #[error("test bed: {0}")]
     Control(#[from] ControlError),
-    /// The kernel refused a tree of qdiscs or an offload. The text names the step and has the kernel's error.
+    /// The kernel refused a tree of qdiscs or an offload. The text contains the step and the kernel's
+    /// error.
     #[error("test bed: {0}")]
     Qdisc(String),
     #[error("test bed: {0}")]
@@ -63,7 +63,8 @@ impl TestbedError {
         }
     }
 
-    /// Returns the key of the scenario's setting that this machine does not support, if this is the reason.
+    /// Returns the key of the scenario's setting that this machine does not support, if this is the
+    /// reason for the error.
     #[must_use]
     pub fn key(&self) -> Option<&'static str> {
         if let Self::Setting { key, .. } = self { Some(key) } else { None }

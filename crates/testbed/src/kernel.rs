@@ -13,7 +13,6 @@ use crate::error::TestbedError;
 use crate::namespace::Namespace;
 use crate::nic::LeafQdisc;
 
-/// Features of this kernel, probed once.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KernelFeatures {
     pub(crate) sfq: bool,
@@ -38,8 +37,8 @@ impl KernelFeatures {
 }
 
 impl KernelFeatures {
-    /// Returns the sysctls with which flows do not use measurements of earlier connections or of moments of
-    /// high load.
+    /// Returns the sysctls that keep flows from using measurements of previous connections or of
+    /// moments of high load.
     pub(crate) fn steady_tcp(self) -> Vec<(String, String)> {
         let mut sysctls = vec![("net/ipv4/tcp_no_metrics_save".to_owned(), "1".to_owned())];
         if self.tso_by_rtt {
@@ -155,13 +154,15 @@ fn xps_pools(variant: &Variant, queues: u32) -> Vec<Pool> {
 
 const SMALL_QUEUES_OFF_BYTES: u32 = 1 << 30;
 const PACING_RATIO_LARGEST: u32 = 1000;
-/// Value of `tcp_tso_rtt_log`. Since Linux 5.18, TCP also halves its segments for every 2^9 µs of minimum RTT.
-/// In the test bed an RTT reflects no distance: a handshake is slow only if the CPU was busy. Its flow would
-/// permanently send small segments and get less than its share. With units of 2^20 µs, no flow's segments are
-/// halved.
+/// Value of `tcp_tso_rtt_log`. Since Linux 5.18, TCP also halves its segments for every 2^9 µs of
+/// minimum RTT.
+///
+/// In the test bed, the RTT does not depend on a distance: a handshake is slow only if the CPU was
+/// busy. After a slow handshake, a flow would permanently send small segments and get less than its
+/// share. With units of 2^20 µs, TCP halves no segments.
 const TSO_RTT_LOG: &str = "20";
 
-/// Translates a variant's knobs to options. The caller sets rate, topology and meter.
+/// Translates a variant's knobs to options. The caller sets the rate, the topology and the meter.
 pub(crate) fn bed_options(
     variant: &Variant,
     features: KernelFeatures,

@@ -12,8 +12,8 @@
 //!   └──────────────────────────────────────────┘
 //! ```
 //!
-//! The namespaces have no names, so they exist only while this process and its traffic tools run. The kernel
-//! kills the tools when this process ends. So no objects remain, even after `kill -9`.
+//! The namespaces have no names, so they exist only while this process and its traffic tools run. The
+//! kernel kills the tools when this process ends. No objects remain, even after `kill -9`.
 
 mod bed;
 mod capacity;

@@ -1,4 +1,5 @@
-//! Finds changes of the test bed's link by another program, which make the figures of a repeat wrong.
+//! Detects changes of the test bed's link by another program. Such changes make the figures of a repeat
+//! wrong.
 
 use evenkeel_netlink::Netlink;
 use evenkeel_netlink::tc_state::QdiscState;
@@ -7,7 +8,8 @@ use crate::error::TestbedError;
 use crate::namespace::Namespace;
 use crate::wire::{RECEIVER_INTERFACE, SENDER_INTERFACE};
 
-/// Objects with their state, the interface first. The bytes are options without a text.
+/// Objects with their state, the interface first. The bytes are the options of a `tbf`, which have no
+/// text form.
 type Settings = Vec<(String, (String, Vec<u8>))>;
 
 /// The ends of the link, with the settings that the test bed gave them.
@@ -23,7 +25,6 @@ struct End {
 }
 
 impl LinkWatch {
-    /// Records the settings of both ends.
     pub(crate) fn new(sender: &Namespace, receiver: &Namespace) -> Result<Self, TestbedError> {
         let end = |host: &Namespace, name| -> Result<End, TestbedError> {
             let mut netlink = host.netlink()?;
@@ -34,7 +35,7 @@ impl LinkWatch {
         Ok(Self { ends: [end(sender, SENDER_INTERFACE)?, end(receiver, RECEIVER_INTERFACE)?] })
     }
 
-    /// Returns an error that names the first change.
+    /// Returns an error that names the first change of the link.
     pub(crate) fn check(&mut self) -> Result<(), TestbedError> {
         for End { name, netlink, index, settings: before } in &mut self.ends {
             if let Some(change) = difference(before, &settings(netlink, *index, name)?) {
@@ -44,7 +45,7 @@ impl LinkWatch {
         Ok(())
     }
 
-    /// Returns the change that explains an error, if there is one, else the error.
+    /// Returns the change of the link that explains an error. Without a change, returns the error.
     pub(crate) fn explain(&mut self, error: TestbedError) -> TestbedError {
         match (error, self.check()) {
             (TestbedError::Interrupted, _) => TestbedError::Interrupted,
@@ -54,7 +55,7 @@ impl LinkWatch {
     }
 }
 
-/// Reads the state of an interface, the qdiscs that it has, and the rates of shapers.
+/// Reads the state of an interface, its qdiscs, and the rates of its shapers.
 fn settings(netlink: &mut Netlink, index: u32, name: &str) -> Result<Settings, TestbedError> {
     let Some(link) = netlink.link(index)? else { return Ok(Settings::new()) };
     let state = if link.up { "up" } else { "down" };

@@ -11,7 +11,7 @@ use nix::sched::{CloneFlags, setns, unshare};
 
 use crate::error::TestbedError;
 
-/// A network namespace that exists as long as this value or a process in it.
+/// A network namespace. It exists as long as this value or a process inside it.
 #[derive(Debug)]
 pub struct Namespace {
     descriptor: File,
@@ -19,9 +19,6 @@ pub struct Namespace {
 
 impl Namespace {
     /// Creates a namespace with its loopback interface up.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses, for example without `CAP_SYS_ADMIN`.
     pub fn new() -> Result<Self, TestbedError> {
         // unshare(2) moves the calling thread, so use a temporary thread.
         let namespace = on_own_thread(|| {
@@ -35,10 +32,8 @@ impl Namespace {
         Ok(namespace)
     }
 
-    /// Runs `work` inside the namespace on a temporary thread, because setns(2) would move the caller's thread.
-    ///
-    /// # Errors
-    /// Returns an error if the namespace cannot be entered, or `work` fails.
+    /// Runs `work` inside the namespace on a temporary thread, because setns(2) would move the caller's
+    /// thread.
     pub fn run<T: Send>(
         &self,
         work: impl FnOnce() -> Result<T, TestbedError> + Send,
@@ -50,18 +45,11 @@ impl Namespace {
         })
     }
 
-    /// Opens a netlink socket in this namespace.
-    ///
-    /// # Errors
-    /// Returns an error if the socket cannot be opened.
     pub fn netlink(&self) -> Result<Netlink, TestbedError> {
         self.run(|| Ok(Netlink::open()?))
     }
 
     /// Sets a sysctl of the namespace, such as `net/ipv4/tcp_limit_output_bytes`.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel has no such sysctl or refuses the value.
     pub fn set_sysctl(&self, name: &str, value: &str) -> Result<(), TestbedError> {
         self.run(|| {
             let path = format!("/proc/sys/{name}");
@@ -70,9 +58,6 @@ impl Namespace {
     }
 
     /// Writes files of the namespace's sysfs. Paths are relative to `/sys`.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses the mount or a value.
     pub fn write_sysfs(&self, files: &[(String, String)]) -> Result<(), TestbedError> {
         self.in_sysfs(|| {
             for (path, value) in files {
@@ -84,10 +69,8 @@ impl Namespace {
         })
     }
 
-    /// Reads files of the namespace's sysfs, without trailing white space. Paths are relative to `/sys`.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses the mount, or a file cannot be read.
+    /// Reads files of the namespace's sysfs, without trailing white space. Paths are relative to
+    /// `/sys`.
     pub fn read_sysfs(&self, files: &[String]) -> Result<Vec<String>, TestbedError> {
         let read = |path: &String| {
             let path = format!("/sys/{path}");
@@ -98,8 +81,9 @@ impl Namespace {
         self.in_sysfs(|| files.iter().map(read).collect())
     }
 
-    /// Runs `work` with the namespace's `/sys`. A sysfs shows the devices of the namespace in which it was
-    /// mounted. So this function mounts one in a mount namespace that ends with the thread.
+    /// Runs `work` with the namespace's `/sys`. A sysfs shows the devices of the namespace in which it
+    /// was mounted. This function therefore mounts a sysfs in a mount namespace that ends with the
+    /// thread.
     fn in_sysfs<T: Send>(
         &self,
         work: impl FnOnce() -> Result<T, TestbedError> + Send,
@@ -120,9 +104,6 @@ impl Namespace {
     }
 
     /// Reads a file below `/proc/thread-self/net`.
-    ///
-    /// # Errors
-    /// Returns an error if the file cannot be read.
     pub fn read_proc_net(&self, name: &str) -> Result<String, TestbedError> {
         self.run(|| {
             let path = format!("/proc/thread-self/net/{name}");
@@ -131,26 +112,16 @@ impl Namespace {
     }
 
     /// Returns the number of established TCP connections from the namespace to a port.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel's list of sockets cannot be read.
     pub fn connections_to(&self, address: IpAddr, port: u16) -> Result<usize, TestbedError> {
         let file = if address.is_ipv4() { "tcp" } else { "tcp6" };
         Ok(established_to(&self.read_proc_net(file)?, port))
     }
 
-    /// Returns the ports of the namespace's IPv4 TCP listeners.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel's list of sockets cannot be read.
     pub(crate) fn listening_ports(&self) -> Result<HashSet<u16>, TestbedError> {
         Ok(ports(&self.read_proc_net("tcp")?, LISTEN, LOCAL_END).collect())
     }
 
     /// Returns the number of the namespace's established IPv4 TCP connections for each remote port.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel's list of sockets cannot be read.
     pub(crate) fn connections_by_port(&self) -> Result<HashMap<u16, usize>, TestbedError> {
         let mut found = HashMap::new();
         for port in ports(&self.read_proc_net("tcp")?, ESTABLISHED, FAR_END) {
@@ -159,10 +130,6 @@ impl Namespace {
         Ok(found)
     }
 
-    /// Returns whether a TCP socket of the namespace listens at an address and port.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel's list of sockets cannot be read.
     pub fn listens(&self, address: IpAddr, port: u16) -> Result<bool, TestbedError> {
         let file = if address.is_ipv4() { "tcp" } else { "tcp6" };
         Ok(lists_listener(&self.read_proc_net(file)?, port))
@@ -186,12 +153,10 @@ fn ports<'t>(table: &'t str, state: &'static str, end: usize) -> impl Iterator<I
     })
 }
 
-/// Returns the number of connections with this remote port in a table like `/proc/net/tcp`.
 fn established_to(table: &str, port: u16) -> usize {
     ports(table, ESTABLISHED, FAR_END).filter(|found| *found == port).count()
 }
 
-/// Returns whether a table like `/proc/net/tcp` has a listener at a port.
 fn lists_listener(table: &str, port: u16) -> bool {
     ports(table, LISTEN, LOCAL_END).any(|found| found == port)
 }

@@ -19,7 +19,6 @@ use crate::repeat;
 use crate::tenants::{self, Suitability};
 use crate::traffic::{iperf3, sockperf};
 
-/// Runs scenarios on this machine's kernel, in network namespaces.
 #[derive(Debug)]
 pub struct NetnsWorld {
     host: Host,
@@ -31,7 +30,7 @@ pub struct NetnsWorld {
 const TOOLS: [&str; 2] = ["iperf3", "sockperf"];
 
 impl NetnsWorld {
-    /// Checks that this machine can run a test bed. `topology` overrides that of the scenario.
+    /// Checks that this machine can run a test bed. `topology` overrides the scenario's topology.
     ///
     /// # Errors
     /// Returns an error if a program, privilege or feature is missing.
@@ -78,12 +77,11 @@ impl NetnsWorld {
     }
 }
 
-/// Returns a scenario's tenants, and the point of a variant.
 fn tenants_of<'a>(scenario: &'a Scenario, variant: &'a Variant) -> Option<(&'a Tenants, &'a TenantPoint)> {
     Some((scenario.workload.tenants()?, variant.tenants()?))
 }
 
-/// Returns why a scenario cannot run on a single kernel, if so.
+/// Returns the reason why a scenario cannot run on a single kernel, if any.
 #[must_use]
 pub fn beyond_one_kernel(scenario: &Scenario) -> Option<String> {
     match &scenario.workload.kind {
@@ -135,8 +133,8 @@ impl World for NetnsWorld {
         "netns"
     }
 
-    /// Returns the release without the distribution's suffix (`-amd64` in `6.18.44-amd64`). The facts have the
-    /// whole string.
+    /// Returns the kernel release without the distribution's suffix (`-amd64` in `6.18.44-amd64`). The
+    /// facts contain the whole string.
     fn kernel(&self) -> String {
         let release = self.host.kernel_release().unwrap_or_else(|_| "unknown".to_owned());
         release.split(['-', '+']).next().unwrap_or_default().to_owned()
@@ -199,7 +197,7 @@ impl World for NetnsWorld {
         let Some(variant) = scenario.variants.first() else {
             return Ok(wanted.unwrap_or(scenario.link.rate));
         };
-        // Measure the CPUs' limit with the cheapest configuration: a variant without settings.
+        // Measure the CPUs' limit with the cheapest configuration, which is a variant without settings.
         let mut plain = variant.clone();
         plain.sets = Sets::Transmit(Knobs { tso: true, ..variant.knobs().clone() });
         observer.progress(0.0, "finding the throughput limit of the processors");
@@ -253,7 +251,7 @@ mod tests {
             scenario.workload.flows = flows;
             beyond_iperf3(&scenario, 2).map(|error| error.to_string())
         };
-        // With eight sending cores, half of them have twice as many flows as the others.
+        // With eight sending cores, half of the cores have twice as many flows as the other cores.
         assert_eq!(refusal(768), None);
         assert_eq!(
             refusal(1000).unwrap(),

@@ -1,9 +1,9 @@
 //! The NIC of the test bed: HTB classes as hardware queues, or the device's own transmit queues.
 //!
-//! - *Soft NIC*: the classes of [`soft_nic`]. The queue choice names the class in `skb->priority`.
-//! - *mq*: the veth's own transmit queues under an `mq` root, each shaped to its share of the rate. The queue
-//!   choice sets `skb->queue_mapping`, as with a real NIC. This NIC is not work-conserving: other queues cannot
-//!   use an idle queue's share.
+//! - *Soft NIC*: the classes of [`soft_nic`]. The queue choice writes the class to `skb->priority`.
+//! - *mq*: the veth's own transmit queues under an `mq` root. Each queue is shaped to its share of the
+//!   rate. The queue choice sets `skb->queue_mapping`, as with a real NIC. This NIC is not
+//!   work-conserving: other queues cannot use an idle queue's share.
 
 use evenkeel_control::HtbQueue;
 use evenkeel_model::scenario::Topology;
@@ -21,10 +21,8 @@ const FIRST_QUEUE: u16 = 0x10;
 /// Major number of the first leaf qdisc.
 const FIRST_LEAF: u16 = 0x100;
 
-/// The qdisc of a hardware queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeafQdisc {
-    /// A FIFO with a limit in packets.
     Pfifo(u32),
     /// Stochastic fairness queueing, if the kernel supports it.
     Sfq,
@@ -54,10 +52,7 @@ pub struct Nic {
 }
 
 impl Nic {
-    /// Builds the NIC on an interface. It is removed when the interface is deleted.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses.
+    /// Builds the NIC on an interface. The NIC is removed with the interface.
     pub fn build(netlink: &mut Netlink, index: u32, options: &NicOptions) -> Result<Self, TestbedError> {
         let nic = Self { options: *options, index };
         match options.topology {
@@ -69,7 +64,8 @@ impl Nic {
 
     fn build_soft(&self, netlink: &mut Netlink) -> Result<(), TestbedError> {
         let NicOptions { rate, queues, leaf, .. } = self.options;
-        // Packets without a class use queue 0. If the queue choice is attached, every packet has a class.
+        // Packets without a class use queue 0. If the queue choice is attached, every packet has a
+        // class.
         let root = Qdisc::Htb { default_class: FIRST_QUEUE };
         netlink.replace_qdisc(self.index, Handle::ROOT, Handle::new(ROOT, 0), &root)?;
         netlink.replace_htb_class(
@@ -95,7 +91,8 @@ impl Nic {
             let shaper = Qdisc::Tbf {
                 rate_bps: share.bits_per_second(),
                 burst_bytes: soft_nic::burst_bytes(share),
-                // Limit in bytes for full segments. TCP small queues keep the backlog far lower.
+                // Limit in bytes for full segments. TCP small queues keep the backlog far below this
+                // limit.
                 limit_bytes: soft_nic::LEAF_LIMIT_PACKETS * soft_nic::LARGEST_GSO_PACKET_BYTES,
             };
             let handle = Handle::new(FIRST_LEAF + queue as u16, 0);
@@ -134,9 +131,6 @@ impl Nic {
     }
 
     /// Returns the counters of each hardware queue, by queue number.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses.
     pub fn queue_statistics(&self, netlink: &mut Netlink) -> Result<Vec<Statistics>, TestbedError> {
         let (list, place): (_, fn(&Self, u32) -> Handle) = match self.options.topology {
             Topology::SoftNic => (netlink.class_statistics(self.index)?, Self::class),
@@ -152,10 +146,8 @@ impl Nic {
             .collect())
     }
 
-    /// Sets the limit of a hardware queue in packets (soft NIC). The limit can be changed while flows run.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel refuses.
+    /// Sets the limit of a hardware queue of the soft NIC, in packets. The limit can change while flows
+    /// run.
     pub fn set_queue_limit(
         &self,
         netlink: &mut Netlink,

@@ -13,23 +13,20 @@ pub(crate) struct Phases<'a> {
 }
 
 impl<'a> Phases<'a> {
-    /// Creates the progress of a repeat that takes about `total`.
     pub(crate) fn new(total: Duration, observer: &'a dyn Observer) -> Self {
         Self { observer, total, begun: Instant::now() }
     }
 
-    /// Returns the time since the repeat began.
     pub(crate) fn elapsed(&self) -> Duration {
         self.begun.elapsed()
     }
 
-    /// Reports the next activity.
+    /// Reports the next activity. The progress becomes at least `at_least`.
     pub(crate) fn begin(&self, at_least: f64, activity: &str) {
         let fraction = self.begun.elapsed().as_secs_f64() / self.total.as_secs_f64();
         self.observer.progress(fraction.clamp(at_least, 1.0), activity);
     }
 
-    /// Waits, and reports the progress during the wait.
     pub(crate) fn sleep(&self, activity: &str, time: Duration) -> Result<(), TestbedError> {
         const STEP: Duration = Duration::from_millis(200);
         let deadline = Instant::now() + time;

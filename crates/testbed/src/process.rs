@@ -20,14 +20,12 @@ use nix::unistd::Pid;
 use crate::error::TestbedError;
 use crate::namespace::Namespace;
 
-/// Polling interval of waits.
 const POLL: Duration = Duration::from_millis(20);
 
 #[derive(Debug)]
 pub struct ProcessOptions<'a> {
     pub program: &'a str,
     pub arguments: Vec<OsString>,
-    /// Network namespace in which the program runs.
     pub namespace: &'a Namespace,
     /// CPU on which the program runs; `None`: any CPU.
     pub cpu: Option<usize>,
@@ -48,8 +46,8 @@ pub(crate) fn temporary_file() -> Result<File, TestbedError> {
     tempfile::tempfile_in(directory).map_err(|source| TestbedError::System { action, source })
 }
 
-/// A child process in a network namespace. Dropping it kills the process. The kernel also kills it when the
-/// thread that started it ends.
+/// A child process in a network namespace. Dropping this value kills the process. The kernel also kills
+/// the process when the thread that started it ends.
 #[derive(Debug)]
 pub struct Process {
     name: String,
@@ -61,9 +59,6 @@ pub struct Process {
 
 impl Process {
     /// Starts a program. The calling thread must live longer than the program.
-    ///
-    /// # Errors
-    /// Returns an error if the program is not installed or cannot be started.
     pub fn start(options: ProcessOptions<'_>) -> Result<Self, TestbedError> {
         let name = options.program.to_owned();
         let file = find_tool(options.program).ok_or_else(|| TestbedError::Unable {
@@ -77,8 +72,8 @@ impl Process {
         let mut command = Command::new(file);
         command.args(&options.arguments).stdin(Stdio::null());
         command.stdout(duplicate(&output)?).stderr(duplicate(&errors)?);
-        // Use a separate process group: Ctrl-C in the terminal then reaches only this process, which ends the
-        // child.
+        // Use a separate process group, so that Ctrl-C in the terminal reaches only this process. This
+        // process then ends the child.
         command.process_group(0);
 
         let namespace = options.namespace.as_fd().as_raw_fd();
@@ -115,9 +110,6 @@ impl Process {
     }
 
     /// Returns how the process ended, in words; `None` while it runs.
-    ///
-    /// # Errors
-    /// Returns an error if the kernel does not tell.
     pub fn ending(&mut self) -> Result<Option<String>, TestbedError> {
         self.has_ended()?;
         Ok(self.status.map(|status| format!("{} ended early ({status}); run the scenario again", self.name)))
@@ -134,7 +126,7 @@ impl Process {
     /// Waits for the exit of the process, for at most `limit`.
     ///
     /// # Errors
-    /// Returns an error if the limit passes, or the user interrupts.
+    /// Returns an error after `limit`, or if the user interrupts.
     pub fn wait(&mut self, limit: Duration, observer: &dyn Observer) -> Result<(), TestbedError> {
         let deadline = Instant::now() + limit;
         while !self.has_ended()? {
@@ -167,14 +159,14 @@ impl Process {
         String::from_utf8_lossy(&bytes).trim().to_owned()
     }
 
-    /// Returns the error of a failure of this process, with its messages if it has written some.
+    /// Returns the error for a failure of this process, with the messages of the process, if any.
     pub(crate) fn failed(&mut self, failure: impl Display) -> TestbedError {
         let words = self.error_text();
         let said = if words.is_empty() { words } else { format!("; {} said: {words}", self.name) };
         TestbedError::Traffic(format!("{failure}{said}"))
     }
 
-    /// Returns the state of a process that does not listen, with its output, for an error message.
+    /// Describes a process that does not listen, with its output, for an error message.
     pub fn why_silent(&mut self) -> String {
         let state = match self.status {
             Some(status) => format!("{} ended ({status})", self.name),
@@ -187,30 +179,20 @@ impl Process {
     }
 
     /// Stops the process (SIGSTOP) until [`Process::go_on`].
-    ///
-    /// # Errors
-    /// Returns an error if the process has already exited.
     pub fn hold(&self) -> Result<(), TestbedError> {
         self.signal(Signal::SIGSTOP)
     }
 
     /// Continues the process (SIGCONT).
-    ///
-    /// # Errors
-    /// Returns an error if the process has already exited.
     pub fn go_on(&self) -> Result<(), TestbedError> {
         self.signal(Signal::SIGCONT)
     }
 
-    /// Sends SIGTERM.
-    ///
-    /// # Errors
-    /// Returns an error if the process has already exited.
     pub fn terminate(&self) -> Result<(), TestbedError> {
         self.signal(Signal::SIGTERM)
     }
 
-    /// Sends a signal. The process id belongs to this child until the child is waited for.
+    /// Sends a signal. The process id stays valid until this process waits for the child.
     fn signal(&self, signal: Signal) -> Result<(), TestbedError> {
         if self.status.is_some() {
             return Err(TestbedError::Traffic(format!("{} has ended", self.name)));
@@ -235,7 +217,7 @@ impl Drop for Process {
     }
 }
 
-/// Sleeps until the time has passed. Returns an error if the user interrupts.
+/// Sleeps for `time`. Returns an error if the user interrupts.
 pub(crate) fn pause(time: Duration, observer: &dyn Observer) -> Result<(), TestbedError> {
     let deadline = Instant::now() + time;
     loop {
@@ -254,7 +236,6 @@ fn check(result: libc::c_int) -> std::io::Result<()> {
     if result < 0 { Err(std::io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Pins the calling thread to a CPU.
 pub(crate) fn stay_on(processor: usize) -> std::io::Result<()> {
     let set = single_cpu(processor);
     // SAFETY: a set of the given size; 0 is the calling thread.
@@ -271,9 +252,9 @@ fn single_cpu(cpu: usize) -> libc::cpu_set_t {
     set
 }
 
-/// Raises the calling thread's priority while this value lives. So a hundred busy processes do not delay the
-/// thread that starts them and reads their counters. Threads that it starts inherit the priority; processes do
-/// not. Without the privilege it does nothing.
+/// Raises the calling thread's priority while this value lives. This thread starts a hundred busy
+/// processes and reads their counters, and they must not delay it. Threads that it starts inherit the
+/// priority, but processes do not. Without the privilege, the priority stays unchanged.
 pub(crate) struct Prompt {
     before: libc::c_int,
 }
@@ -283,7 +264,7 @@ thread_local! {
     static ORDINARY: Cell<Option<libc::c_int>> = const { Cell::new(None) };
 }
 
-/// Returns the nice value that the calling thread had before [`Prompt`], if one is active. Traffic runs with
+/// Returns the nice value that the calling thread had before an active [`Prompt`]. Traffic runs with
 /// this value.
 pub(crate) fn ordinary_nice() -> Option<libc::c_int> {
     ORDINARY.get()

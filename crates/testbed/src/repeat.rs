@@ -27,18 +27,18 @@ const FIRST_BULK_PORT: u16 = 5201;
 const LATENCY_PORT: u16 = 11_111;
 /// Time limit for servers to listen and for flows to start.
 const START_LIMIT: Duration = Duration::from_secs(15);
-/// Time that iperf3 runs longer than needed, so that it does not stop during the measurement.
+/// Additional run time of iperf3, so that it does not stop during the measurement.
 const SLACK: Duration = Duration::from_secs(2);
-/// Time that sockperf 3.7 needs before its first exchange and after its last one.
+/// Time that sockperf 3.7 needs before its first exchange and after its last exchange.
 const PROBE_START: Duration = Duration::from_millis(2500);
-/// Rows of the meter for other flows than bulk flows: iperf3's control connections, the probe, and replies.
+/// Rows of the meter for flows that are not bulk flows: iperf3's control connections, the probe, and
+/// replies.
 const SPARE_METER_ROWS: u32 = 256;
-/// Maximum difference between the counts of the meter and iperf3. Beyond it, the repeat is invalid.
+/// Difference between the counts of the meter and iperf3 above which the repeat gets a note.
 const LARGEST_METER_ERROR: f64 = 0.02;
-/// If more than this share of the CPUs is busy, the CPUs may have been the bottleneck.
+/// Busy share of the CPUs above which the CPUs may have been the bottleneck.
 pub(crate) const MOST_BUSY: f64 = 0.85;
 
-/// The bulk flows of a repeat, as iperf3 processes.
 struct Bulk {
     clients: Vec<Process>,
     servers: Vec<Process>,
@@ -57,7 +57,7 @@ struct Snapshot {
     retransmits: u64,
 }
 
-/// Runs a repeat on a test bed with these options, to which it adds the meter.
+/// Runs a repeat. The function adds the meter to the options of the test bed.
 pub(crate) fn run(
     job: &Job<'_>,
     bed: BedOptions,
@@ -77,7 +77,6 @@ pub(crate) fn run(
     repeat.map_err(|error| watch.explain(error))
 }
 
-/// Runs a repeat on a test bed.
 fn measure(
     job: &Job<'_>,
     bed: &mut Bed,
@@ -106,7 +105,7 @@ fn measure(
     phases.sleep("measuring", job.duration.into())?;
     let after = Snapshot::take(bed)?;
     watch.check()?;
-    // Read the queues now: when flows end, other flows may move to their queues.
+    // Read the queues before the flows end: when a flow ends, other flows may move to its queue.
     let placed = bed.select.flows();
     let weights_in_use = bed.select.weights().iter().sum::<u32>();
     let control = match &bed.controller {
@@ -116,7 +115,7 @@ fn measure(
         },
         None => Counts::default(),
     };
-    // A flow that has ended has no backlog, so every flow must still run.
+    // Every flow must still run, because a flow that has ended has no backlog.
     if bulk.any_client_ended()? || started.elapsed() > total + Duration::from_secs(1) {
         return Err(TestbedError::Traffic(
             bulk.failure().unwrap_or_else(|| "iperf3 stopped before the measurement was over".to_owned()),
@@ -213,7 +212,6 @@ fn measure(
     Ok(repeat)
 }
 
-/// Returns the time of the latency probe.
 fn latency_time(job: &Job<'_>) -> Duration {
     const SECOND: Duration = Duration::from_secs(1);
     let probe = job.scenario.workload.latency.as_ref();
@@ -242,12 +240,12 @@ impl Snapshot {
     }
 }
 
-/// Returns `RetransSegs` of a table like `/proc/net/snmp`.
 pub(crate) fn retransmitted_segments(table: &str) -> u64 {
     tcp_counter(table, "RetransSegs")
 }
 
-/// Returns a TCP counter of a table like `/proc/net/snmp`, which has a line of names and a line of values.
+/// Returns a TCP counter of a table like `/proc/net/snmp`. The table has a line of names and a line of
+/// values.
 pub(crate) fn tcp_counter(table: &str, counter: &str) -> u64 {
     let mut tcp = table.lines().filter_map(|line| line.strip_prefix("Tcp: "));
     let (Some(names), Some(values)) = (tcp.next(), tcp.next()) else { return 0 };
@@ -310,9 +308,10 @@ impl Bulk {
         Ok(bulk)
     }
 
-    /// Stops the newest client once its streams are connected, so that all clients start to send at the same
-    /// time. A flow that connects while others load its queue would measure their queueing delay as its minimum
-    /// RTT. TCP would then permanently reduce its segment size (tcp_tso_autosize).
+    /// Stops the newest client once its streams are connected, so that all clients start to send at the
+    /// same time. A flow that connects while other flows load its queue would measure the queueing
+    /// delay as its minimum RTT. TCP would then permanently reduce the flow's segment size
+    /// (tcp_tso_autosize).
     fn hold_when_connected(
         &mut self,
         bed: &Bed,
@@ -339,8 +338,8 @@ impl Bulk {
         self.clients.last().map_or(Ok(()), Process::hold)
     }
 
-    /// Waits until every bulk flow has delivered data. The number of bytes distinguishes them from control connections,
-    /// which carry a few kilobytes.
+    /// Waits until every bulk flow has delivered data. The number of bytes distinguishes bulk flows
+    /// from control connections, which carry a few kilobytes.
     fn wait_for_flows(&mut self, bed: &Bed, observer: &dyn Observer) -> Result<(), TestbedError> {
         const BULK_BYTES: u64 = 100_000;
         let deadline = Instant::now() + START_LIMIT;
@@ -418,11 +417,10 @@ impl Bulk {
     }
 }
 
-/// iperf3's report of a flow from its start to its end.
 struct FlowReport {
     source_port: u16,
     destination_port: u16,
-    /// Bytes that the receiver read. More may have been in flight at the end.
+    /// Bytes that the receiver read. Further bytes may have been in flight at the end.
     received_bytes: u64,
     /// Bytes that the sender wrote to its socket, if reported.
     sent_bytes: Option<u64>,
@@ -447,7 +445,7 @@ fn wait_for_listener(
     Ok(())
 }
 
-/// Refuses a measurement whose server has ended, as if another program has killed it.
+/// Returns an error if a server has ended, for example because another program killed it.
 fn require_running(server: &mut Process) -> Result<(), TestbedError> {
     server.ending()?.map_or(Ok(()), |ending| Err(TestbedError::Traffic(ending)))
 }
@@ -497,9 +495,9 @@ fn measure_latency(
     Ok(parsed.samples.iter().map(sockperf::Sample::half_round_trip_us).collect())
 }
 
-/// Waits until every flow is released. Returns the weight that is still charged when the time limit passes.
+/// Waits until every flow is released. Returns the weight that is still charged at the time limit.
 fn wait_until_weightless(bed: &Bed, observer: &dyn Observer) -> Result<u64, TestbedError> {
-    // If sockets are not read, ageing releases flows, at least every 100 ms.
+    // If the sockets are not read, ageing releases the flows.
     let patience = Duration::from_nanos(2 * bed.select.ageing_limit_ns()) + Duration::from_millis(500);
     let deadline = Instant::now() + patience.min(Duration::from_secs(10));
     loop {
@@ -547,7 +545,7 @@ fn collect_flows(
         let against = |bytes: u64| last.payload_bytes as f64 / bytes.max(1) as f64 - 1.0;
         let error = against(report.received_bytes).abs();
         worst = worst.max(error);
-        // The number of arrived bytes is between those that were read and those that were written.
+        // The number of arrived bytes must be between the read bytes and the written bytes.
         let unexplained =
             report.sent_bytes.map_or(error, |sent| against(sent).max(-against(report.received_bytes)));
         if unexplained > LARGEST_METER_ERROR && unexplained > worst_unexplained {
@@ -577,8 +575,8 @@ fn collect_flows(
     Ok(())
 }
 
-/// Returns the bins in which a bulk flow is backlogged: all bins if the flow started before the measurement,
-/// else those after the bin of its first byte.
+/// Returns the bins in which a bulk flow is backlogged. These are all bins if the flow started before
+/// the measurement, otherwise the bins after the flow's first byte.
 fn backlogged(bytes: &[u64], from_the_start: bool) -> Option<std::ops::Range<usize>> {
     let first =
         if from_the_start { Some(0) } else { bytes.iter().position(|bytes| *bytes > 0).map(|bin| bin + 1) };

@@ -13,7 +13,8 @@ use crate::namespace::Namespace;
 /// Addresses from the IPv4 range for benchmarks (RFC 2544).
 pub const SENDER_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 pub const RECEIVER_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
-/// The kernel refuses IPv6 addresses on a link with a smaller MTU (RFC 8200, section 5).
+/// Smallest MTU of a link with IPv6. On a link with a smaller MTU, the kernel refuses IPv6 addresses
+/// (RFC 8200, section 5).
 const LEAST_IPV6_MTU: u32 = 1280;
 /// Addresses from the IPv6 range for benchmarks (RFC 5180).
 pub const SENDER_ADDRESS_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 1);
@@ -22,7 +23,7 @@ pub const RECEIVER_ADDRESS_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0
 pub(crate) const SENDER_INTERFACE: &str = "evk0";
 pub(crate) const RECEIVER_INTERFACE: &str = "evk1";
 
-/// Two hosts and the link between them. The interfaces have addresses, but are still down, so that the caller
+/// Two hosts and the link between them. The interfaces have addresses but are down, so that the caller
 /// can change settings first.
 pub(crate) struct Wire {
     pub(crate) sender: Namespace,
@@ -34,7 +35,6 @@ pub(crate) struct Wire {
 }
 
 impl Wire {
-    /// Creates the hosts and the link.
     pub(crate) fn lay(
         queues: u32,
         mtu: u32,
@@ -70,9 +70,9 @@ impl Wire {
     }
 }
 
-/// Enables receive packet steering on the receiving device, so that one CPU receives each flow, as with RSS on
-/// a real NIC. Otherwise a veth delivers packets on the sending CPU, and a flow is reordered when its sender
-/// migrates.
+/// Enables receive packet steering on the receiving device, so that one CPU receives each flow, as with
+/// RSS on a real NIC. Without it, a veth delivers packets on the sending CPU, and a flow is reordered
+/// when its sender migrates.
 pub(crate) fn steer_receives_by_flow(receiver: &Namespace, queues: u32) -> Result<(), TestbedError> {
     // The mask consists of 32-bit words, separated by commas (Documentation/networking/scaling.rst).
     let cpus = Host::live().cpu_times()?.cpus().clamp(1, 1024);

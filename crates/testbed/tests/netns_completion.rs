@@ -1,4 +1,4 @@
-//! Tests of completion: how it is detected, and that a pick detects it.
+//! Tests of completion: the methods of detecting completions, and the detection by a pick.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -19,9 +19,9 @@ fn bed(completion: Completion, queues: u32) -> Bed {
     Bed::build(&BedOptions { completion, queues, meter: None, ..options }).unwrap()
 }
 
-/// Checks that a pick reads the sockets. One flow occupies a queue. Short flows start and end on the other
-/// queue, and each finds it empty, although no timer ran since the previous flow ended. Without reading the
-/// sockets, a pick would see one flow on each queue and use the hash.
+/// A pick must read the sockets. One flow occupies a queue. Short flows start and end on the other
+/// queue. Each short flow finds this queue empty, although no timer ran since the previous flow ended.
+/// Without reading the sockets, a pick would see one flow on each queue and use the hash.
 #[test]
 fn a_pick_looks_at_the_sockets_first() {
     const SHORT_FLOWS: usize = 40;
@@ -34,8 +34,8 @@ fn a_pick_looks_at_the_sockets_first() {
     let of_bulk = || tracked(&bed, &bulk.ends()[0]).unwrap();
     let (mut rounds, mut beside_it) = (0, 0);
     while rounds < SHORT_FLOWS {
-        // The kernel frees read data a little later (skb_attempt_defer_free). The timer's own scan comes much
-        // later.
+        // The kernel frees read data with a small delay (skb_attempt_defer_free). The timer's own scan
+        // comes much later.
         std::thread::sleep(Duration::from_millis(5));
         let held = of_bulk();
         let mut sending = connect(&bed.sender, destination);
@@ -55,7 +55,7 @@ fn a_pick_looks_at_the_sockets_first() {
     assert_weightless(&bed);
 }
 
-/// Checks that a scan releases flows with nothing outstanding, and closed sockets.
+/// A scan must release closed sockets and flows with nothing outstanding.
 #[test]
 fn a_look_makes_the_weights_true() {
     let bed = bed(Completion::Sockets, 8);
@@ -70,7 +70,7 @@ fn a_look_makes_the_weights_true() {
             (sending, receiving)
         })
         .collect();
-    // Try again if another scan (of a timer or a pick) is running: it takes microseconds.
+    // Try again if another scan, by a timer or a pick, is running. A scan takes microseconds.
     for _ in 0..3 {
         bed.select.look().unwrap();
         std::thread::sleep(Duration::from_millis(1));

@@ -27,7 +27,7 @@ fn short_flows_leave_no_weight(topology: Topology) {
     assert!(counters.picks >= CONNECTIONS as u64, "every connection has picked a queue: {counters:?}");
     assert_eq!((counters.contended, counters.untracked), (0, 0), "{counters:?}");
     assert!(counters.completed > 0, "{counters:?}");
-    // Flows that were silent for long have lost their slot, but the last ones are still tracked.
+    // Long-silent flows have lost their slot, but the last flows are still tracked.
     let flows = bed.select.flows();
     assert!(
         !flows.is_empty() && flows.iter().all(|flow| flow.queue.is_some() && flow.segments > 0),
@@ -65,7 +65,8 @@ fn drops_in_the_queues_leave_no_weight() {
         bed.set_queue_limits(limit).unwrap();
         let bulk = Bulk::start(&bed, BulkOptions { flows: 12, ..BulkOptions::default() });
         wait_for("the queues drop", PATIENCE, || (drops(&mut bed) > 100).then_some(()));
-        // With a larger limit TCP recovers from drops. Otherwise some flows would starve for minutes.
+        // With a larger limit, TCP recovers from drops. With the small limit, some flows would starve
+        // for minutes.
         bed.set_queue_limits(1_000).unwrap();
         bulk.wait_for_each(100_000);
         for flow in bulk.finish() {
@@ -123,8 +124,8 @@ fn processes_that_are_killed_leave_no_weight() {
     assert_weightless(&bed);
 }
 
-/// Checks that without completions a flow is released after a silence longer than its queue takes to drain, and
-/// not earlier. With deep queues at a low rate, a fixed limit would release flows with queued segments.
+/// Without completions, a flow must be released only after a silence longer than the drain time of its
+/// queue. With deep queues at a low rate, a fixed limit would release flows with queued segments.
 #[test]
 fn ageing_alone_releases_late_and_never_early() {
     for (topology, flows) in [(Topology::SoftNic, 16), (Topology::Mq, 12)] {

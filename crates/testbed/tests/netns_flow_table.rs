@@ -1,4 +1,4 @@
-//! Tests with more flows than slots: short flows replace each other, and the table is empty at the end.
+//! Tests with more flows than slots. Short flows replace each other, and the table is empty at the end.
 //!
 //! `EVENKEEL_SOAK_FLOWS` sets the number of flows.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -15,7 +15,8 @@ use evenkeel_transmit::Policy;
 use support::traffic::{Bulk, BulkOptions, pin};
 use support::{assert_weightless, options, wait_for};
 
-/// Time limit for freeing a slot: it takes ten seconds of silence, and a walk that runs once a second.
+/// Time limit for freeing a slot. Freeing takes ten seconds of silence, and a walk that runs once per
+/// second.
 const FORGOTTEN_WITHIN: Duration = Duration::from_secs(30);
 
 /// Returns a data segment of flow number `flow`: Ethernet, IPv4, TCP, payload.
@@ -32,7 +33,7 @@ fn frame(flow: u64) -> Vec<u8> {
     frame
 }
 
-/// Checks that flows which send throughout a flood of single-segment flows keep their slots. The flows of the
+/// Flows that send throughout a flood of single-segment flows must keep their slots. The flows of the
 /// flood replace each other.
 #[test]
 fn flows_of_one_segment_do_not_displace_long_ones() {
@@ -60,7 +61,7 @@ fn flows_of_one_segment_do_not_displace_long_ones() {
     assert_weightless(&bed);
 }
 
-/// Checks that user space reads the sums of the counters of all CPUs.
+/// User space must read the sums of the counters of all CPUs.
 #[test]
 fn counters_are_sums_over_all_processors() {
     const EACH: u64 = 100;

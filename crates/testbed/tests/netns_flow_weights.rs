@@ -1,4 +1,5 @@
-//! Tests of flow weights on the real kernel: shares follow the rules, even if these change while flows run.
+//! Tests of flow weights on the real kernel: shares follow the rules, even if the rules change while
+//! flows run.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -13,7 +14,6 @@ use evenkeel_transmit::Policy;
 use support::traffic::{Bulk, BulkOptions};
 use support::{PATIENCE, assert_weightless, charged_states, options, tracked, wait_for};
 
-/// Allowed deviation of the shares.
 const TOLERANCE: f64 = 0.05;
 
 fn rule(port: u16, weight: u32) -> Rule {
@@ -53,7 +53,7 @@ fn assert_shares(bed: &Bed, bulk: &Bulk, weights: &[u32]) {
     panic!("shares {measured:?} for the weights {weights:?}");
 }
 
-/// Checks eight flows on eight queues, with weights 1, 2 and 4, which then change while the flows run.
+/// Eight flows on eight queues have weights 1, 2 and 4. The weights change while the flows run.
 #[test]
 fn shares_follow_weights_that_change() {
     let bed = Bed::build(&BedOptions {
@@ -75,7 +75,8 @@ fn shares_follow_weights_that_change() {
                 bulk.ends().iter().map(|ends| tracked(&bed, ends).map_or(0, |flow| flow.charged_weight));
             charged.eq(weights).then_some(())
         });
-        // Wait until the moving average settles, and segments queued under the old weights have left.
+        // Wait until the moving average settles, and the segments queued under the old weights have
+        // left.
         std::thread::sleep(Duration::from_secs(1));
         assert_shares(&bed, &bulk, &weights);
     }

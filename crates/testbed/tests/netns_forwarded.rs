@@ -44,7 +44,7 @@ fn container(bed: &Bed) -> Namespace {
     ip(&inner, "route add default via 198.18.1.1");
     ip(&bed.receiver, &format!("route add 198.18.1.0/24 via {SENDER_ADDRESS}"));
     bed.sender.set_sysctl("net/ipv4/ip_forward", "1").unwrap();
-    // Process each flow on one CPU: a veth alone reorders a flow that sends from two CPUs.
+    // Process each flow on one CPU, because a veth alone reorders a flow that sends from two CPUs.
     let processors = std::thread::available_parallelism().unwrap().get().min(32);
     let mask = format!("{:x}", (1_u64 << processors) - 1);
     bed.sender.write_sysfs(&[("class/net/outer0/queues/rx-0/rps_cpus".to_owned(), mask)]).unwrap();
@@ -60,7 +60,7 @@ fn send_until(mut stream: &TcpStream, stop: &AtomicBool) {
     stream.shutdown(std::net::Shutdown::Write).unwrap();
 }
 
-/// Checks that six flows of a container use six queues, keep their order, and leave no weight.
+/// Six flows of a container must use six queues, keep their order, and leave no weight.
 #[test]
 fn a_containers_flows_get_queues_of_their_own() {
     let bed = Bed::build(&options(Topology::SoftNic, Policy::Dqa)).unwrap();
@@ -92,7 +92,8 @@ fn a_containers_flows_get_queues_of_their_own() {
                 samples.retain(|sample| sample.payload_bytes > 5_000_000);
                 (samples.len() == 6).then_some(samples)
             });
-            // A change of queue with data queued would show here. Retransmissions always count as out of order.
+            // A change of queue with data queued would cause packets out of order. Retransmissions
+            // always count as out of order.
             let late = bulk.iter().map(|sample| sample.out_of_order).sum::<u64>();
             assert!(late <= retransmitted_at(&inner), "{late} packets out of order");
             wait_for("six flows are still on six queues", PATIENCE, || {

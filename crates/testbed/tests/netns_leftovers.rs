@@ -22,7 +22,6 @@ fn namespace_of(namespace: &Namespace) -> u64 {
     namespace.run(|| Ok(own_namespace())).unwrap()
 }
 
-/// Runs `work` on a test bed, and asserts that no kernel object remains.
 fn leaves_nothing(topology: Topology, work: impl FnOnce(&mut Bed)) {
     let (before, descriptors, links, own) = (mine(), open_descriptors(), interfaces(), own_namespace());
     let mut made = Holdings::default();
@@ -33,7 +32,7 @@ fn leaves_nothing(topology: Topology, work: impl FnOnce(&mut Bed)) {
         let namespaces = [namespace_of(&bed.sender), namespace_of(&bed.receiver)];
         assert!(!namespaces.contains(&own) && namespaces[0] != namespaces[1]);
         assert!(namespaces.iter().all(|inode| made.namespaces.contains(inode)), "{namespaces:?}, {made:?}");
-        // Make sure that the check detects the objects while they exist.
+        // Check that the test detects the objects while they exist.
         assert_eq!(made.still_there(), made);
         assert!(made.programs.len() >= 3 && made.maps.len() >= 3 && made.links.len() == 2, "{made:?}");
         work(&mut bed);

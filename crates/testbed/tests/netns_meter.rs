@@ -16,10 +16,10 @@ use support::{assert_weightless, metered, options, retransmitted};
 /// Length of Ethernet and TCP headers with timestamps. A SYN has eight more bytes of options.
 const HEADERS_BESIDES_IP: u64 = 14 + 32;
 const SYN_EXTRA: u64 = 8;
-/// Capacity of a GSO packet: the difference that one retransmission can cause.
+/// Capacity of a GSO packet, which is the largest difference that one retransmission can cause.
 const LARGEST_SEGMENT: u64 = 65_536;
 
-/// The kernel refuses IPv6 addresses there.
+/// The kernel refuses IPv6 addresses on a link with an MTU below 1280.
 #[test]
 fn a_link_below_the_least_mtu_of_ipv6_is_built() {
     Bed::build(&BedOptions { mtu: 576, ..options(Topology::SoftNic, Policy::Dqa) }).unwrap();
@@ -38,7 +38,7 @@ fn bytes_packets_and_bins_are_exact() {
         meter.start(monotonic_ns());
         let bulk = Bulk::start(
             &bed,
-            // Packets are not reordered if a flow is sent from one CPU.
+            // Send each flow from one CPU, so that packets are not reordered.
             BulkOptions {
                 flows: FLOWS,
                 destination,
@@ -78,7 +78,7 @@ fn bytes_packets_and_bins_are_exact() {
         }
         assert_eq!(bed.meter.as_ref().unwrap().overflow(), 0);
 
-        // The sender's NIC sent the same bytes, and ARP.
+        // The sender's NIC sent the same bytes, plus ARP.
         let carried: u64 = bed.queue_statistics().unwrap().iter().map(|queue| queue.bytes).sum();
         assert!(
             (total..total + 10_000).contains(&carried),

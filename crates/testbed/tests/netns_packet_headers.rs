@@ -1,6 +1,6 @@
-//! Tests of the headers that the BPF programs parse: VLAN tags, IPv4 options, IPv6 extension headers, fragments
-//! and truncated frames. Every program gets the same frames: the queue choice, the meter and receive steering
-//! by `BPF_PROG_TEST_RUN`, the drop counter through an interface.
+//! Tests of the headers that the BPF programs parse: VLAN tags, IPv4 options, IPv6 extension headers,
+//! fragments and truncated frames. Every program gets the same frames. The queue choice, the meter and
+//! receive steering get them by `BPF_PROG_TEST_RUN`, the drop counter through an interface.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -31,7 +31,7 @@ const SERVICE_VLAN: u16 = 0x88a8;
 const PAYLOAD: usize = 21;
 const XDP_REDIRECT: u32 = 4;
 
-/// A frame, and what the programs should read from it.
+/// A frame, and the result that the programs should read from it.
 struct Case {
     name: String,
     frame: Vec<u8>,
@@ -41,20 +41,18 @@ struct Case {
     steered: bool,
 }
 
-/// Kind of an extension header, and its bytes after the field of the next header.
+/// Kind of an extension header, and its bytes after the next-header field.
 type Extension<'a> = (u8, &'a [u8]);
 
-/// Headers of a case. Unset fields are absent in the frame.
+/// Headers of a case. The frame has no header for an unset field.
 #[derive(Clone, Default)]
 struct Headers<'a> {
     tags: &'a [u16],
     ipv6: bool,
     udp: bool,
-    /// Flags and fragment offset of IPv4.
     fragment: u16,
     /// Length of IPv4 options, bytes.
     options: usize,
-    /// Extension headers of IPv6.
     extensions: &'a [Extension<'a>],
 }
 
@@ -68,7 +66,6 @@ fn sum(bytes: &[u8]) -> u32 {
     (folded & 0xffff) + (folded >> 16)
 }
 
-/// Returns the bytes of the pseudo header.
 fn pseudo(tuple: &Tuple, length: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     for address in [tuple.source, tuple.destination] {
@@ -151,7 +148,7 @@ impl Headers<'_> {
     }
 }
 
-/// Extension headers without their first byte (the field of the next header).
+/// Extension headers without their first byte, the next-header field.
 const OPTIONS: &[u8] = &[0, 1, 4, 0, 0, 0, 0];
 const LONG_OPTIONS: &[u8] = &[2, 1, 20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 const ROUTED: &[u8] = &[0, 253, 0, 0, 0, 0, 0];
@@ -174,7 +171,7 @@ fn cases() -> Vec<Case> {
             add(format!("{of}, tags {tags:x?}"), &Headers { tags, ..plain.clone() }, true, true, 0);
         }
         add(format!("{of}, three tags"), &Headers { tags: &[VLAN; 3], ..plain.clone() }, false, false, 0);
-        // One byte of the transport header is missing.
+        // The frame lacks one byte of the transport header.
         add(format!("{of}, truncated"), &plain, false, false, PAYLOAD + 1);
     }
     for options in [4, 40] {
@@ -217,7 +214,7 @@ fn cases() -> Vec<Case> {
     cases
 }
 
-/// Runs a loaded program on a frame. Returns the program's result and the frame afterwards.
+/// Runs a loaded program on a frame. Returns the program's result and the resulting frame.
 fn test_run(program: u32, frame: &[u8]) -> (u32, Vec<u8>) {
     // SAFETY: takes an id and returns a new descriptor, or a negative error.
     let descriptor = unsafe { libbpf_sys::bpf_prog_get_fd_by_id(program) };
@@ -272,8 +269,8 @@ fn the_meter_reads_flow_and_payload() {
     assert_eq!(flows.len(), cases.iter().filter(|case| case.transport.is_some()).count());
 }
 
-/// Checks that steering also completes the checksum, and sends all packets of a flow to one CPU, for any
-/// headers before the ports.
+/// Steering must also complete the checksum, and send all packets of a flow to one CPU, for any headers
+/// before the ports.
 #[test]
 fn steering_reads_the_flow_and_completes_its_checksum() {
     let mut steering =
@@ -345,7 +342,7 @@ fn packet_socket(index: u32) -> io::Result<OwnedFd> {
     if bound == 0 { Ok(socket) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Checks the drop counter with a host that drops every frame, because none is for its address.
+/// The host drops every frame, because no frame is for its address.
 #[test]
 fn the_drop_counter_reads_the_flow() {
     let (host, client) = (Namespace::new().unwrap(), Namespace::new().unwrap());
@@ -365,12 +362,12 @@ fn the_drop_counter_reads_the_flow() {
     let index = netlink.link_index("client0").unwrap();
     netlink.set_up(index).unwrap();
     let socket = client.run(|| Ok(packet_socket(index).unwrap())).unwrap();
-    // Count in all namespaces: on a veth pair, a frame still has its sender's socket.
+    // Count in all namespaces, because a frame on a veth pair still has its sender's socket.
     let drops = DropReasons::attach(0).unwrap();
 
-    // The kernel removes the outer tag first. So the program would see only two of three tags here.
+    // The kernel removes the outer tag first, so the program would see only two of three tags here.
     let cases = cases().into_iter().filter(|case| !case.name.contains("three tags"));
-    // A tracepoint program may miss a packet, so send it again until it is counted.
+    // A tracepoint program may miss a packet, so send the packet again until it is counted.
     let deadline = Instant::now() + PATIENCE;
     let counted = |case: &Case| {
         let counts = drops.counts().unwrap();
@@ -410,7 +407,6 @@ fn drops_of_tcp_belong_to_the_namespace_of_their_socket() {
     netlink.set_up(index).unwrap();
     let [in_own, in_other] = [&own, &other].map(|namespace| DropReasons::attach(inode(namespace)).unwrap());
     let deadline = Instant::now() + PATIENCE;
-    // A tracepoint program may miss a packet.
     while in_other.counts().unwrap().iter().all(|count| count.reason != "TCP_ABORT_ON_DATA") {
         assert!(Instant::now() < deadline, "{:?}", in_other.counts().unwrap());
         other

@@ -18,7 +18,7 @@ use support::{
 
 const EACH: u64 = 4_000_000;
 
-/// Checks six flows on eight queues with dynamic queue assignment: each flow has its own queue, the NIC's
+/// Six flows on eight queues with dynamic queue assignment: each flow has its own queue, the NIC's
 /// counters agree, and no weight remains.
 fn six_flows_sit_on_six_queues(topology: Topology) {
     let mut bed = Bed::build(&options(topology, Policy::Dqa)).unwrap();
@@ -39,10 +39,10 @@ fn six_flows_sit_on_six_queues(topology: Topology) {
     assert_eq!(bed.queue_statistics().unwrap().iter().map(|queue| queue.drops).sum::<u64>(), 0);
 }
 
-/// Compares each queue's counter with the bytes of its flow, over a time in which no flow moved. During slow
-/// start a flow is idle between bursts, and may move.
+/// Compares each queue's counter with the bytes of its flow, over a time in which no flow moved. During
+/// slow start, a flow is idle between bursts and may move.
 fn counters_follow_the_choice(bed: &mut Bed, bulk: &Bulk) {
-    // Allows for segments that are sent between reading the counter and reading the meter.
+    // Allowance for segments that are sent between reading the counter and reading the meter.
     const SKEW: u64 = 4 * 65_536;
     for round in 2..10 {
         let moves = bed.select.counters().moves;
@@ -94,14 +94,14 @@ fn mq_gives_six_flows_six_queues() {
     six_flows_sit_on_six_queues(Topology::Mq);
 }
 
-/// Checks that the recorded queue is the one that carries the flow. On a veth pair, the transmit queue of a
-/// packet is visible at the other end as its receive queue.
+/// Checks that the recorded queue carries the flow. On a veth pair, the transmit queue of a packet is
+/// visible at the other end as its receive queue.
 fn the_recorded_queue_is_the_true_one(policy: Policy, flows: usize) -> Vec<u32> {
     let bed = Bed::build(&options(Topology::Mq, policy)).unwrap();
     let bulk = Bulk::start(&bed, BulkOptions { flows, ..BulkOptions::default() });
     bulk.wait_for_each(EACH / 4);
     let recorded = queues(&charged_states(&bed, &bulk));
-    // Once all flows are backlogged, the queue of a flow's segments shows which queue it uses.
+    // Once all flows are backlogged, the receive queue of a flow's segments shows its transmit queue.
     let before = bulk.received();
     wait_for("every flow has carried more", PATIENCE, || {
         bulk.received().iter().zip(&before).all(|(now, before)| *now >= before + EACH / 8).then_some(())
@@ -127,7 +127,6 @@ fn mq_sends_on_the_queue_that_was_chosen() {
 
 #[test]
 fn mq_hashing_is_the_kernels_own_and_is_recorded_as_such() {
-    // With twelve flows on eight queues, some flows must share a queue.
     let queues = the_recorded_queue_is_the_true_one(Policy::Hash, 12);
     assert!(!all_distinct(&queues), "{queues:?}");
 }
@@ -147,7 +146,6 @@ fn ipv6_flows_get_queues_of_their_own() {
     }
 }
 
-/// Returns the CPUs that this process may use.
 fn processors() -> Vec<usize> {
     // SAFETY: all zeroes is the empty set, and the call fills at most its size.
     unsafe {
@@ -157,7 +155,7 @@ fn processors() -> Vec<usize> {
     }
 }
 
-/// Returns two pools, and the first CPU of each.
+/// Returns two pools, and the first CPU of each pool.
 fn pools() -> ([Pool; 2], [usize; 2]) {
     let processors = processors();
     let first =
@@ -179,8 +177,8 @@ fn carried(bed: &mut Bed, pool: Pool) -> (u64, u64) {
     (sum(true), sum(false))
 }
 
-/// A message that is sent within the write system call, and so on the thread's CPU. Later packets are sent on
-/// the CPU that handles the ACK or the timer.
+/// A message that the write system call sends, and so the thread's CPU. The CPU that handles the ACK or
+/// the timer sends later packets.
 const MESSAGE: [u8; 1_200] = [0x5a; 1_200];
 
 #[test]
@@ -232,8 +230,8 @@ fn datagrams_from_a_processor_use_the_queues_of_its_pool_only() {
             let sink = bed.receiver.run(|| Ok(UdpSocket::bind((RECEIVER_ADDRESS, 0)).unwrap())).unwrap();
             let destination = sink.local_addr().unwrap();
             sink.set_read_timeout(Some(PATIENCE)).unwrap();
-            // Resolve the address first: a datagram that waits for address resolution would be sent when the
-            // answer arrives.
+            // Resolve the address first. A datagram that waits for address resolution would be sent
+            // when the answer arrives.
             let listener = listen(&bed.receiver, RECEIVER_ADDRESS.into());
             let _resolved = connect(&bed.sender, listener.local_addr().unwrap());
             bed.sender
@@ -302,8 +300,8 @@ fn flows_that_do_not_fit_the_table_are_hashed_and_counted() {
     assert!(used > 1, "hashed flows spread over the queues");
 }
 
-/// Checks that flows with data outstanding keep their queue after the route cache is flushed. The kernel then
-/// forgets the flows' queues, and accepts any queue for their next segment.
+/// Flows with data outstanding must keep their queue after a flush of the route cache. After the flush,
+/// the kernel accepts any queue for the next segment of a flow.
 #[test]
 fn a_route_flush_reorders_nothing() {
     let bed = Bed::build(&options(Topology::Mq, Policy::Dqa)).unwrap();

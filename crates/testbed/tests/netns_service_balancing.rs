@@ -1,5 +1,5 @@
-//! Tests of service balancing on the real kernel: flows alternate on shared queues, and keep their packets in
-//! order.
+//! Tests of service balancing on the real kernel: flows alternate on shared queues and keep their
+//! packets in order.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -46,7 +46,7 @@ fn unfairness(bed: &Bed, bulk: &Bulk) -> f64 {
     (sent.iter().max().unwrap() - sent.iter().min().unwrap()) as f64 / mean
 }
 
-/// Checks that six flows on four queues get equal shares. Without balancing, a flow alone on its queue gets
+/// Six flows on four queues must get equal shares. Without balancing, a flow alone on its queue gets
 /// twice as much as a flow that shares its queue: a difference of 75 % of the mean.
 #[test]
 fn six_flows_on_four_queues_get_the_same() {
@@ -61,7 +61,8 @@ fn six_flows_on_four_queues_get_the_same() {
     assert!(counts.moves_done >= 20, "{counts:?}");
     assert!(counts.moves_done * 10 >= counts.moves_wanted * 9, "{counts:?}");
     assert_eq!(counts.moves_overruled, 0, "{counts:?}");
-    // On a busy machine TCP may retransmit segments that were only late. These arrive after later ones.
+    // On a busy machine TCP may retransmit segments that were only late. Such retransmissions arrive
+    // after later segments.
     let (late, again) = (out_of_order(&bed, &bulk), retransmitted(&bed));
     assert!(late <= again, "{late} packets out of order, {again} segments sent again");
     assert!(bed.controller.as_ref().unwrap().failure().is_none());
@@ -69,7 +70,7 @@ fn six_flows_on_four_queues_get_the_same() {
     assert_weightless(&bed);
 }
 
-/// Checks that shares stay unequal without service balancing, so that the test above shows its effect.
+/// Without service balancing, shares must stay unequal. This shows the effect of service balancing.
 #[test]
 fn without_it_flows_stay_where_they_are() {
     let bed = bed(4, false);
@@ -97,8 +98,8 @@ fn backlogged(mover: &FlowMover) -> FlowService {
     })
 }
 
-/// Makes an interface compute its checksums, as every link except a veth does: `ethtool -K NAME tx off`
-/// (`ETHTOOL_STXCSUM` of include/uapi/linux/ethtool.h).
+/// Disables an interface's transmit checksum offload: `ethtool -K NAME tx off` (`ETHTOOL_STXCSUM` of
+/// include/uapi/linux/ethtool.h). The packets then have checksums, as on every link except a veth.
 fn compute_checksums(host: &Namespace, interface: &str) {
     #[repr(C)]
     struct Request {
@@ -124,7 +125,8 @@ fn compute_checksums(host: &Namespace, interface: &str) {
 /// Checks that a backlogged flow changes between two queues without reordering, over either IP version.
 fn a_backlogged_flow_changes_its_queue(destination: IpAddr) {
     let (bed, mover) = bed_to_move_on();
-    // With checksum offload, the checksum of an ACK with a changed window would not be verified.
+    // With checksum offload, the receiver would not verify the checksum of an ACK with a changed
+    // window.
     compute_checksums(&bed.receiver, "evk1");
     let bulk = Bulk::start(&bed, BulkOptions { destination, ..BulkOptions::default() });
     bulk.wait_for_each(2_000_000);
@@ -162,7 +164,7 @@ fn a_backlogged_flow_changes_its_queue_over_ipv6() {
     a_backlogged_flow_changes_its_queue(RECEIVER_ADDRESS_V6.into());
 }
 
-/// Checks that a flow with an impossible target queue is held back repeatedly, but always continues. Its mover
+/// A flow with an impossible target queue is held back repeatedly, but must always continue. Its mover
 /// may be dropped at any time.
 #[test]
 fn a_flow_is_never_stuck() {

@@ -17,11 +17,12 @@ use evenkeel_transmit::Policy;
 
 use support::{PATIENCE, assert_weightless, options, wait_for};
 
-/// Number of addresses of the receiving host. Each allows 28,000 connections before ports are reused.
+/// Number of addresses of the receiving host. Each address allows 28,000 connections before ports are
+/// reused.
 const ADDRESSES: u8 = 16;
-/// Number of client threads.
 const CLIENTS: usize = 8;
-/// Time limit for freeing a slot: it takes ten seconds of silence, and a walk that runs once a second.
+/// Time limit for freeing a slot. Freeing takes ten seconds of silence, and a walk that runs once per
+/// second.
 const FORGOTTEN_WITHIN: Duration = Duration::from_secs(30);
 
 fn number(variable: &str, usual: u64) -> u64 {
@@ -34,7 +35,7 @@ fn resident() -> u64 {
     text.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
 }
 
-/// Accepts connections until `stop` is set. Reads each to its end and closes it.
+/// Accepts connections until `stop` is set. Reads each connection to its end and closes it.
 fn serve(listener: &TcpListener, stop: &AtomicBool, served: &AtomicU64) {
     let mut buffer = vec![0; 4096];
     while !stop.load(Ordering::Relaxed) {
@@ -54,7 +55,7 @@ fn connect_many(count: u64, addresses: &[SocketAddr]) -> u64 {
             stream.set_read_timeout(Some(PATIENCE))?;
             stream.write_all(&[0x5a; 1000])?;
             stream.shutdown(Shutdown::Write)?;
-            // The server closes the connection after it has read everything.
+            // The server closes the connection after reading all data.
             stream.read(&mut [0; 1])
         });
         failed += u64::from(!matches!(sent, Ok(0)));
@@ -84,7 +85,7 @@ fn many_connections_leave_nothing_behind() {
         for listener in &listeners {
             scope.spawn(|| serve(listener, &stop, &served));
         }
-        // Run five parts, to compare the memory between them.
+        // Run five parts, and compare the memory between the parts.
         let failed = (0..5)
             .map(|_| {
                 let clients: Vec<_> = (0..CLIENTS)

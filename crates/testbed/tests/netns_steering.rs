@@ -20,7 +20,7 @@ const NAME: &str = "steered";
 /// Addresses of the steered host and its client, with both IP versions.
 const ADDRESSES: [[&str; 2]; 2] = [["10.9.0.1", "fd00:9::1"], ["10.9.0.2", "fd00:9::2"]];
 
-/// Two hosts, of which `host` is steered.
+/// Two hosts. `host` is steered.
 struct Place {
     host: Namespace,
     client: Namespace,
@@ -86,10 +86,11 @@ fn tuple(protocol: u8, source: SocketAddr, destination: SocketAddr) -> Tuple {
     }
 }
 
-/// Largest number of datagrams under way: less than any queue on the way holds, however late its processor serves it.
+/// Largest number of datagrams in flight. Every queue on the path can hold this number, even if its
+/// processor is late.
 const MOST_UNDER_WAY: u64 = 64;
 
-/// Sends numbered datagrams, a bounded number of which are under way. Calls `meanwhile` repeatedly. Returns the
+/// Sends numbered datagrams, with a bounded number in flight. Calls `meanwhile` repeatedly. Returns the
 /// number of sent datagrams, and the received numbers in order.
 fn numbered(
     place: &Place,
@@ -104,8 +105,8 @@ fn numbered(
     let receiver = bind(&place.host, ADDRESSES[0][version]);
     let sender = bind(&place.client, ADDRESSES[1][version]);
     receiver.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
-    // A datagram that is received as a frame is charged a whole page. Fifty of them would fill the default
-    // buffer.
+    // The kernel charges a whole page for a datagram that is received as a frame. Fifty such datagrams
+    // would fill the default buffer.
     nix::sys::socket::setsockopt(&receiver, nix::sys::socket::sockopt::RcvBufForce, &(64 << 20)).unwrap();
     sender.connect(receiver.local_addr().unwrap()).unwrap();
     let flow = tuple(17, sender.local_addr().unwrap(), receiver.local_addr().unwrap());
@@ -115,7 +116,7 @@ fn numbered(
             let mut numbers = Vec::new();
             let mut buffer = [0; 2048];
             loop {
-                // On a busy machine, the sender itself may be away for longer than the timeout.
+                // On a busy machine, the sender may be preempted for longer than the timeout.
                 let is_last = ended.load(Ordering::Acquire);
                 match receiver.recv(&mut buffer) {
                     Ok(length) => {
@@ -130,7 +131,8 @@ fn numbered(
             numbers
         });
         scope.spawn(|| {
-            // Send from one CPU: a sender that migrates changes its queue and reorders its packets.
+            // Send from one CPU, because a sender that migrates changes its queue and reorders its
+            // packets.
             let mut cpus = nix::sched::CpuSet::new();
             cpus.set(0).unwrap();
             nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &cpus).unwrap();
@@ -169,7 +171,7 @@ fn overtaken(numbers: &[u64]) -> usize {
 fn a_flow_that_moves_all_the_time_loses_nothing_and_stays_in_order() {
     for version in [0, 1] {
         let place = Place::new();
-        // Wait long enough that no move is forced.
+        // Hold packets long enough that no move is forced.
         let mut steering = place.steering(SteeringOptions { hold: Duration::from_secs(1), ..options() });
         steering.set_rules(&[], &[SteerTarget::Cpu(0); INDIRECTION_LENGTH]).unwrap();
         let mut flow = None;
@@ -186,14 +188,14 @@ fn a_flow_that_moves_all_the_time_loses_nothing_and_stays_in_order() {
         let counters = steering.counters();
         assert!(counters[0].dequeued > 100 && counters[1].dequeued > 100, "{counters:?}");
         assert_eq!(sum(&steering, |cpu| cpu.enqueued), sum(&steering, |cpu| cpu.dequeued));
-        // The sender left the checksums to the device, which does not compute them, so the program completed
-        // them.
+        // The sender left the checksums to the device. The device does not compute them, so the program
+        // completed them.
         assert!(sum(&steering, |cpu| cpu.partial) >= sent, "{counters:?}");
     }
 }
 
-/// Writes on several connections to an echo server while `meanwhile` changes the steering. Asserts that every
-/// byte returns.
+/// Writes on several connections to an echo server while `meanwhile` changes the steering. Asserts that
+/// every byte returns.
 fn echoed(place: &Place, connections: usize, bytes: usize, mut meanwhile: impl FnMut(&[Tuple], u64)) {
     let address: IpAddr = ADDRESSES[0][0].parse().unwrap();
     let listener = place.host.run(|| must(|| TcpListener::bind((address, 0)))).unwrap();
@@ -336,19 +338,19 @@ fn the_first_class_that_matches_wins_and_a_flows_own_target_before_it() {
     let seen = steering.take_seen().unwrap();
     assert_eq!(seen.iter().find(|seen| seen.tuple == flow).map(|seen| seen.packets), Some(40), "{seen:?}");
     assert!(steering.take_seen().unwrap().iter().all(|seen| seen.tuple != flow));
-    // A CPU without a ring is refused before a packet can be redirected to it.
+    // A CPU without a ring must be refused before the program can redirect a packet to it.
     let error = steering.set_flow(&flow, SteerTarget::Cpu(63)).unwrap_err().to_string();
     assert!(error.contains("cannot steer to CPU 63: the session does not use this CPU"), "{error}");
 }
 
 #[test]
 fn the_hash_is_that_of_rss() {
-    // The published example 0xc626b0ea is steered to CPU 1, and 0x51ccc178 to CPU 0.
+    // Of the published hash values, 0xc626b0ea is steered to CPU 1, and 0x51ccc178 to CPU 0.
     let place = Place::new();
     let mut steering = place.steering(options());
     let mut indirection = [SteerTarget::Stay; INDIRECTION_LENGTH];
     for (entry, target) in indirection.iter_mut().enumerate() {
-        // The low seven bits of 0x51ccc178 are 0x78, those of 0xc626b0ea 0x6a.
+        // The low seven bits are 0x78 for 0x51ccc178, and 0x6a for 0xc626b0ea.
         *target = match entry {
             0x78 => SteerTarget::Cpu(0),
             0x6a => SteerTarget::Cpu(1),

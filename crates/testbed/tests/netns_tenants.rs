@@ -15,7 +15,7 @@ use support::tenants::{
     wire_bytes,
 };
 
-/// Asserts that two figures differ by at most a share of the second one.
+/// Asserts that `found` differs from `expected` by at most a share of `expected`.
 fn assert_near(found: f64, expected: f64, share: f64, what: &str) {
     assert!((found - expected).abs() <= share * expected, "{what}: {found}, expected {expected}");
 }
@@ -25,7 +25,7 @@ fn assert_sane(raw: &RawRepeat, millis: u64) {
     assert!(raw.counters["meter_vs_iperf3_max_error"] <= 0.02, "{:?}", raw.counters);
     assert_eq!(raw.counters["meter_overflow"], 0.0);
     let tenants = tenants(raw);
-    // Each CPU's busy time is at most the elapsed time. The sum is the total busy time.
+    // Each CPU's busy time is at most the elapsed time. The sum over the CPUs is the total busy time.
     let busy: f64 = tenants
         .processors
         .iter()
@@ -50,7 +50,7 @@ fn assert_sane(raw: &RawRepeat, millis: u64) {
     }
 }
 
-/// Puts the longest writes first, because flows are in the order of their tenants.
+/// The longest writes come first, because flows are in the order of their tenants.
 #[test]
 fn without_a_line_the_processors_are_the_bottleneck() {
     let mixed = format!(
@@ -66,8 +66,8 @@ fn without_a_line_the_processors_are_the_bottleneck() {
         assert_eq!(flow.backlogged, [0..500]);
         assert!(flow.payload_bytes > 0 && flow.retransmits.is_some());
     }
-    // The payload is limited by the CPUs' capacity, so it is far more than a line at the link's rate would
-    // carry.
+    // The CPUs' capacity limits the payload, so the payload is far larger than a line at the link's
+    // rate would carry.
     assert!(payload(raw) * 8 * 2 > 2 * 200_000_000, "{}", payload(raw));
     let names: Vec<&str> = tenants(raw).processes.iter().map(|process| process.name.as_str()).collect();
     assert_eq!((names.len(), names[0], names[15]), (18, "bulk 0 client", "bulk 7 server"));
@@ -108,14 +108,14 @@ fn a_line_is_kept_full_and_leaves_a_trace() {
         assert_eq!((line.bytes.len(), line.backlog_bytes.len()), (1000, 1000));
         assert_eq!(line.capacity_bytes, 25_000.0);
         let total: u64 = line.bytes.iter().sum();
-        // The line is a token bucket of two segments, which may be sent in addition.
+        // The line is a token bucket of two segments, which may be sent in addition to the rate.
         assert!(total as f64 <= 25_000.0 * 1000.0 + 300_000.0, "{total}");
         assert!(total >= wire_bytes(&raw));
         assert_near(wire_bytes(&raw) as f64, total as f64, 0.02, "bytes of the bulk flows");
         assert!(lost(line) < 0.05, "{}", lost(line));
         assert!(line.backlog_bytes.iter().filter(|bytes| **bytes > 0).count() > 900);
         assert!(raw.counters["line_bins_sampled"] > 800.0, "{:?}", raw.counters);
-        // The qdiscs of the line belong to the test bed, so they are not listed.
+        // The qdiscs of the line belong to the test bed, so the results do not list them.
         assert!(tenants(&raw).qdiscs.iter().all(|qdisc| !qdisc.handle.starts_with("fff")));
     }
 }
@@ -132,8 +132,8 @@ fn priorities_at_least_halve_the_latency_under_load() {
     assert_near(with, without, 0.05, "the bulk flows' share");
 }
 
-/// Checks a class with and without borrowing. One of two clients is silent half of the time. The other one uses
-/// its share only if the class may borrow.
+/// A class with and without borrowing: one of two clients is silent half of the time. The other client
+/// uses the silent client's share only if the class may borrow.
 #[test]
 fn a_capped_class_leaves_the_line_idle_and_one_that_borrows_does_not() {
     let workload = format!(
@@ -146,7 +146,7 @@ fn a_capped_class_leaves_the_line_idle_and_one_that_borrows_does_not() {
         let [always, in_turns] = &raw.flows[..] else { panic!("{:?}", raw.flows) };
         assert_eq!(always.backlogged, [0..1000]);
         assert_eq!(in_turns.backlogged, [0..100, 200..300, 400..500, 600..700, 800..900]);
-        // The client is silent after the time that its last segments need.
+        // The client is silent after its last segments have left.
         let sent_in = |from: usize, to: usize| -> u64 {
             (0..5).flat_map(|turn| &in_turns.bytes[turn * 200 + from..turn * 200 + to]).sum()
         };

@@ -42,7 +42,7 @@ fn udp(at: &Namespace, address: IpAddr) -> UdpSocket {
     at.run(|| Ok(UdpSocket::bind((address, 0)).unwrap())).unwrap()
 }
 
-/// Sends datagrams, and reads every one of them at the other end.
+/// Sends datagrams, and reads every datagram at the other end.
 fn exchange(from: &UdpSocket, to: &UdpSocket, mut send: impl FnMut(&[u8])) {
     const DATAGRAMS: u32 = 200;
     to.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -52,7 +52,7 @@ fn exchange(from: &UdpSocket, to: &UdpSocket, mut send: impl FnMut(&[u8])) {
         let mut payload = [0; 1_000];
         payload[..4].copy_from_slice(&number.to_ne_bytes());
         send(&payload);
-        // Send one at a time, so that the receive buffer never overflows.
+        // Send one datagram at a time, so that the receive buffer never overflows.
         let (length, sender) = to.recv_from(&mut buffer).unwrap();
         assert_eq!((length, sender, &buffer[..4]), (payload.len(), source, &payload[..4]));
     }

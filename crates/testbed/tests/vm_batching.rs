@@ -25,7 +25,8 @@ fn registered(batching: &TransmitBatching) -> Qdisc {
     Qdisc::Registered(batching.name().to_owned())
 }
 
-/// Returns the sender's sockets, each of which is a flow, the receiver's socket, and its address.
+/// Returns the sender's sockets, the receiver's socket, and the receiver's address. Each of the
+/// sender's sockets is a flow.
 fn datagram_sockets(nics: &Nics, senders: usize) -> (Vec<UdpSocket>, UdpSocket, SocketAddr) {
     let receiving = nics.receiver.run(|| Ok(UdpSocket::bind((RECEIVER_ADDRESS, 0)).unwrap())).unwrap();
     receiving.set_nonblocking(true).unwrap();
@@ -48,15 +49,13 @@ fn received(socket: &UdpSocket) -> usize {
     }
 }
 
-/// Returns the number of packets in the root qdisc.
 fn waiting(nics: &mut Nics) -> u64 {
     let qdiscs = nics.netlink.qdisc_statistics(nics.index).unwrap();
     qdiscs.iter().find(|(place, _)| *place == Handle::ROOT).unwrap().1.queue_length
 }
 
-/// Checks that the first flow's segment waits for those of the other flows, and all are sent together. This
-/// happens when the batch is full before the hold time has passed, or when the hold time passes before the
-/// batch is full.
+/// The first flow's segment must wait for the segments of the other flows. The qdisc sends all segments
+/// when the batch is full or the hold time has passed.
 #[test]
 fn the_sockets_of_a_batch_enqueue_before_anything_leaves() {
     const BATCH: usize = 4;
@@ -90,8 +89,8 @@ fn the_sockets_of_a_batch_enqueue_before_anything_leaves() {
     assert_eq!(timed.counters().batches, 0);
 }
 
-/// Checks that below mq every transmit queue has its own instance, TCP flows lose no segment, and nothing
-/// remains.
+/// Below mq, every transmit queue must have its own instance, TCP flows must lose no segment, and no
+/// object may remain.
 #[test]
 fn tcp_flows_pass_below_mq_and_nothing_is_left_behind() {
     let mut nics = Nics::take("virtio_net");
@@ -106,13 +105,13 @@ fn tcp_flows_pass_below_mq_and_nothing_is_left_behind() {
     assert!(transferred.iter().all(|flow| flow.sent == 2_000_000 && flow.received == flow.sent));
     let counters = batching.counters();
     assert!(counters.held > 0 && counters.batches > 0 && counters.dropped == 0, "{counters:?}");
-    // The last FINs are held, too, so wait for them.
+    // The qdisc also holds the last FINs, so wait for them.
     wait_for("nothing waits any more", PATIENCE, || {
         let left = nics.queue_statistics();
         left.iter().all(|queue| queue.queue_length == 0 && queue.backlog_bytes == 0).then_some(())
     });
 
-    // Remove the qdisc from the device first. The name is free once the owner drops it.
+    // Remove the qdisc from the device first. The name is free after the owner drops the qdisc.
     nics.unshaped();
     drop(batching);
     let gone = Qdisc::Registered("evk_mq".to_owned());
@@ -126,7 +125,7 @@ fn tcp_flows_pass_below_mq_and_nothing_is_left_behind() {
     drop(again);
 }
 
-/// Checks that segments held when the qdisc is deleted are freed.
+/// Segments that the qdisc holds when it is deleted must be freed.
 #[test]
 fn what_is_held_is_freed_with_the_qdisc() {
     let mut nics = Nics::take("virtio_net");
@@ -138,13 +137,13 @@ fn what_is_held_is_freed_with_the_qdisc() {
     }
     assert_eq!(waiting(&mut nics), sending.len() as u64);
     nics.unshaped();
-    // The path works again. The held segments do not arrive.
+    // The path works again, but the held segments do not arrive.
     sending[0].send_to(b"after", to).unwrap();
     wait_for("a later datagram arrives", PATIENCE, || (received(&receiving) == 1).then_some(()));
     assert_eq!(received(&receiving), 0);
 }
 
-/// Checks that a device's instance works until it is replaced, even after the process that registered it has
+/// A device's instance must work until it is replaced, even after the process that registered it has
 /// died.
 #[test]
 fn a_device_keeps_it_when_its_owner_goes() {

@@ -1,5 +1,5 @@
-//! Tests of completion by fentry, which not every kernel supports, and of the error of the weights with each
-//! method.
+//! Tests of completion by fentry, which not every kernel supports. Tests of the error of the weights
+//! with each method.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -20,7 +20,8 @@ use support::nics::require_virtual_machine;
 use support::traffic::{Bulk, BulkOptions, accept, connect, listen, short_connections};
 use support::{assert_weightless, options, weight_sum};
 
-/// Smaller than the truesize of any segment with data: below it, the socket has nothing outstanding.
+/// Number of outstanding bytes below which a socket has nothing outstanding. The truesize of any
+/// segment with data is larger.
 const IDLE_BELOW_BYTES: u32 = 512;
 /// Index of `sk_wmem_alloc` in `SO_MEMINFO` (`SK_MEMINFO_WMEM_ALLOC`).
 const WMEM_ALLOC: usize = 2;
@@ -40,7 +41,6 @@ fn exact_completion_loads_and_ends_with_no_weight() {
     let bulk = Bulk::start(&bed, BulkOptions { flows: 6, ..BulkOptions::default() });
     bulk.wait_for_each(1_000_000);
     short_connections(&bed, 40, 4);
-    // Reset connections that have data queued.
     bulk.reset();
     assert_weightless(&bed);
     let counters = bed.select.counters();
@@ -48,7 +48,7 @@ fn exact_completion_loads_and_ends_with_no_weight() {
     assert_eq!((counters.aged, counters.contended, counters.untracked), (0, 0, 0), "{counters:?}");
 }
 
-/// Returns the bytes that a socket has queued below it, as the kernel counts them.
+/// Returns the bytes that a socket has outstanding, as counted by the kernel.
 fn outstanding(socket: &TcpStream) -> u32 {
     let mut memory = [0_u32; 9];
     let mut length = size_of_val(&memory) as libc::socklen_t;
@@ -66,13 +66,13 @@ fn outstanding(socket: &TcpStream) -> u32 {
     memory[WMEM_ALLOC]
 }
 
-/// Returns the number of flows with data outstanding.
 fn truth(sockets: &[TcpStream]) -> u64 {
     sockets.iter().filter(|socket| outstanding(socket) >= IDLE_BELOW_BYTES).count() as u64
 }
 
-/// Returns the mean difference between the sum of all weights and the number of flows with data outstanding.
-/// Eight flows send a little data from time to time. With `look`, the sockets are read before the weights.
+/// Returns the mean difference between the sum of all weights and the number of flows with data
+/// outstanding. Eight flows send a little data from time to time. If `look` is set, the sockets are
+/// read before the weights.
 fn mean_error(completion: Completion, look: bool) -> f64 {
     const FLOWS: usize = 8;
     const SAMPLES: usize = 300;
@@ -118,8 +118,8 @@ fn mean_error(completion: Completion, look: bool) -> f64 {
     })
 }
 
-/// Checks that exact completion and freshly read sockets are wrong by less than a small part of a flow. Ageing,
-/// and sockets that are not read, keep finished flows charged.
+/// With exact completion or freshly read sockets, the error must be a small part of a flow. With
+/// ageing, or without reading the sockets, finished flows stay charged.
 #[test]
 fn exact_completion_is_nearer_to_the_truth_than_ageing() {
     let exact = mean_error(Completion::Exact, false);

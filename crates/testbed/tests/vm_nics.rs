@@ -1,4 +1,5 @@
-//! Tests of the queue choice on drivers of real multi-queue devices, with fair queueing below it.
+//! Tests of the queue choice with drivers of real multi-queue devices, and with fair queueing below the
+//! queue choice.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -15,7 +16,7 @@ use support::nics::{Nics, QUEUES};
 use support::traffic::{Bulk, BulkOptions, pin, set_option};
 use support::{PATIENCE, all_distinct, is_between, wait_for};
 
-/// Rate of each of four transmit queues, well within the capacity of an emulated machine.
+/// Rate of each of four transmit queues. The rate is well within the capacity of an emulated machine.
 const RATE_PER_QUEUE_BPS: u64 = 30_000_000;
 
 /// Sends datagrams from unconnected sockets on one CPU. The kernel picks a queue for each datagram.
@@ -34,7 +35,7 @@ fn send_datagrams(from: &Namespace, cpu: usize, sockets: usize, datagrams: usize
     .unwrap();
 }
 
-/// Returns the packets per queue, as soon as their sum has reached `wanted`.
+/// Returns the packets per queue as soon as their sum has reached `wanted`.
 fn packets_when_sent(nics: &mut Nics, wanted: u64) -> Vec<u64> {
     wait_for("everything is sent", PATIENCE, || {
         let packets: Vec<u64> = nics.queue_statistics().iter().map(|queue| queue.packets).collect();
@@ -42,7 +43,7 @@ fn packets_when_sent(nics: &mut Nics, wanted: u64) -> Vec<u64> {
     })
 }
 
-/// Returns the chosen queue of each bulk flow, as soon as all are charged.
+/// Returns the chosen queue of each bulk flow as soon as all flows are charged.
 fn chosen(select: &QueueSelect, bulk: &Bulk) -> Vec<u32> {
     wait_for("every bulk flow is charged", PATIENCE, || {
         let flows = select.flows();
@@ -66,8 +67,8 @@ fn assert_weightless(select: &QueueSelect) {
     assert!(counters.completed > 0 && counters.aged == 0, "{counters:?}");
 }
 
-/// Checks the effect of XPS maps. virtio-net assigns each CPU its own queue. The kernel uses that map first, so
-/// the queue choice has no effect. Without the map, the kernel follows the queue choice.
+/// Tests the effect of XPS maps. virtio-net assigns each CPU its own queue. The kernel uses this map
+/// first, so the queue choice has no effect. Without the map, the kernel follows the queue choice.
 #[test]
 fn the_drivers_xps_maps_win_until_they_are_cleared() {
     const SOCKETS: usize = 16;
@@ -94,8 +95,8 @@ fn the_drivers_xps_maps_win_until_they_are_cleared() {
     assert!(packets[1] < ALL / 2, "the map is gone: {packets:?}");
 }
 
-/// Checks that four flows get one queue each, with any child qdisc. The device's queues carry the chosen flows,
-/// and each flow has the bytes of its queue.
+/// Checks that four flows get one queue each, with any child qdisc. The device's queues carry the
+/// chosen flows, and the bytes of each flow equal the bytes of its queue.
 fn choices_reach_the_queues(driver: &str) {
     let mut nics = Nics::take(driver);
     nics.clear_xps();
@@ -156,7 +157,6 @@ fn choices_reach_the_queues_of_igb() {
 
 const DATAGRAMS: u64 = 50;
 
-/// Sends datagrams with a priority.
 fn send_with_priority(from: &Namespace, priority: u32) {
     from.run(|| {
         let socket = UdpSocket::bind((SENDER_ADDRESS, 0)).unwrap();
@@ -169,8 +169,8 @@ fn send_with_priority(from: &Namespace, priority: u32) {
     .unwrap();
 }
 
-/// Checks that mqprio, whose traffic classes are ranges of queues, assigns segments to a class by their
-/// priority.
+/// mqprio must assign segments to a traffic class by their priority. A traffic class is a range of
+/// queues.
 #[test]
 fn mqprio_keeps_a_priority_on_the_queues_of_its_class() {
     let mut nics = Nics::take("igb");
@@ -204,7 +204,7 @@ fn queues_are_paired_with_who_takes_their_interrupts(driver: &str) {
     assert!(found.iter().all(|found| found.processors.len() == 1), "{found:?}");
     let file = format!("/proc/irq/{}/smp_affinity_list", found[1].number);
     let before = std::fs::read_to_string(&file).unwrap();
-    // An interrupt moves when it fires the next time. With this number of flows, every queue gets packets.
+    // An interrupt moves when it next fires. With this number of flows, every queue gets packets.
     let _bulk =
         Bulk::between(&nics.sender, &nics.receiver, BulkOptions { flows: 32, ..BulkOptions::default() });
     for processor in [3, 0] {

@@ -8,15 +8,14 @@ use evenkeel_model::units::BitRate;
 use support::nics::require_virtual_machine;
 use support::tenants::{BOTH, bulk, line, lost, run, scenario, tenants};
 
-/// Returns Jain's fairness index of shares.
 fn jain(shares: &[f64]) -> f64 {
     let sum: f64 = shares.iter().sum();
     sum * sum / (shares.len() as f64 * shares.iter().map(|share| share * share).sum::<f64>())
 }
 
-/// Returns the sums over SFQ's buckets. SFQ serves its 1024 buckets round robin and hashes flows to them: in 1 of 37
-/// runs, two of 8 flows have one bucket and half a share each. Flows well below the largest share are therefore
-/// added up until they have a whole one.
+/// Returns the sums over SFQ's buckets. SFQ hashes flows to 1024 buckets and serves the buckets round
+/// robin. In 1 of 37 runs, two of 8 flows share a bucket and get half a share each. This function
+/// therefore adds up flows well below the largest share until they have a whole share.
 fn per_bucket(mut shares: Vec<f64>) -> Vec<f64> {
     shares.sort_by(f64::total_cmp);
     let whole = shares[shares.len() - 1] * 0.75;
@@ -40,7 +39,7 @@ fn flows_of_one_bucket_are_added_up_and_others_stay() {
     assert_eq!(per_bucket(vec![9.0, 2.0, 8.0]), [2.0, 8.0, 9.0]);
 }
 
-/// Checks that round-robin qdiscs give each client the same number of bytes for any write length. Half of the
+/// Round-robin qdiscs must give each client the same number of bytes for any write length. Half of the
 /// clients write 4 KiB at a time, a quarter 1 KiB, and a quarter 8 KiB.
 #[test]
 fn fair_qdiscs_share_a_line_alike_among_clients_that_write_differently() {
@@ -67,13 +66,13 @@ fn fair_qdiscs_share_a_line_alike_among_clients_that_write_differently() {
             lost(line(raw))
         );
         assert!(bytes >= 0.95, "{setup}: {bytes} by bytes");
-        // Packets waited for the line nearly always, so the clients shared it.
+        // Packets waited for the line almost always, so the clients shared the line.
         let waited = line(raw).backlog_bytes.iter().filter(|bytes| **bytes > 0).count();
         assert!(waited * 10 >= line(raw).bytes.len() * 9, "{setup}: a backlog in {waited} bins");
     }
 }
 
-/// Checks `mq` on a device with one transmit queue: its child qdisc carries every flow.
+/// Tests `mq` on a device with one transmit queue, whose child qdisc carries every flow.
 #[test]
 fn a_qdisc_below_mq_carries_every_flow_of_one_queue() {
     require_virtual_machine();

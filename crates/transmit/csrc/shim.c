@@ -9,8 +9,8 @@ int ek_shim_release(ek_u64 *flow, ek_u32 *weight, ek_u64 seen, ek_u64 aged);
 ek_u32 ek_shim_least_by_steps(const ek_u32 *weight, struct ek_pool pool, ek_u32 preferred, ek_u32 *least);
 ek_u32 ek_shim_least_at_once(const ek_u32 *weight, struct ek_pool pool, ek_u32 preferred, ek_u32 *least);
 
-/* With many queues, the search for the lightest one takes most of the time. With AVX2 it compares eight at
- * once. */
+/* With many queues, the search for the queue with the smallest weight takes most of the time. With
+ * AVX2, the search compares eight queues at once. */
 #if defined(__x86_64__) && defined(__GLIBC__) && defined(__has_attribute)
 #if __has_attribute(target_clones)
 #define EK_WIDE __attribute__((target_clones("avx2", "default")))
@@ -30,7 +30,7 @@ int ek_shim_release(ek_u64 *flow, ek_u32 *weight, ek_u64 seen, ek_u64 aged)
 	return ek_release(flow, weight, seen, aged);
 }
 
-/* Both searches for the lightest queue, so that a test can compare them. */
+/* The two searches for the queue with the smallest weight, for a test that compares them. */
 ek_u32 ek_shim_least_by_steps(const ek_u32 *weight, struct ek_pool pool, ek_u32 preferred, ek_u32 *least)
 {
 	return ek_least_by_steps(weight, pool, preferred, least);

@@ -1,8 +1,8 @@
 //! A lower bound of the segment size, from the processors' capacity.
 //!
 //! Halving the segment size doubles the work per segment: system calls, wake-ups, queue choices. If the
-//! processors can barely fill the line, smaller segments saturate them. Then the process scheduler determines
-//! the shares of flows, not the queues.
+//! processors can barely fill the line, smaller segments saturate them. The process scheduler, instead
+//! of the queues, then determines the shares of flows.
 //!
 //! Measured with 48 flows on 8 queues at 5 Gbit/s and two processors:
 //!
@@ -13,20 +13,20 @@
 
 use crate::segments::SIZES;
 
-/// Busy share above which the processors count as saturated; it allows for the error of a reading.
+/// Busy share above which the processors count as saturated. It allows for the error of a reading.
 const SATURATED: f64 = 0.97;
 /// How long the processors must be saturated before segments grow, ns.
 const SATURATED_FOR_NS: u64 = 1_000_000_000;
-/// How long the processors must have capacity for a smaller size before it is tried, ns.
+/// How long the processors must have capacity for a smaller size before the size is reduced, ns.
 const RELAXED_FOR_NS: u64 = 5_000_000_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
-    /// The size in use.
+    /// The size in use, bytes.
     pub in_force: u32,
-    /// The size that fairness requires.
+    /// The size that fairness requires, bytes.
     pub wanted: u32,
-    /// The device's maximum.
+    /// The device's maximum, bytes.
     pub largest: u32,
 }
 
@@ -35,9 +35,9 @@ pub struct Sizes {
 pub struct Headroom {
     /// Smallest allowed size, bytes; `None`: no limit.
     floor: Option<u32>,
-    /// The change of size that the readings suggest, and since when.
+    /// The change of size that the readings suggest, and the time of the first such reading, ns.
     pending: Option<(Pointing, u64)>,
-    /// Until this time, readings still concern segments of the previous size.
+    /// Time until which readings still concern segments of the previous size.
     settles_ns: u64,
 }
 
@@ -54,8 +54,9 @@ impl Headroom {
         self.floor
     }
 
-    /// Records the recent busy share of all processors, 0 to 1. Returns whether the floor changes. Running
-    /// flows adopt a new size `follow_ns` after it was set; earlier readings are ignored.
+    /// Records the recent busy share of all processors, 0 to 1. Returns whether the floor changes.
+    /// Running flows adopt a new size `follow_ns` after the change, and readings before this time are
+    /// ignored.
     pub fn sample(&mut self, now_ns: u64, busy: f64, sizes: Sizes, follow_ns: u64) -> bool {
         let Sizes { in_force, wanted, largest } = sizes;
         if now_ns < self.settles_ns {
@@ -67,8 +68,8 @@ impl Headroom {
         } else {
             self.floor.and_then(|floor| {
                 let below = steps().find(|step| *step < floor).unwrap_or(0).max(wanted);
-                // In the worst case all work is per segment. With this condition, the smaller size does not
-                // saturate the processors again.
+                // In the worst case all work is per segment. The condition ensures that the smaller
+                // size does not saturate the processors again.
                 let dearer = f64::from(floor) / f64::from(below.max(1));
                 (busy * dearer < SATURATED).then_some(Pointing::Smaller)
             })
@@ -111,8 +112,9 @@ mod tests {
     const FOLLOW_NS: u64 = 1_500_000_000;
     const STEP_NS: u64 = 500_000_000;
 
-    /// Simulates a host. With 16 KiB segments, the work per segment takes `per_segment` of the CPU time; all
-    /// other work takes `fixed`. Returns the final size, and the number of changes in the second half.
+    /// Simulates a host. With 16 KiB segments, the work per segment takes `per_segment` of the CPU
+    /// time; all other work takes `fixed`. Returns the final size, and the number of changes in the
+    /// second half.
     fn settle(fixed: f64, per_segment: f64, wanted: u32, steps: u64) -> (u32, usize) {
         let mut headroom = Headroom::default();
         let mut size = wanted;
@@ -163,7 +165,7 @@ mod tests {
     }
 
     proptest! {
-        /// Checks for any mix of work that the size converges and is no larger than necessary.
+        /// For any mix of work, the size must converge and must not be larger than necessary.
         #[test]
         fn it_settles(fixed in 0.0..1.2_f64, per_segment in 0.0..1.2_f64, wanted in 4096..LARGEST) {
             let (size, late) = settle(fixed, per_segment, wanted, 400);

@@ -1,15 +1,16 @@
-//! The transmit queue choice and a congestion control, with one implementation for the kernel and for user
-//! space.
+//! The transmit queue choice and a congestion control, with one implementation for the kernel and for
+//! user space.
 //!
-//! A NIC with several transmit queues serves them round robin. So a flow that shares its queue gets a
-//! fraction of the share of a flow with its own queue. The kernel's choice, a hash per socket, makes flows
-//! collide even if there are more queues than flows. *Dynamic queue assignment* (Titan, USENIX ATC 2017,
-//! section 3.1) instead assigns the queue with the smallest weight to a flow with nothing outstanding.
+//! A NIC with several transmit queues serves them round robin. A flow that shares its queue therefore
+//! gets a fraction of the share of a flow with its own queue. The kernel chooses a queue by a hash per
+//! socket, so flows collide even if there are more queues than flows. *Dynamic queue assignment*
+//! (Titan, USENIX ATC 2017, section 3.1) instead assigns the queue with the smallest weight to a flow
+//! with nothing outstanding.
 //!
-//! The algorithm is in `include/evenkeel/queue_choice.h`. The BPF programs include that header. This crate
-//! compiles it for user space and wraps it, so that the simulator and the property tests run the kernel's
-//! code. Weights are plain numbers (1 is an ordinary flow); a queue's weight is the sum over the flows with
-//! data outstanding on it.
+//! The algorithm is in `include/evenkeel/queue_choice.h`, which the BPF programs include. This crate
+//! compiles the header for user space and wraps it, so that the simulator and the property tests run
+//! the kernel's code. Weights are plain numbers; an ordinary flow has weight 1. A queue's weight is the
+//! sum over the flows with data outstanding on it.
 //!
 //! The congestion control is TCP LoLa, in `include/evenkeel/lola.h` and [`lola`].
 //!
@@ -21,8 +22,7 @@
 //! let segment = Segment { pool: Pool { first: 0, count: 8 }, policy: Policy::Dqa, hash: 7, ..Segment::default() };
 //! let choice = queues.choose(&flow, &segment);
 //! assert_eq!((choice.outcome, queues.weight(choice.queue)), (Outcome::Picked, 1));
-//! // Its last segment has left:
-//! assert!(queues.release(&flow, flow.read(), false));
+//! assert!(queues.release(&flow, flow.read(), false)); // the flow's last segment has left
 //! assert_eq!(queues.weight(choice.queue), 0);
 //! ```
 
@@ -49,7 +49,6 @@ pub mod raw {
 
 /// Maximum number of transmit queues: the length of the arrays in the BPF program.
 pub const MAX_QUEUES: usize = raw::EK_MAX_QUEUES as usize;
-/// Largest weight of a flow.
 pub const MAX_FLOW_WEIGHT: u32 = u16::MAX as u32;
 
 /// How a queue is selected for a flow that may change its queue.
@@ -73,7 +72,7 @@ impl Policy {
     }
 }
 
-/// The queues that a flow may use: an XPS pool, or all of them.
+/// The queues that a flow may use: an XPS pool, or all queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pool {
     pub first: u32,
@@ -83,7 +82,6 @@ pub struct Pool {
 
 #[derive(Clone, Copy, Debug)]
 pub struct Segment {
-    /// Queues that the flow may use.
     pub pool: Pool,
     pub policy: Policy,
     pub hash: u32,
@@ -91,12 +89,12 @@ pub struct Segment {
     pub weight: u32,
     /// Whether the flow had nothing outstanding before this segment.
     pub idle: bool,
-    /// Queue on which the kernel keeps a flow that is not idle. `None` if only this choice decides; the flow
-    /// then keeps its queue.
+    /// Queue on which the kernel holds a flow that is not idle. With `None`, only this choice decides,
+    /// and the flow keeps its queue.
     pub held_on: Option<u32>,
-    /// Queue to use, for any policy, if the flow may change its queue; ignored if outside the pool.
+    /// Queue to use, for any policy, if the flow may change its queue. Ignored if outside the pool.
     pub wanted: Option<u32>,
-    /// Whether the segment has payload; a pure ACK is never charged.
+    /// Whether the segment has payload. A pure ACK is never charged.
     pub data: bool,
 }
 
@@ -117,22 +115,21 @@ impl Default for Segment {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The flow kept its queue, to which it was already charged.
+    /// The flow kept the queue to which it was already charged.
     Kept,
-    /// A queue was selected, and the flow was charged to it.
+    /// The function selected a queue and charged the flow to it.
     Picked,
-    /// The flow had been released, but the kernel keeps it on its queue: it was charged again.
+    /// The flow was already released, but the kernel holds it on its queue. The flow was charged again.
     Recharged,
     /// The segment has no payload.
     Uncharged,
-    /// The flow lost every race for its word or was removed: the segment is sent uncharged.
+    /// The flow lost every race for its word or was removed. The segment is sent uncharged.
     Contended,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice {
     pub queue: u32,
-    /// Effect on the flow's charge.
     pub outcome: Outcome,
 }
 
@@ -140,7 +137,6 @@ pub struct Choice {
 pub struct FlowWord(AtomicU64);
 
 impl FlowWord {
-    /// Creates a flow that has sent no segment.
     #[must_use]
     pub const fn new() -> Self {
         Self(AtomicU64::new(0))
@@ -153,7 +149,7 @@ impl FlowWord {
     }
 }
 
-/// A flow's state when it was read.
+/// A flow's state at the time of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SeenWord(u64);
 
@@ -164,14 +160,12 @@ impl From<u64> for SeenWord {
 }
 
 impl SeenWord {
-    /// Returns the flow's queue, if it has one.
     #[must_use]
     pub fn queue(self) -> Option<u32> {
         (self.0 & raw::EK_WORD_ASSIGNED != 0).then_some((self.0 & 0xffff) as u32)
     }
 
-    /// Returns the number of changes of the state, modulo 2^28: one per data segment in
-    /// [`QueueWeights::choose`].
+    /// Returns the number of data segments that [`QueueWeights::choose`] has counted, modulo 2^28.
     #[must_use]
     pub fn segments(self) -> u64 {
         self.0 >> raw::EK_WORD_SEQUENCE_SHIFT
@@ -184,7 +178,7 @@ impl SeenWord {
     }
 }
 
-/// Sum of the flow weights per queue.
+/// Sum of the flow weights of each queue.
 #[derive(Debug)]
 pub struct QueueWeights(Box<[AtomicU32; MAX_QUEUES]>);
 
@@ -195,7 +189,6 @@ impl Default for QueueWeights {
 }
 
 impl QueueWeights {
-    /// Creates the weights of empty queues.
     #[must_use]
     pub fn new() -> Self {
         Self(Box::new([const { AtomicU32::new(0) }; MAX_QUEUES]))
@@ -207,7 +200,7 @@ impl QueueWeights {
         self.0.get(queue as usize).map_or(0, |weight| weight.load(Ordering::SeqCst))
     }
 
-    /// Returns the sum over all queues.
+    /// Returns the sum of the weights of all queues.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.0.iter().map(|weight| u64::from(weight.load(Ordering::SeqCst))).sum()
@@ -216,8 +209,7 @@ impl QueueWeights {
     /// Selects the queue for a segment, and charges the flow's weight to it.
     ///
     /// # Panics
-    /// Panics if the pool is empty or exceeds [`MAX_QUEUES`], or if the weight is 0 or too large: these are
-    /// errors of the caller.
+    /// Panics if the pool is empty or exceeds [`MAX_QUEUES`], or if the weight is 0 or too large.
     #[must_use]
     pub fn choose(&self, flow: &FlowWord, segment: &Segment) -> Choice {
         let Pool { first, count } = segment.pool;
@@ -248,8 +240,9 @@ impl QueueWeights {
         Choice { queue: choice.queue, outcome }
     }
 
-    /// Removes a flow's weight from its queue if the flow has sent nothing since `seen` was read. Returns
-    /// whether it did. `aged` says that the flow is released by age, not by a completion.
+    /// Removes a flow's weight from its queue if the flow has sent no segment since `seen` was read.
+    /// Returns whether the weight was removed. `aged`: whether the flow is released by age instead of a
+    /// completion.
     #[must_use]
     pub fn release(&self, flow: &FlowWord, seen: SeenWord, aged: bool) -> bool {
         let aged = if aged { raw::EK_WORD_AGED } else { 0 };

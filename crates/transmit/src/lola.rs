@@ -14,14 +14,12 @@
 
 use crate::raw;
 
-/// The largest window, packets.
 pub const MAX_CWND: u32 = raw::EK_LOLA_MAX_CWND;
-/// The smallest window, packets.
 pub const MIN_CWND: u32 = raw::EK_LOLA_MIN_CWND;
 /// The fixed point of `gamma`, `beta` and `cubic`.
 pub const ONE: u32 = raw::EK_LOLA_ONE;
 
-/// Settings of a flow; the C header has the source of each default.
+/// Settings of a flow. The C header has the source of each default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Queueing delay that starts the hold, µs.
@@ -32,21 +30,21 @@ pub struct Settings {
     pub slow_start_us: u32,
     /// Duration of the hold, µs.
     pub hold_us: u32,
-    /// Duration of a measurement of the RTT, µs.
+    /// Duration of an RTT measurement, µs.
     pub window_us: u32,
     /// Fewest samples of a measurement.
     pub window_samples: u32,
     /// φ of fair flow balancing: X(t) = (t / φ)³ bytes, t in ms.
     pub curve: u32,
-    /// Tailored decreases without an RTT close to the base RTT, after which the base RTT is measured again.
+    /// Number of tailored decreases without an RTT close to the base RTT, after which the flow measures
+    /// the base RTT again.
     pub base_decreases: u32,
-    /// Factor γ of the tailored decrease, of [`ONE`].
+    /// Factor γ of the tailored decrease, in units of 1/[`ONE`].
     pub gamma: u32,
-    /// Factor β after a loss, of [`ONE`].
+    /// Factor β after a loss, in units of 1/[`ONE`].
     pub beta: u32,
     /// CUBIC's C: `cubic` · 10 / [`ONE`] packets per s³.
     pub cubic: u32,
-    /// Whether a loss reduces the window.
     pub loss_reaction: bool,
 }
 
@@ -134,13 +132,12 @@ impl From<Settings> for raw::ek_lola_settings {
 pub enum Phase {
     SlowStart,
     CubicIncrease,
-    /// Fair flow balancing.
     Balance,
     Hold,
 }
 
 impl Phase {
-    /// Returns the phase of a number of the C header; the numbers are 0 to 3.
+    /// Returns the phase with a number of the C header, 0 to 3.
     #[must_use]
     pub fn of(number: u8) -> Self {
         match u32::from(number) {
@@ -162,17 +159,16 @@ impl Phase {
     }
 }
 
-/// An ACK of new data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ack {
     pub now_us: u64,
-    /// Acknowledged packets.
+    /// Number of acknowledged packets.
     pub acked: u32,
     pub cwnd: u32,
     pub ssthresh: u32,
-    /// Bytes of a packet.
+    /// Size of a packet, bytes.
     pub mss: u32,
-    /// Whether the window limits the flow. Otherwise the window does not grow.
+    /// Whether the window limits the flow. If not, the window does not grow.
     pub limited: bool,
 }
 
@@ -182,12 +178,11 @@ pub struct Window {
     pub ssthresh: u32,
 }
 
-/// A flow's state.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Flow(raw::ek_lola);
 
 impl Flow {
-    /// Creates a flow in slow start. Times are of a monotonic clock.
+    /// Creates a flow in slow start. All times are of the same monotonic clock.
     #[must_use]
     pub fn new(now_us: u64) -> Self {
         let mut flow = Self::default();
@@ -196,7 +191,7 @@ impl Flow {
         flow
     }
 
-    /// Adds the RTT sample of an ACK; call it before [`Self::grow`].
+    /// Adds the RTT sample of an ACK. Call this before [`Self::grow`].
     pub fn sample(&mut self, settings: &Settings, rtt_us: u32, now_us: u64) {
         let settings = (*settings).into();
         // SAFETY: both pointers are to live structures of the C types; the code keeps none.
@@ -228,7 +223,7 @@ impl Flow {
         unsafe { raw::ek_shim_lola_loss(&mut self.0, &settings, cwnd, now_us) }
     }
 
-    /// Call it when the flow sends again with nothing in flight.
+    /// Handles the start of sending with nothing in flight.
     pub fn idle_restart(&mut self, settings: &Settings, now_us: u64) {
         let settings = (*settings).into();
         // SAFETY: as in `sample`.
@@ -246,13 +241,13 @@ impl Flow {
         (self.0.rtt_min_us != 0).then_some(self.0.rtt_min_us)
     }
 
-    /// Returns the result of the last measurement, µs; `None` if there was none since the last decrease.
+    /// Returns the result of the last measurement, µs; `None` if no measurement has ended since the
+    /// last decrease.
     #[must_use]
     pub fn rtt_us(&self) -> Option<u32> {
         (self.0.rtt_now_us != 0).then_some(self.0.rtt_now_us)
     }
 
-    /// Returns the number of tailored decreases.
     #[must_use]
     pub fn decreases(&self) -> u32 {
         self.0.decreases

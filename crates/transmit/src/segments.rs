@@ -1,46 +1,45 @@
 //! Dynamic segment size (Titan, USENIX ATC 2017, section 3.3): small segments while queues are shared.
 //!
-//! A queue is served in whole segments, so flows that share a queue send segments round robin. If flows are
-//! spread over the queues and queues have weights, this is the remaining short-term unfairness. Smaller
+//! A queue is served in whole segments, so flows that share a queue send segments round robin. If flows
+//! are spread over the queues and queues have weights, only this short-term unfairness remains. Smaller
 //! segments are fairer but cost processor time, so they are used only while queues are shared.
 //!
-//! A change on a live device is expensive: running flows follow only after a new route lookup, for all sockets
-//! of the namespace at once. So [`SegmentSizer`] reacts slowly, and most slowly towards larger segments.
+//! A change on a live device is expensive. Running flows adopt the new size only after a new route
+//! lookup, for all sockets of the namespace at once. [`SegmentSizer`] therefore reacts slowly, and most
+//! slowly towards larger segments.
 
 use crate::headroom::{Headroom, Sizes};
 
 /// The segment size while queues are shared.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum SegmentGoal {
-    /// This size, bytes.
+    /// A fixed size, bytes.
     Fixed(u32),
     /// The largest size that limits the unfairness over a short window to a goal.
     Auto {
         /// The bytes that the line sends in a window.
         window_bytes: u64,
-        /// Largest acceptable normalised fairness metric: the largest difference between two flows in a
-        /// window, divided by a flow's fair share.
+        /// Largest acceptable normalised fairness metric. The metric is the largest difference between
+        /// two flows in a window, divided by a flow's fair share.
         goal: f64,
     },
 }
 
-/// Settings of a [`SegmentSizer`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SegmentOptions {
-    /// The size while queues are shared.
     pub goal: SegmentGoal,
     /// The device's size while no queue is shared, bytes.
     pub largest: u32,
     /// How long queues must be shared before segments shrink, ns.
     pub shrink_after_ns: u64,
-    /// How long larger segments must be sufficient before segments grow, ns.
+    /// How long larger segments must be sufficient for fairness before segments grow, ns.
     pub grow_after_ns: u64,
 }
 
 impl SegmentOptions {
-    /// Returns every size that a [`SegmentSizer`] with these settings can request, bytes, so that a journal
-    /// can list them in advance. Besides the goal's sizes this may be any of [`SIZES`]: the sizer increases
-    /// through them while the processors are saturated.
+    /// Returns every size that a [`SegmentSizer`] with these settings can request, bytes. A journal can
+    /// then list the sizes in advance. Besides the goal's sizes, the result includes [`SIZES`], because
+    /// the sizer steps through them while the processors are saturated.
     #[must_use]
     pub fn sizes(&self) -> Vec<u32> {
         let fixed = match self.goal {
@@ -55,11 +54,12 @@ impl SegmentOptions {
     }
 }
 
-/// Sizes for [`SegmentGoal::Auto`], bytes: the paper's 16 and 32 KiB, and steps between and around them,
-/// because small segments are expensive.
+/// Sizes for [`SegmentGoal::Auto`], bytes: Titan's 16 and 32 KiB, and steps between and around them.
+/// Intermediate steps avoid needlessly small segments, which are expensive.
 pub const SIZES: [u32; 6] = [49_152, 32_768, 24_576, 16_384, 12_288, 8192];
 
-/// Largest difference of two flows in a window if they send round robin, segments: one at each end of the window.
+/// Largest difference, in segments, of two flows in a window if they send round robin. Each end of the
+/// window contributes one segment.
 const SEGMENTS_APART: f64 = 2.0;
 
 /// Decides a device's segment size from the number of flows per queue.
@@ -70,12 +70,11 @@ pub struct SegmentSizer {
     headroom: Headroom,
     /// The last size that fairness required, bytes.
     preferred: u32,
-    /// A wanted size that differs from the present one, and since when (ns).
+    /// A wanted size that differs from the present size, and the time of the first such sample, ns.
     pending: Option<(u32, u64)>,
 }
 
 impl SegmentSizer {
-    /// Creates a sizer that begins with the largest size.
     #[must_use]
     pub fn new(options: SegmentOptions) -> Self {
         let size = options.largest;
@@ -87,7 +86,7 @@ impl SegmentSizer {
         self.size
     }
 
-    /// Records the number of flows on each queue at `now_ns`. Returns the new size if it changes now.
+    /// Records the number of flows on each queue at `now_ns`. Returns the new size if the size changes.
     pub fn sample(&mut self, now_ns: u64, flows: &[u32]) -> Option<u32> {
         self.preferred = self.preferred(flows);
         let wanted = self.preferred.max(self.headroom.floor().unwrap_or(0));
@@ -111,14 +110,15 @@ impl SegmentSizer {
         Some(wanted)
     }
 
-    /// Records the recent busy share of all processors, 0 to 1, while queues are shared. Returns the new size
-    /// if it changes now. Flows adopt a new size `follow_ns` after it was set. See [`Headroom`].
+    /// Records the recent busy share of all processors, 0 to 1, while queues are shared. Returns the
+    /// new size if the size changes. Flows adopt a new size `follow_ns` after the change. See
+    /// [`Headroom`].
     pub fn sample_processors(&mut self, now_ns: u64, busy: f64, follow_ns: u64) -> Option<u32> {
         let sizes = Sizes { in_force: self.size, wanted: self.preferred, largest: self.options.largest };
         if !self.headroom.sample(now_ns, busy, sizes, follow_ns) {
             return None;
         }
-        // A smaller size takes effect with the next sample of the queues, after its wait.
+        // A smaller size applies with the next sample of the queues, after its wait.
         let floor = self.headroom.floor().filter(|floor| *floor > self.size)?;
         self.pending = None;
         self.size = floor;
@@ -150,17 +150,19 @@ impl SegmentSizer {
 /// (`sk_pacing_shift`), which is up to twice the flow's rate.
 const BACKLOG_US: u64 = 2000;
 
-/// Returns the limit of a flow's data below its socket, bytes, with which flows on the same FIFO get equal
-/// shares; `None` while no queue is shared. `flows` is per queue; `rate_bps` is the line's rate, if known.
+/// Returns the limit of a flow's data below its socket, bytes, with which flows on the same FIFO get
+/// equal shares. Returns `None` while no queue is shared. `flows` is the number of flows per queue.
+/// `rate_bps` is the line's rate, if known.
 ///
-/// A flow's share of a FIFO is its share of the backlog. TCP small queues allow a flow two segments below its
-/// socket, or more at a high pacing rate. That rate follows the congestion window, which a sender without
-/// losses never reduces. So old windows would determine the shares. With 48 flows on 8 queues and small
-/// segments, unfairness over long windows was 1.3, and 0.04 with equal limits.
+/// A flow's share of a FIFO is its share of the backlog. TCP small queues allow a flow two segments
+/// below its socket, or more at a high pacing rate. The pacing rate follows the congestion window,
+/// which a sender without losses never reduces. Old windows would therefore determine the shares. With
+/// 48 flows on 8 queues and small segments, unfairness over long windows was 1.3, and 0.04 with equal
+/// limits.
 ///
-/// A socket may send while it is below the limit, so the limit is a whole number of segments minus a quarter
-/// of one. The number is two, or as many as the flow's share of the line sends in two milliseconds. A fast
-/// line thus never waits for the limit.
+/// A socket may send while it is below the limit. The limit is therefore a whole number of segments
+/// minus a quarter of a segment. The number is two, or as many as the flow's share of the line sends in
+/// two milliseconds. A fast line therefore never waits for the limit.
 #[must_use]
 pub fn equal_backlog(flows: &[u32], segment_bytes: u32, rate_bps: Option<u64>) -> Option<u64> {
     if flows.iter().all(|flows| *flows <= 1) {
@@ -183,7 +185,6 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
 
     proptest! {
-        /// Checks for any flows and processors that the journal lists the size in advance.
         #[test]
         fn every_size_that_is_asked_for_is_known_beforehand(
             fixed in proptest::option::of(4096_u32..65_537),
@@ -233,8 +234,8 @@ mod tests {
 
     #[test]
     fn the_largest_size_that_meets_the_goal() {
-        // 1 ms at 10 Gbit/s is 1.25 MB. 48 flows get 26 KB each; 2 x 16 KiB are 1.26 shares, 2 x 32 KiB are
-        // 2.5.
+        // 1 ms at 10 Gbit/s is 1.25 MB, or 26 KB for each of 48 flows. 2 x 16 KiB are 1.26 shares, and
+        // 2 x 32 KiB are 2.5 shares.
         let auto = |goal| SegmentGoal::Auto { window_bytes: 1_250_000, goal };
         let settled = |goal, flows: &[u32]| {
             let mut sizer = sizer(auto(goal));
@@ -269,7 +270,7 @@ mod tests {
         const GBIT: u64 = 1_000_000_000;
         assert_eq!(equal_backlog(&[1, 1, 0], 16_384, Some(GBIT)), None);
         assert_eq!(equal_backlog(&[], 16_384, None), None);
-        // Two segments, minus a quarter.
+        // The limit is two segments minus a quarter of a segment.
         assert_eq!(equal_backlog(&[6; 8], 16_384, Some(2 * GBIT)), Some(28_672));
         assert_eq!(equal_backlog(&[6; 8], 16_384, None), Some(28_672));
         // Two milliseconds at 2 Gbit/s are 500 kB, or 41.7 kB for each of 12 flows: three segments.

@@ -1,23 +1,24 @@
 //! Service balancing: fair long-term shares on a device without queue weights.
 //!
-//! With more flows than queues, some flows share a queue while others have their own. A device that serves
-//! its queues round robin gives the latter several times as much. Queue weights would fix this immediately.
-//! Without them, flows can alternate: a flow that got more than its share moves to a shared queue, and one
-//! that got less moves to a less crowded queue.
+//! With more flows than queues, some flows share a queue while other flows have their own queue. A
+//! device that serves its queues round robin gives a flow with its own queue several times as much.
+//! Queue weights would fix this immediately. Without queue weights, flows can alternate: a flow with
+//! more than its share moves to a shared queue, and a flow with less than its share moves to a less
+//! crowded queue.
 //!
-//! [`ServiceBalancer`] maintains each flow's *lead*: its service beyond the average, divided by its weight,
-//! decayed with a time constant. A move takes a flow from a queue of *n* flows to a queue of at most *n* - 1.
+//! [`ServiceBalancer`] maintains each flow's *lead*: its service beyond the average, divided by its
+//! weight, decayed with a time constant. A move takes a flow from a queue of *n* flows to a queue of at
+//! most *n* - 1 flows.
 //!
-//! - The moved flow loses nothing. The flows on its old queue gain, and those on its new queue lose. So in
-//!   the best move, flows that lag lose a neighbour, and flows that lead get one.
+//! - The moved flow loses nothing. The flows on its old queue gain, and the flows on its new queue
+//!   lose. In the best move, flows that lag lose a neighbour, and flows that lead get a neighbour.
 //! - Only the moved flow must reach a point at which it may change its queue.
-//! - Of the flows of the crowded queue, the balancer moves the one with the largest benefit.
+//! - Of the flows on the crowded queue, the balancer moves the flow with the largest benefit.
 //!
 //! If all queues have the same number of flows, no flow moves.
 
 use std::collections::HashMap;
 
-/// The state of a flow in a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServiceSample {
     /// The cookie of the flow's socket.
@@ -27,38 +28,37 @@ pub struct ServiceSample {
     pub weight: u32,
     /// Bytes served since the flow began, if known.
     pub served_bytes: Option<u64>,
-    /// Whether it has more data than it may send, so that its queue determines its share.
+    /// Whether the flow has more data than it may send. The flow's queue then determines its share.
     pub backlogged: bool,
-    /// Whether it can be moved to another queue.
+    /// Whether the flow can move to another queue.
     pub movable: bool,
 }
 
 /// A flow that should change its queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Move {
-    /// The flow, as in [`ServiceSample::flow`].
     pub flow: u64,
     pub from: u32,
     pub to: u32,
 }
 
-/// Settings of a [`ServiceBalancer`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ServiceOptions {
     /// Time constant of the decay of leads, ns.
     pub time_constant_ns: u64,
-    /// Smallest difference between the mean leads of the flows to join and of those to leave, bytes per unit
-    /// of weight. It is a few of the largest segments, because a flow is served in whole segments.
+    /// Smallest difference in mean lead between the flows on the new queue and the flows on the old
+    /// queue, bytes per unit of weight. A useful value is a few of the largest segments, because a flow
+    /// is served in whole segments.
     pub least_gap_bytes: u64,
     /// Smallest time between the starts of two moves, ns.
     pub least_interval_ns: u64,
-    /// Time after a failed move in which a flow is not moved, ns.
+    /// Time after a failed move during which the flow is not moved again, ns.
     pub patience_ns: u64,
 }
 
 impl Default for ServiceOptions {
-    /// Returns a time constant of ten seconds and a gap of two largest segments (64 KiB). At most one move
-    /// begins per 20 ms, and none of the same flow within half a second after a failed move.
+    /// Returns a time constant of ten seconds and a gap of two largest segments (64 KiB). At most one
+    /// move begins per 20 ms. After a failed move, the flow stays for half a second.
     fn default() -> Self {
         Self {
             time_constant_ns: 10_000_000_000,
@@ -69,13 +69,12 @@ impl Default for ServiceOptions {
     }
 }
 
-/// A flow counts as backlogged for this long after a sample found it backlogged, because a sample may be
-/// between two writes.
+/// Time for which a flow counts as backlogged after a sample with a backlog. A sample may be between
+/// two writes.
 const BACKLOGGED_FOR_NS: u64 = 100_000_000;
-/// A flow is removed after this time without a sample, and has no lead if it returns.
+/// Time without a sample after which the balancer removes a flow. A flow that returns has no lead.
 const FORGOTTEN_AFTER_NS: u64 = 1_000_000_000;
 
-/// State of a flow.
 #[derive(Clone, Copy, Debug)]
 struct Account {
     sample: ServiceSample,
@@ -96,29 +95,28 @@ impl Account {
     }
 }
 
-/// The flows of a queue.
 #[derive(Clone, Copy, Debug, Default)]
 struct Crowd {
     flows: u32,
-    /// Sum of the flows' leads.
     leads: f64,
 }
 
-/// The benefit of a move; the larger one is better.
+/// The benefit of a move. A larger value is better.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 struct Worth {
-    /// Number of flows on the crowded queue if the other queue is empty, which is always worth a move;
-    /// otherwise 0.
+    /// Number of flows on the crowded queue if the other queue is empty, otherwise 0. A move to an
+    /// empty queue is always useful.
     beside_empty: u32,
     /// Difference of the mean leads, if the queues differ by one flow; bytes per unit of weight.
     gap: f64,
 }
 
 impl Worth {
-    /// Returns the benefit of moving a flow with this lead.
+    /// Returns the benefit of moving a flow with the lead `lead`.
     ///
-    /// The sum of all squared leads changes at twice the rate of the sum of leads times changes of service.
-    /// The best move reduces it fastest. On a queue of n flows each gets one n-th.
+    /// The sum of all squared leads changes at twice the rate of the sum of leads times changes of
+    /// service. The best move reduces this sum fastest. On a queue of n flows, each flow gets one n-th
+    /// of the service.
     fn of(lead: f64, from: &Crowd, to: &Crowd) -> Self {
         if to.flows == 0 {
             return Self { beside_empty: from.flows, gap: -lead };
@@ -131,7 +129,6 @@ impl Worth {
     }
 }
 
-/// Decides from each flow's service which flow should move.
 #[derive(Clone, Debug)]
 pub struct ServiceBalancer {
     options: ServiceOptions,
@@ -142,7 +139,6 @@ pub struct ServiceBalancer {
 }
 
 impl ServiceBalancer {
-    /// Creates a balancer without flows.
     #[must_use]
     pub fn new(queues: u32, options: ServiceOptions) -> Self {
         Self { options, queues, accounts: HashMap::new(), sampled_ns: None, moved_ns: None }
@@ -186,14 +182,15 @@ impl ServiceBalancer {
             }
             account.lead = account.lead * kept + gain - average;
             if !account.is_backlogged(now_ns) {
-                // A flow that does not use its share gets no claim to more.
+                // A flow that does not use its share does not accumulate a claim.
                 account.lead = account.lead.max(0.0);
             }
         }
         self.accounts.retain(|_, account| now_ns.saturating_sub(account.seen_ns) < FORGOTTEN_AFTER_NS);
     }
 
-    /// Returns the move to begin at `now_ns`, the time of the last sample, if a move has a benefit.
+    /// Returns the move to begin at `now_ns`, if a move has a benefit. `now_ns` is the time of the last
+    /// sample.
     pub fn next_move(&mut self, now_ns: u64) -> Option<Move> {
         let early = |at: u64| now_ns.saturating_sub(at) < self.options.least_interval_ns;
         if self.moved_ns.is_some_and(early) {
@@ -204,14 +201,16 @@ impl ServiceBalancer {
         Some(chosen)
     }
 
-    /// Records that the flow could not be moved; it is not moved again for `patience_ns`.
+    /// Records that the flow could not move. The balancer does not move the flow again for
+    /// `patience_ns`.
     pub fn refused(&mut self, now_ns: u64, flow: u64) {
         if let Some(account) = self.accounts.get_mut(&flow) {
             account.left_alone_until_ns = now_ns.saturating_add(self.options.patience_ns);
         }
     }
 
-    /// Returns a flow's service beyond the average, bytes per unit of weight; `None` for an unknown flow.
+    /// Returns a flow's service beyond the average, bytes per unit of weight; `None` for an unknown
+    /// flow.
     #[must_use]
     pub fn lead(&self, flow: u64) -> Option<f64> {
         self.accounts.get(&flow).map(|account| account.lead)

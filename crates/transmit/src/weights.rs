@@ -1,24 +1,25 @@
 //! Dynamic queue weights (Titan, USENIX ATC 2017, section 3.2): smoothed weights of the queues.
 //!
-//! A scheduler that serves queues round robin is fair to queues. To be fair to flows, it must serve a queue
-//! in proportion to the sum of its flow weights. The queue choice maintains that sum. [`WeightFilter`]
-//! smooths it, and [`quanta`] converts it to the credits of a deficit round robin scheduler.
+//! A scheduler that serves queues round robin is fair to queues. To be fair to flows, the scheduler
+//! must serve a queue in proportion to the sum of its flow weights. The queue choice maintains this
+//! sum. [`WeightFilter`] smooths the sum, and [`quanta`] converts it to the credits of a deficit round
+//! robin scheduler.
 //!
 //! Two simple approaches fail on a real kernel:
 //!
-//! - **Unsmoothed sums.** A flow that is idle for a moment leaves its queue's sum. A scheduler that follows
-//!   immediately takes credit from the remaining flows, and each change costs time. So sums are averaged over
-//!   time, and the settled weight changes only after the average clearly differs.
-//! - **Large credits.** A queue uses a credit of several packets only while it holds that many. TCP small
-//!   queues keep about two segments of each flow below the socket. So the lightest queue with flows gets a
-//!   credit of one largest packet, and the others get multiples of that. With twice the credits for all, the
-//!   weights have less effect.
+//! - **Unsmoothed sums.** A flow that is idle for a moment leaves its queue's sum. A scheduler that
+//!   follows immediately takes credit from the remaining flows, and each change costs time. Sums are
+//!   therefore averaged over time. The settled weight changes only after the average clearly differs.
+//! - **Large credits.** A queue uses a credit of several packets only while it holds as many packets.
+//!   TCP small queues keep about two segments of each flow below the socket. The queue with the
+//!   smallest weight above 0 therefore gets a credit of one largest packet, and the other queues get
+//!   multiples of this credit. With twice the credits for all queues, the weights have less effect.
 
 /// Averages queue weights over time.
 ///
-/// Each queue's average follows its weight exponentially. The settled weight, a whole number, follows the
-/// average once they differ by more than three quarters. So a short pause of a flow or a single late sample
-/// has no effect.
+/// Each queue's average follows its weight exponentially. The settled weight, a whole number, follows
+/// the average if they differ by more than three quarters. A short pause of a flow or a single late
+/// sample therefore has no effect.
 #[derive(Clone, Debug)]
 pub struct WeightFilter {
     time_constant_ns: u64,
@@ -31,15 +32,15 @@ pub struct WeightFilter {
 const LEAVING: f64 = 0.75;
 
 impl WeightFilter {
-    /// Creates a filter for empty queues. `time_constant_ns` is the time constant of the average; 0: no
-    /// smoothing.
+    /// Creates a filter for empty queues. `time_constant_ns` is the time constant of the average; 0
+    /// disables smoothing.
     #[must_use]
     pub fn new(queues: usize, time_constant_ns: u64) -> Self {
         Self { time_constant_ns, averages: vec![0.0; queues], settled: vec![0; queues], sampled_ns: None }
     }
 
-    /// Records the sums of flow weights at `now_ns` of a monotonic clock; missing queues count as empty.
-    /// Returns whether a settled weight changed. The first sample is not smoothed.
+    /// Records the sums of flow weights at `now_ns` of a monotonic clock. Missing queues count as
+    /// empty. Returns whether a settled weight changed. The first sample is not smoothed.
     pub fn sample(&mut self, now_ns: u64, weights: &[u32]) -> bool {
         let elapsed = self.sampled_ns.replace(now_ns).map(|before| now_ns.saturating_sub(before));
         let share = match elapsed {
@@ -68,20 +69,22 @@ impl WeightFilter {
     }
 }
 
-/// Credits of a deficit round robin scheduler.
+/// Credits of a deficit round robin scheduler, bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Credits {
-    /// Credit per round of the lightest queue with flows, bytes: its largest packet.
+    /// Credit per round of the queue with the smallest weight above 0: the largest packet of the queue.
     pub base: u32,
-    /// The scheduler's maximum, bytes.
+    /// The scheduler's maximum credit.
     pub most: u32,
 }
 
-/// Returns the credit of each queue for its settled weight: [`Credits::base`] for the lightest queue with
-/// flows and for queues without, proportionally more for the others, at most [`Credits::most`].
+/// Returns the credit of each queue for its settled weight:
 ///
-/// The second value says whether a credit was limited to the maximum; that queue's flows get less than their
-/// share.
+/// - The queue with the smallest weight above 0 and queues without flows get [`Credits::base`].
+/// - Other queues get proportionally more, at most [`Credits::most`].
+///
+/// The second value tells whether the maximum limited a credit. The flows of such a queue get less than
+/// their share.
 #[must_use]
 pub fn quanta(weights: &[u32], credits: Credits) -> (Vec<u32>, bool) {
     let lightest = weights.iter().copied().filter(|weight| *weight > 0).min().unwrap_or(1);
@@ -117,7 +120,7 @@ mod tests {
     fn a_pause_changes_nothing_and_a_departure_does() {
         let mut filter = WeightFilter::new(1, 50 * MS);
         filter.sample(0, &[2]);
-        // The flow is idle in one of five samples: the average stays above 1.25.
+        // The flow is idle in one of five samples, so the average stays above 1.25.
         for tick in 1..1000 {
             let weight = if tick % 5 == 0 { 1 } else { 2 };
             assert!(!filter.sample(tick * 10 * MS, &[weight]), "at tick {tick}");

@@ -1,4 +1,4 @@
-//! TCP LoLa: transitions with values computed by hand from the publication, and limits for any input.
+//! Tests of TCP LoLa: transitions with values computed from the publication, and limits for any input.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use evenkeel_transmit::lola::{Ack, Flow, MAX_CWND, MIN_CWND, Phase, Settings, Window};
@@ -28,7 +28,7 @@ impl Sender {
         }
     }
 
-    /// A sender in CUBIC increase whose curve starts at the window, with a base RTT of 10 ms.
+    /// Creates a sender in CUBIC increase whose curve starts at the window, with a base RTT of 10 ms.
     fn settled(cwnd: u32) -> Self {
         let mut sender = Self::new(cwnd);
         sender.window.ssthresh = cwnd;
@@ -37,7 +37,6 @@ impl Sender {
         sender
     }
 
-    /// Receives ACKs of `acked` packets each.
     fn acks(&mut self, count: u32, rtt_us: u32, acked: u32) {
         for _ in 0..count {
             self.now_us += 100;
@@ -48,7 +47,7 @@ impl Sender {
         }
     }
 
-    /// Receives ACKs of no new data until the phase is entered. Returns the time, µs.
+    /// Receives ACKs without new data until the flow enters `phase`. Returns the time, µs.
     fn until(&mut self, phase: Phase, rtt_us: u32) -> u64 {
         let begin = self.now_us;
         while self.flow.phase() != phase {
@@ -100,13 +99,14 @@ fn slow_start_doubles_the_window_until_the_queueing_delay_exceeds_its_end() {
     let mut sender = Sender::new(10);
     sender.acks(10, 10_000, 1);
     assert_eq!(sender.window.cwnd, 20);
-    // A queueing delay of exactly 1 ms: two measurements of one base RTT (10 ms) each.
+    // The queueing delay is exactly 1 ms in two measurements, each of which takes one base RTT (10 ms).
     sender.acks(300, 11_000, 0);
     assert_eq!(
         (sender.flow.phase(), sender.window),
         (Phase::SlowStart, Window { cwnd: 20, ssthresh: u32::MAX })
     );
-    // 1.001 ms ends it; above 0.5 ms fair flow balancing follows at once.
+    // A queueing delay of 1.001 ms ends slow start. Above 0.5 ms, fair flow balancing follows
+    // immediately.
     sender.acks(200, 11_001, 0);
     assert_eq!((sender.flow.phase(), sender.window), (Phase::Balance, Window { cwnd: 20, ssthresh: 20 }));
 }
@@ -125,7 +125,8 @@ fn slow_start_ends_at_ssthresh_and_a_flow_without_limit_does_not_grow() {
 
 #[test]
 fn cubic_increase_follows_the_curve() {
-    // From the window 1000, K = 0: 1000 + 0.4004 * t^3 after t = 5 s is 1050, with base RTT 10 ms ahead.
+    // From the window 1000, K is 0. After t = 5 s, one base RTT of 10 ms ahead, the window is 1000 +
+    // 0.4004 * t^3 = 1050.
     let mut sender = Sender::settled(1000);
     sender.acks(50_000, 10_000, 10);
     assert_eq!(sender.window.cwnd, 1050);
@@ -134,18 +135,19 @@ fn cubic_increase_follows_the_curve() {
 #[test]
 fn balancing_keeps_the_data_of_the_curve_in_the_queue() {
     let mut sender = Sender::settled(1000);
-    // Q = 0.5 ms is not above the start.
+    // Q = 0.5 ms is not above the start of fair flow balancing.
     sender.acks(1000, 10_500, 0);
     assert_eq!(sender.flow.phase(), Phase::CubicIncrease);
-    // A measurement takes 40 ms, and one may have begun before.
+    // A measurement takes 40 ms, and another measurement may already have begun.
     let waited = sender.until(Phase::Balance, 11_000);
     assert!((40 * MS..=80 * MS + 200).contains(&waited), "{waited}");
-    // Q = 1 ms: the flow has 1000 / 11 = 90 packets in the queue. X(t) = (t / 75)^3 bytes reaches one packet
-    // more after 75 ms * cube root of 91,000 = 3.373 s.
+    // With Q = 1 ms, the flow has 1000 / 11 = 90 packets in the queue. X(t) = (t / 75)^3 bytes exceeds
+    // them by one packet after 75 ms * cube root of 91,000 = 3.373 s.
     sender.acks(33_600, 11_000, 0);
     assert_eq!(sender.window.cwnd, 1000);
     sender.acks(2_000, 11_000, 0);
-    // At most 3.56 s: X = 106,943 bytes, so 1 to 16 packets more per measurement of 51 ms, of which 3 fit.
+    // At 3.56 s at the latest, X is 106,943 bytes. Each measurement of 51 ms adds 1 to 16 packets, and
+    // there is time for 3 measurements.
     assert!((1001..=1000 + 3 * 16).contains(&sender.window.cwnd), "{}", sender.window.cwnd);
     assert_eq!(sender.flow.phase(), Phase::Balance);
 }
@@ -158,8 +160,9 @@ fn balancing_adds_the_difference_of_a_measurement_once() {
     sender.acks(40_000, 11_000, 0);
     sender.limited = true;
     let before = sender.window.cwnd;
-    // The next measurement ends within 40 ms: 4.0 to 4.04 s give X = 151,703 to 156,299 bytes, of which the
-    // queue has 90 packets: 61 to 66 more. The measurement after it starts 11 ms later and takes 40 ms.
+    // The next measurement ends within 40 ms. From 4.0 to 4.04 s, X is 151,703 to 156,299 bytes, of
+    // which the queue has 90 packets. The flow adds 61 to 66 packets. The following measurement starts
+    // 11 ms later and takes 40 ms.
     sender.acks(401, 11_000, 0);
     let added = sender.window.cwnd - before;
     assert!((61..=66).contains(&added), "{added}");
@@ -171,7 +174,7 @@ fn balancing_adds_the_difference_of_a_measurement_once() {
 fn balancing_ignores_an_empty_queue_in_one_measurement() {
     let mut sender = Sender::settled(1000);
     sender.until(Phase::Balance, 11_000);
-    // After 3 s, X(t) = 64,000 bytes are less than the 90 packets in the queue.
+    // After 3 s, X(t) is 64,000 bytes, which is less than the 90 packets in the queue.
     sender.acks(30_000, 11_000, 0);
     sender.acks(20, 10_000, 0);
     sender.acks(800, 11_000, 0);
@@ -201,7 +204,8 @@ fn the_hold_ends_with_a_tailored_decrease() {
     assert_eq!(sender.window, Window { cwnd: 565, ssthresh: 565 });
     assert_eq!((sender.flow.phase(), sender.flow.decreases()), (Phase::CubicIncrease, 1));
     assert_eq!(sender.flow.rtt_us(), None);
-    // K = cube root of (1000 - 565) / 0.4004 = 10.28 s; the curve is at the old window then.
+    // K is the cube root of (1000 - 565) / 0.4004 = 10.28 s. At this time the curve reaches the
+    // previous window.
     sender.acks(102_600, 10_000, 10);
     assert!((998..=1000).contains(&sender.window.cwnd), "{}", sender.window.cwnd);
 }
@@ -233,25 +237,26 @@ fn a_loss_reduces_the_window_as_cubic_does() {
     let mut sender = Sender::settled(1000);
     sender.until(Phase::Hold, 16_000);
     let settings = sender.settings;
-    // 1000 * 717 / 1024 = 700.2; K = cube root of (1000 - 700) / 0.4004 = 9.08 s.
+    // The window is 1000 * 717 / 1024 = 700.2. K is the cube root of (1000 - 700) / 0.4004 = 9.08 s.
     sender.window.ssthresh = sender.flow.lose(&settings, 1000, sender.now_us);
     assert_eq!((sender.window.ssthresh, sender.flow.phase()), (700, Phase::CubicIncrease));
     sender.window.cwnd = 700;
     sender.acks(90_600, 10_000, 10);
     assert!((998..=1000).contains(&sender.window.cwnd), "{}", sender.window.cwnd);
-    // Fast convergence: below the old maximum, the new one is 700 * (1024 + 717) / 2048 = 595.
+    // Fast convergence: the second loss is below the previous maximum, so the new maximum is 700 *
+    // (1024 + 717) / 2048 = 595.
     let mut sender = Sender::settled(1000);
     let cwnd = sender.flow.lose(&settings, 1000, sender.now_us);
     sender.window = Window { cwnd, ssthresh: sender.flow.lose(&settings, cwnd, sender.now_us) };
     assert_eq!((cwnd, sender.window.ssthresh), (700, 490));
     sender.window.cwnd = 490;
-    // K = cube root of (595 - 490) / 0.4004 = 6.40 s.
+    // K is the cube root of (595 - 490) / 0.4004 = 6.40 s.
     sender.acks(63_800, 10_000, 10);
     assert!((593..=595).contains(&sender.window.cwnd), "{}", sender.window.cwnd);
     assert_eq!(sender.flow.losses(), 2);
 }
 
-/// A kernel that skips the program for ssthresh or the undo of a loss uses an undefined value.
+/// If the kernel skips the program for ssthresh or for the undo of a loss, it uses an undefined value.
 #[test]
 fn an_increase_by_another_program_is_undone() {
     let mut sender = Sender::settled(1000);
@@ -259,7 +264,7 @@ fn an_increase_by_another_program_is_undone() {
     sender.acks(1, 10_000, 0);
     assert_eq!(sender.window.cwnd, 1000);
     let settings = sender.settings;
-    // An undo restores the window from before the loss.
+    // An undo restores the window before the loss.
     sender.window.ssthresh = sender.flow.lose(&settings, 0x8110_4110, sender.now_us);
     assert_eq!(sender.window.ssthresh, 700);
     sender.window.cwnd = 700;
@@ -287,7 +292,7 @@ fn a_pause_is_no_time_on_the_curve() {
     sender.flow.idle_restart(&settings, sender.now_us);
     sender.acks(100, 10_000, 1000);
     assert_eq!(sender.window.cwnd, 1000, "0.4 * 100^3 more without the restart");
-    // Shorter than a measurement: not a pause.
+    // A gap shorter than a measurement is not a pause.
     sender.until(Phase::Balance, 11_000);
     sender.now_us += 40 * MS;
     sender.flow.idle_restart(&settings, sender.now_us);
@@ -302,7 +307,7 @@ fn cube_root(value: u64) -> u32 {
     unsafe { raw::ek_shim_lola_cube_root(value) }
 }
 
-/// 100 years in microseconds, and values around the limits of every type.
+/// Generates times up to 100 years in microseconds, and values around the limits of every type.
 fn clock() -> impl Strategy<Value = u64> {
     let century: u64 = 100 * 366 * 24 * 3600 * 1_000_000;
     prop_oneof![0..=century, Just(century), Just(u64::MAX), any::<u64>(), 0..100_000_u64]
@@ -359,8 +364,8 @@ proptest! {
         prop_assert!(root.pow(3) <= u128::from(value) && u128::from(value) < (root + 1).pow(3), "{}", root);
     }
 
-    /// Checks the window for any settings, samples and clock, also one that goes backwards. A division by zero
-    /// would end the process.
+    /// Tests the window for any settings, samples and clock, including a clock that goes backwards. A
+    /// division by zero would end the process.
     #[test]
     fn the_window_is_bounded_for_any_input(
         start in clock(),
@@ -368,7 +373,7 @@ proptest! {
         events in proptest::collection::vec(event(), 1..60),
     ) {
         let mut flow = Flow::new(start);
-        // The last window, and that of the last loss.
+        // The window after the last step, and the window at the last loss.
         let (mut last, mut lost): (Option<u32>, u32) = (None, 0);
         for event in events {
             match event {
@@ -392,7 +397,7 @@ proptest! {
         }
     }
 
-    /// Checks that a flow behaves the same after a century of uptime as after boot.
+    /// A flow must behave the same after a century of uptime as after boot.
     #[test]
     fn uptime_changes_nothing(
         cwnd in 2..100_000_u32,

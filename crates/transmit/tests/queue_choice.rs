@@ -6,7 +6,7 @@ use std::sync::Barrier;
 use evenkeel_transmit::{FlowWord, MAX_QUEUES, Outcome, Policy, Pool, QueueWeights, Segment, raw};
 use proptest::prelude::*;
 
-/// A flow as the host sees it: its outstanding segments, and its state in the choice.
+/// A flow as the host sees it: its outstanding segments, and its state in the queue choice.
 #[derive(Default)]
 struct Flow {
     word: FlowWord,
@@ -18,11 +18,8 @@ struct Flow {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// A flow sends a data segment.
     Send(usize),
-    /// A flow sends a pure ACK.
     Acknowledge(usize),
-    /// A segment of the flow leaves.
     Complete(usize),
     /// A qdisc drops a segment, so there is no completion.
     Drop(usize),
@@ -41,7 +38,7 @@ fn steps(flows: usize) -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..400)
 }
 
-/// Returns the expected weights: the sum of the flows charged to each queue.
+/// Returns the expected weights: for each queue, the sum of the flows charged to it.
 fn expected_weights(flows: &[Flow]) -> Vec<u32> {
     let mut weights = vec![0; MAX_QUEUES];
     for flow in flows {
@@ -62,8 +59,8 @@ fn check_weights(queues: &QueueWeights, flows: &[Flow]) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Checks that weights always equal the sums of active flows, and at the end are 0. The chosen queue is
-    /// never heavier than another allowed one. A flow with data outstanding keeps its queue.
+    /// Weights must always equal the sums of active flows, and must be 0 at the end. No other allowed
+    /// queue has a smaller weight than the chosen queue. A flow with data outstanding keeps its queue.
     #[test]
     fn a_host_keeps_its_weights(
         steps in steps(20),
@@ -137,15 +134,15 @@ proptest! {
             }
             check_weights(&queues, &flows);
         }
-        // All flows become idle; ageing releases flows with dropped segments.
+        // All flows become idle. Ageing releases flows with dropped segments.
         for flow in &flows {
             let _ = queues.release(&flow.word, flow.word.read(), true);
         }
         prop_assert_eq!(queues.total(), 0);
     }
 
-    /// Checks that the kernel's loop and the vectorized search find the same queue: the first of the
-    /// lightest, in circular order from the preferred one.
+    /// The kernel's loop and the vectorized search must find the same queue: of the queues with the
+    /// smallest weight, the first queue in circular order from the preferred queue.
     #[test]
     fn both_ways_find_the_lightest_queue(
         weights in prop_oneof![
@@ -158,7 +155,7 @@ proptest! {
     ) {
         let preferred = preferred.index(count as usize) as u32;
         let round = (preferred..count).chain(0..preferred).map(|offset| first + offset);
-        // `min_by_key` returns the first of equals.
+        // `min_by_key` returns the first of equal elements.
         let expected = round.min_by_key(|&queue| weights[queue as usize]).unwrap();
         let pool = raw::ek_pool { first, count };
         let mut least = [0; 2];
@@ -174,7 +171,7 @@ proptest! {
         prop_assert_eq!(least, [weights[expected as usize]; 2]);
     }
 
-    /// Checks that the numbers of equal, active flows differ by at most one between queues.
+    /// The numbers of equal, active flows on two queues must differ by at most one.
     #[test]
     fn equal_flows_spread_evenly(count in 1..=256_u32, flows in 1..600_usize, seed in any::<u32>()) {
         let queues = QueueWeights::new();
@@ -190,7 +187,7 @@ proptest! {
         prop_assert!(loads.iter().max().unwrap() - loads.iter().min().unwrap() <= 1, "{:?}", loads);
     }
 
-    /// Checks that hashing uses the kernel's reciprocal_scale, and charges the chosen queue.
+    /// Hashing must use the kernel's reciprocal_scale and charge the chosen queue.
     #[test]
     fn hash_is_the_kernels(hash in any::<u32>(), first in 0..128_u32, count in 1..=128_u32) {
         let queues = QueueWeights::new();
@@ -235,7 +232,7 @@ fn a_flow_that_the_kernel_holds_is_followed() {
     let flow = FlowWord::new();
     let segment = Segment { pool: Pool { first: 0, count: 8 }, policy: Policy::Dqa, ..Segment::default() };
     let own = queues.choose(&flow, &segment).queue;
-    // The driver chose another queue: the charge moves to the flow's real queue.
+    // The driver chose another queue, so the charge moves to the flow's real queue.
     let elsewhere = (own + 3) % 8;
     let choice = queues.choose(&flow, &Segment { idle: false, held_on: Some(elsewhere), ..segment });
     assert_eq!((choice.queue, choice.outcome), (elsewhere, Outcome::Recharged));
@@ -249,7 +246,7 @@ fn a_flow_takes_the_wanted_queue_only_when_it_may_move() {
     let segment = Segment { pool: Pool { first: 0, count: 8 }, policy: Policy::Dqa, ..Segment::default() };
     let own = queues.choose(&flow, &segment).queue;
     let wanted = (own + 3) % 8;
-    // The flow takes the wanted queue although that has another flow and others are empty.
+    // The flow takes the wanted queue, although this queue has another flow and other queues are empty.
     assert_eq!(queues.choose(&other, &Segment { hash: wanted << 29, ..segment }).queue, wanted);
     let asking = Segment { wanted: Some(wanted), ..segment };
     let choice = queues.choose(&flow, &Segment { idle: false, ..asking });
@@ -257,20 +254,21 @@ fn a_flow_takes_the_wanted_queue_only_when_it_may_move() {
     let choice = queues.choose(&flow, &asking);
     assert_eq!((choice.queue, choice.outcome), (wanted, Outcome::Picked));
     assert_eq!((queues.weight(own), queues.weight(wanted)), (0, 2));
-    // A wanted queue outside the pool is ignored: the flow takes the lightest of the pool.
+    // A wanted queue outside the pool is ignored. The flow takes the queue of the pool with the
+    // smallest weight.
     let pool = Pool { first: 0, count: wanted.max(1) };
     assert!(
         queues.choose(&flow, &Segment { pool, wanted: Some(wanted.max(1)), ..asking }).queue < pool.count
     );
 }
 
-/// Checks that cores that choose, send and complete concurrently neither lose nor create weight.
+/// Cores that choose, send and complete concurrently must neither lose nor create weight.
 #[test]
 fn threads_conserve_weight() {
     const THREADS: usize = 4;
     const ROUNDS: u32 = 20_000;
     let queues = QueueWeights::new();
-    // Each flow is sent by one thread (the socket lock) and completed by all.
+    // One thread sends each flow (the socket lock), and all threads complete it.
     let flows: Vec<FlowWord> = (0..THREADS * 4).map(|_| FlowWord::new()).collect();
     let start = Barrier::new(THREADS);
     std::thread::scope(|scope| {

@@ -1,4 +1,5 @@
-//! Service balancing in a simple model: equal queues, each shared equally by its flows.
+//! Tests of service balancing in a simple model with queues of equal rate. The flows of a queue get
+//! equal shares.
 #![allow(clippy::unwrap_used)]
 
 use evenkeel_transmit::service::{Move, ServiceBalancer, ServiceOptions, ServiceSample};
@@ -14,7 +15,7 @@ const OPTIONS: ServiceOptions = ServiceOptions {
     patience_ns: 500 * MS,
 };
 
-/// Flows on queues of equal rate; a queue's backlogged flows share it equally.
+/// Flows on queues of equal rate. A queue's backlogged flows get equal shares.
 struct Toy {
     queues: u32,
     flows: Vec<ServiceSample>,
@@ -45,7 +46,7 @@ impl Toy {
         }
     }
 
-    /// Serves in steps of 10 ms; a move takes 20 ms. Returns the number of moves.
+    /// Serves in steps of 10 ms. A move takes 20 ms. Returns the number of moves.
     fn balance(&mut self, balancer: &mut ServiceBalancer, milliseconds: u64) -> usize {
         let mut pending: Option<(u64, Move)> = None;
         let mut moves = 0;
@@ -105,7 +106,7 @@ fn the_flow_that_leads_on_a_shared_queue_joins_the_one_that_leads_alone() {
     let mut toy = Toy::new(3, &[0, 0, 1, 2]);
     let mut balancer = ServiceBalancer::new(3, OPTIONS);
     balancer.sample(0, &toy.flows);
-    // Flow 100 leads its neighbour, and 103 leads the other flow with its own queue.
+    // Flow 100 leads its neighbour. Flow 103 leads the other flow with its own queue.
     for (flow, bytes) in toy.flows.iter_mut().zip([2_000_000, 1_000_000, 3_000_000, 4_000_000]) {
         flow.served_bytes = Some(bytes);
     }
@@ -166,12 +167,12 @@ fn a_flow_that_could_not_be_moved_is_left_alone_for_a_while() {
 #[test]
 fn a_flow_that_does_not_take_its_share_is_owed_nothing() {
     let mut toy = Toy::new(2, &[0, 0, 1]);
-    // Flow 102, alone on its queue, sends almost nothing.
+    // Flow 102, alone on its queue, sends almost no data.
     toy.flows[2].backlogged = false;
     let mut balancer = ServiceBalancer::new(2, OPTIONS);
     toy.balance(&mut balancer, 1000);
     assert_eq!(balancer.lead(102), Some(0.0));
-    // Each of the others has a queue: for them, flow 102's queue was empty.
+    // Each of the other two flows has its own queue, because flow 102's queue counts as empty.
     assert_ne!(toy.flows[0].queue, toy.flows[1].queue);
 }
 
@@ -189,7 +190,8 @@ fn a_flow_that_cannot_be_moved_takes_part_without_moving() {
 
 #[test]
 fn weights_are_what_service_is_divided_by() {
-    // A flow of weight 2 alone on a queue gets its share, next to two flows of weight 1 on the other.
+    // A flow of weight 2 alone on a queue gets its share, next to two flows of weight 1 on the other
+    // queue.
     let mut toy = Toy::new(2, &[0, 0, 1]);
     toy.flows[2].weight = 2;
     let mut balancer = ServiceBalancer::new(2, OPTIONS);
@@ -199,7 +201,6 @@ fn weights_are_what_service_is_divided_by() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Checks for any flows, queues and initial placement that shares become equal in the long run.
     #[test]
     fn long_run_shares_even_out(
         queues in 1..=10_u32,
@@ -217,7 +218,6 @@ proptest! {
         prop_assert_eq!(occupied, places.len().min(queues as usize), "an empty queue while another is shared");
     }
 
-    /// Checks that no flow moves if every queue has equally many flows, for any past service.
     #[test]
     fn even_queues_are_left_alone(
         queues in 1..=8_u32,
@@ -235,7 +235,6 @@ proptest! {
         prop_assert_eq!(balancer.next_move(100 * MS), None);
     }
 
-    /// Checks that the leads of backlogged flows add up to zero.
     #[test]
     fn leads_add_up_to_nothing(places in proptest::collection::vec(0..5_u32, 1..20)) {
         let mut toy = Toy::new(5, &places);

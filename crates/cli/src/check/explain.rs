@@ -1,4 +1,4 @@
-//! Describes rules.
+//! Describes the rules of `evenkeel check`.
 
 use std::fmt::Write;
 
@@ -22,7 +22,7 @@ pub fn rule(name: &str) -> Result<&'static Rule, Failure> {
     })
 }
 
-/// Shows a rule, and its findings on a host.
+/// Shows a rule, and the findings of this rule on a host.
 pub fn one(page: &mut Page, rule: &Rule, facts: &HostFacts, judgement: &Judgement, only: Option<&str>) {
     let own: Vec<&Finding> = judgement.findings.iter().filter(|finding| finding.rule == rule.name).collect();
     let missed = judgement.incomplete().find(|missed| missed.rule == rule.name);

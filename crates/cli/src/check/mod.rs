@@ -85,7 +85,7 @@ pub fn check(options: &CheckOptions) -> Result<Exit, Failure> {
     Ok(if serious { Exit::Unmet } else { Exit::Done })
 }
 
-/// Judges a host without the settings that sessions manage.
+/// Judges a host. Leaves out settings that sessions manage.
 pub fn judge_beside(facts: &HostFacts, managed: &[ManagedSetting]) -> Judgement {
     if managed.is_empty() {
         return judge(facts);
@@ -97,11 +97,12 @@ pub fn judge_beside(facts: &HostFacts, managed: &[ManagedSetting]) -> Judgement 
     judgement
 }
 
-/// The changes of killed runs in this network namespace. The rules judge these settings, not the administrator's.
+/// The changes of killed runs in this network namespace. The rules then judge these changes, not the
+/// administrator's settings.
 #[derive(Default)]
 pub struct Left {
     unfinished: Vec<Header>,
-    /// Journals that are damaged. The command's start reports them, too.
+    /// Damaged journals. The command also reports them at its start.
     damaged: Vec<Damaged>,
     stray: Vec<StrayRoot>,
     renamed: Vec<Renamed>,
@@ -115,7 +116,7 @@ impl Left {
         Self {
             unfinished: unfinished(facts, options),
             damaged: crate::revert::damaged(interface),
-            // Ignore the error: a rule whose facts cannot be read reports that.
+            // Ignore the error: a rule that needs these facts reports it.
             stray: crate::revert::stray(interface).unwrap_or_default(),
             renamed: crate::revert::renamed(interface),
             unreadable: crate::revert::unreadable(),
@@ -128,7 +129,8 @@ impl Left {
     }
 }
 
-/// Returns the killed runs on an interface and the devices below it, or on all interfaces.
+/// Returns the killed runs on an interface and the devices below it. Without an interface, returns all
+/// killed runs.
 fn unfinished(facts: &HostFacts, options: &CheckOptions) -> Vec<Header> {
     let indices = |name: &str| -> Vec<u32> {
         let names = crate::revert::with_devices_below(name);
@@ -137,7 +139,7 @@ fn unfinished(facts: &HostFacts, options: &CheckOptions) -> Vec<Header> {
     crate::revert::dead_runs(options.interface.as_deref().map(indices).as_deref())
 }
 
-/// Refuses the name of an interface that the host does not have.
+/// Returns an error if the host does not have the named interface.
 fn require_interface(facts: &HostFacts, name: Option<&str>) -> Result<(), Failure> {
     let Some(name) = name.filter(|name| facts.interface(name).is_none()) else { return Ok(()) };
     let known: Vec<&str> = facts.interfaces.iter().map(|interface| interface.name.as_str()).collect();
@@ -165,7 +167,8 @@ pub fn require_same_interface(
     Err(Failure::new(Exit::Failed, text))
 }
 
-/// Applies the speeds that the user states. Returns a remark for each one that replaces a reported speed.
+/// Applies the speeds that the user states. Returns a remark for each stated speed that replaces a
+/// reported speed.
 pub fn state_speeds(facts: &mut HostFacts, speeds: &[StatedSpeed]) -> Result<Vec<String>, Failure> {
     let mut stated = BTreeSet::new();
     if let Some(twice) = speeds.iter().find(|speed| !stated.insert(&speed.interface)) {
@@ -219,7 +222,7 @@ pub fn failure(error: &HostError) -> Failure {
     let exit = match error {
         HostError::Write { .. } => Exit::Failed,
         HostError::ForeignSysfs { .. } | HostError::NotMounted { .. } => Exit::Unable,
-        // The user named this tree.
+        // The user gave the path of this tree.
         _ => Exit::Usage,
     };
     Failure::with_causes(exit, error)
@@ -227,12 +230,12 @@ pub fn failure(error: &HostError) -> Failure {
 
 fn read(options: &CheckOptions) -> Result<HostFacts, Failure> {
     if let Some(directory) = &options.save {
-        // Before anything is written.
+        // Check the names before anything is written.
         let named = options.interface.iter().chain(options.speeds.iter().map(|speed| &speed.interface));
         if let Some(unknown) = named.into_iter().find(|name| crate::revert::identity(name).is_none()) {
             require_interface(&read_facts(&tree(None)?).map_err(|error| failure(&error))?, Some(unknown))?;
         }
-        // The first signal completes or removes a recording; a second one ends the command at once.
+        // The first signal completes or removes a recording. A second signal ends the command at once.
         let signals = Signals::catch()?;
         let (facts, files) = save_facts(directory, options.anonymise).map_err(|error| match error {
             HostError::Output(error) => error.into(),
@@ -252,7 +255,6 @@ fn read(options: &CheckOptions) -> Result<HostFacts, Failure> {
     read_facts(&tree(options.from.as_deref())?).map_err(|error| failure(&error))
 }
 
-/// Returns the live host's tree, or a recorded one.
 pub fn tree(recorded: Option<&Path>) -> Result<Tree, Failure> {
     let Some(directory) = recorded else { return Ok(Tree::live()) };
     Tree::recorded(directory).map_err(|error| {
@@ -263,7 +265,7 @@ pub fn tree(recorded: Option<&Path>) -> Result<Tree, Failure> {
     })
 }
 
-/// Returns the findings about an interface and about the host.
+/// Returns the findings about the named interface and about the host.
 fn of_interface(facts: &HostFacts, findings: Vec<Finding>, name: Option<&str>) -> Vec<Finding> {
     let Some(name) = name else { return findings };
     let concerns = |finding: &Finding| match &finding.remedy.interface {

@@ -20,19 +20,17 @@ use super::Left;
 use crate::managed::Session;
 use crate::simulate;
 
-/// The number of lines to show for a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lines {
-    /// The first line, and the number of further ones.
+    /// The first line, and the number of further lines.
     First,
-    /// All lines, with their undo.
+    /// All lines, with the commands that undo the changes.
     All,
 }
 
-/// Width of the labels of a finding's lines.
 const LABEL: usize = 10;
 
-/// Shows one screen: the summary, the host, its interfaces, the findings.
+/// Shows the summary, the host, its interfaces and the findings on one screen.
 pub fn screen(
     page: &mut Page,
     facts: &HostFacts,
@@ -84,8 +82,9 @@ pub fn screen(
     }
 }
 
-/// Returns a sentence about rules that do not judge the given interface, which is not a NIC, or any on a host without
-/// NICs. `rules` returns the subject and its verb.
+/// Returns a sentence about rules that do not judge the given interface because it is not a NIC.
+/// Without a given interface, the sentence is about a host without NICs. `rules` returns the subject
+/// and its verb.
 pub fn not_nics(facts: &HostFacts, only: Option<&str>, rules: impl FnOnce() -> String) -> Option<String> {
     let is_nic = |interface: &Interface| interface.kind == InterfaceKind::Device;
     match only {
@@ -96,7 +95,8 @@ pub fn not_nics(facts: &HostFacts, only: Option<&str>, rules: impl FnOnce() -> S
     }
 }
 
-/// Shows the sessions that manage settings, and the interfaces with a session whose settings are not known.
+/// Shows the sessions that manage settings, and the interfaces with a session whose settings are
+/// unknown.
 pub fn sessions(page: &mut Page, sessions: &[Session], unread: &[String]) {
     if !sessions.is_empty() || !unread.is_empty() {
         page.gap();
@@ -112,8 +112,8 @@ pub fn sessions(page: &mut Page, sessions: &[Session], unread: &[String]) {
     }
 }
 
-/// Returns the summary in one or two sentences: number and severity of the findings, the first one, and rules that
-/// could not judge.
+/// Returns a summary of one or two sentences: number and severity of the findings, the first finding,
+/// and the number of rules that could not judge.
 fn answer(judgement: &Judgement) -> String {
     let Judgement { findings, judged, .. } = judgement;
     let missed = missed(judgement).map(|missed| format!(" {missed}.")).unwrap_or_default();
@@ -133,7 +133,7 @@ fn answer(judgement: &Judgement) -> String {
     )
 }
 
-/// Returns the number of rules that could not judge, in words; `None` if all could.
+/// Returns the number of rules that could not judge, in words; `None` if all rules could judge.
 pub fn missed(judgement: &Judgement) -> Option<String> {
     let parts: Vec<String> =
         [missed_whole(judgement), missed_in_part(judgement)].into_iter().flatten().collect();
@@ -150,7 +150,7 @@ fn missed_in_part(judgement: &Judgement) -> Option<String> {
     (rules > 0).then(|| format!("{} could be judged in part only", counted(rules, "rule")))
 }
 
-/// Returns the rules that could not judge, and those that judged in part, by reason.
+/// Returns the rules that could not judge, and the rules that judged in part, grouped by reason.
 pub fn not_judged(judgement: &Judgement) -> Option<String> {
     let mut text = String::new();
     let whole = (missed_whole(judgement), &judgement.not_judged);
@@ -189,7 +189,7 @@ fn header(facts: &HostFacts) -> String {
 const PROCESSORS: &str = "/sys/devices/system/cpu";
 const NODES: &str = "/sys/devices/system/node";
 
-/// Returns whether a directory or file could be read as a whole.
+/// Returns whether the program could read a directory or file completely.
 fn known(facts: &HostFacts, source: &str) -> bool {
     facts.unknown.iter().all(|gap| gap.source != source)
 }
@@ -233,7 +233,7 @@ fn line_of(interface: &Interface, judgement: &Judgement) -> String {
         parts.push(kinds.join("/"));
     }
     let losses = &interface.losses;
-    // Without `rx_dropped`, which repeats these losses and adds frames of unknown protocols.
+    // Leave out `rx_dropped`, which repeats these losses and adds frames of unknown protocols.
     let lost = [losses.ring, losses.nic, losses.driver, losses.wire, losses.transmit];
     let lost = lost.into_iter().flatten().fold(0, u64::saturating_add);
     let lost = lost.saturating_add(dropped_by_qdiscs(interface));
@@ -255,7 +255,7 @@ fn line_of(interface: &Interface, judgement: &Judgement) -> String {
     parts.join(", ")
 }
 
-/// Shows a finding. Each shell command has a line of its own, for copying.
+/// Shows a finding. Prints each shell command on its own line, for copying.
 pub fn finding(page: &mut Page, facts: &HostFacts, finding: &Finding, lines: Lines) {
     let finding = &finding.printable();
     let severity = finding.severity.to_string().to_uppercase();
@@ -295,7 +295,7 @@ pub fn finding(page: &mut Page, facts: &HostFacts, finding: &Finding, lines: Lin
     }
 }
 
-/// Returns the documented JSON.
+/// Returns the documented JSON of `evenkeel check`.
 pub fn json(facts: &HostFacts, judgement: &Judgement, left: &Left, sessions: &[Session]) -> Value {
     let list: Vec<Value> = judgement
         .findings
@@ -308,7 +308,8 @@ pub fn json(facts: &HostFacts, judgement: &Judgement, left: &Left, sessions: &[S
             } else {
                 lines.join("\n")
             };
-            // Undo the last change first, but a root qdisc after the sysctl from which the kernel takes its kind.
+            // Undo the last change first, but undo a root qdisc after the sysctl from which the kernel
+            // takes its kind.
             let mut last_first: Vec<&Change> = finding.remedy.changes.iter().rev().collect();
             last_first.sort_by_key(|change| change.knob != Knob::Sysctl(DEFAULT_QDISC.to_owned()));
             let undo: Vec<String> =
@@ -393,7 +394,8 @@ pub fn json(facts: &HostFacts, judgement: &Judgement, left: &Left, sessions: &[S
     })
 }
 
-/// Returns the number of rules that judged, and the lists of those that judged in part and not at all.
+/// Returns the number of rules that judged, the list of rules that judged in part, and the list of
+/// rules that could not judge.
 pub fn rules(judgement: &Judgement) -> Value {
     json!({
         "judged": judgement.judged,
@@ -402,7 +404,6 @@ pub fn rules(judgement: &Judgement) -> Value {
     })
 }
 
-/// Describes a host as JSON.
 pub fn host(facts: &HostFacts) -> Value {
     let interfaces: Vec<Value> = facts
         .interfaces

@@ -53,7 +53,8 @@ pub fn watch(options: &CheckOptions, time: Duration) -> Result<Exit, Failure> {
     match options.format {
         Format::Table => {
             let mut page = page();
-            // An interrupted watch covers only a part of the requested time, so the absence of losses proves nothing.
+            // An interrupted watch covers only a part of the requested time, so finding no losses
+            // proves nothing.
             if interrupted {
                 let (seconds, of) = (elapsed.as_secs_f64(), time.as_secs_f64());
                 page.line(&format!("The watch was interrupted after {seconds:.1} s of {of} s."));
@@ -91,7 +92,8 @@ pub fn watch(options: &CheckOptions, time: Duration) -> Result<Exit, Failure> {
     Ok(if interrupted { Exit::Interrupted } else { Exit::Done })
 }
 
-/// Opens the kernel's drop reasons. The error says whether the kernel or missing privileges prevent that.
+/// Opens the kernel's drop reasons. The error says whether the kernel or missing privileges prevent
+/// access.
 fn open_reasons() -> Result<DropReasons, String> {
     let namespace = NamespaceIdentity::current().map_err(|error| error.to_string())?;
     let inode = u32::try_from(namespace.inode).unwrap_or(0);
@@ -132,7 +134,8 @@ fn reason_json(drop: &DropCount) -> serde_json::Value {
     })
 }
 
-/// Shows the reasons with a known place and the flows that they affect, and all other reasons in one line.
+/// Shows the drop reasons with a known location, with the flows that they affect. Shows all other
+/// reasons in one line.
 fn reasons_screen(page: &mut Page, drops: Result<&[DropCount], &String>) {
     const MOST_FLOWS: usize = 10;
     let drops = match drops {
@@ -176,7 +179,8 @@ fn reasons_screen(page: &mut Page, drops: Result<&[DropCount], &String>) {
     }
 }
 
-/// Returns the interfaces that only one of the two readings has: the other one has none of their counters.
+/// Returns the interfaces that appear in only one of the two readings, so that their counters cannot be
+/// compared.
 fn moves(before: &HostFacts, after: &HostFacts, only: Option<&str>) -> Vec<Unknown> {
     let is_shown = |interface: &&Interface| only.is_none_or(|name| interface.name == name);
     let gap = |interface: &Interface, happened: &str| {
@@ -196,12 +200,12 @@ fn unread<'f>(before: &'f HostFacts, after: &'f HostFacts, moves: &'f [Unknown])
     before.unknown.iter().chain(&after.unknown).filter(counts).chain(moves).collect()
 }
 
-/// Two readings, and what they lack.
+/// Two readings of a host, and the facts that are missing in them.
 struct Watched<'f> {
     before: &'f HostFacts,
     after: &'f HostFacts,
     unread: &'f BTreeSet<&'f Unknown>,
-    /// The interfaces that came or went.
+    /// The interfaces that were added or removed between the readings.
     moves: &'f [Unknown],
     elapsed: Duration,
 }
@@ -211,7 +215,7 @@ fn screen(page: &mut Page, watched: &Watched<'_>, losses: &[Loss], only: Option<
     let seconds = elapsed.as_secs_f64();
     let lost = losses.iter().map(|loss| loss.packets).saturating_sum();
     let others = if unread.is_empty() { "" } else { " by the counters that could be read" };
-    // A host with containers has many of them: these follow below.
+    // A host with containers has many such interfaces: list the others below.
     const MOST: usize = 2;
     let named = if moves.len() <= MOST { *moves } else { &[] };
     let moves = match moves.len() - named.len() {

@@ -17,9 +17,8 @@ use crate::output;
 use crate::revert::tell_leftover;
 use crate::signals::Signals;
 
-/// Interval of a session's checks.
 const CHECK_INTERVAL: Duration = Duration::from_millis(250);
-/// The interface whose journal has the default of the network namespace.
+/// The interface whose journal holds the default congestion control of the network namespace.
 const LOOPBACK: &str = "lo";
 
 pub fn congestion(command: &CongestionCommand) -> Result<Exit, Failure> {
@@ -53,7 +52,8 @@ fn end_pinned(options: &UnloadOptions) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// Creates the error for an unloaded congestion control that another program made the default.
+/// Creates the error for a congestion control that was unloaded while another program had made it the
+/// default.
 fn still_default(name: &str) -> Failure {
     Failure::new(
         Exit::Failed,
@@ -64,7 +64,6 @@ fn still_default(name: &str) -> Failure {
     )
 }
 
-/// Returns the settings of a command line.
 pub fn settings(options: &LoadOptions) -> Settings {
     Settings {
         target_us: options.target,
@@ -89,7 +88,7 @@ fn load(options: &LoadOptions) -> Result<Exit, Failure> {
         default: options.default,
         pin: options.pin,
     };
-    // Catch signals before a change, so that no signal leaves one behind.
+    // Catch signals before a change, so that no signal leaves a change behind.
     let signals = Signals::catch()?;
     output::detach();
     stop_if_interrupted(&signals)?;
@@ -126,7 +125,7 @@ fn manage(mut session: Session, options: &LoadOptions, signals: &Signals) -> Res
     say("loaded now; Ctrl-C or SIGTERM unloads it");
     let end = watch(&mut session, options, signals);
     let settings = session.settings();
-    // Always restore the default first.
+    // Restore the default before any error ends this function.
     let ended = session.finish().map_err(failure)?;
     let report = ended.report.as_ref();
     report.iter().flat_map(|report| report.remarks(LOOPBACK)).for_each(|remark| say(&remark));
@@ -136,7 +135,7 @@ fn manage(mut session: Session, options: &LoadOptions, signals: &Signals) -> Res
     let end = match (end, &unsettled) {
         (Ok(end), _) => end,
         (Err(error), unsettled) => {
-            // Also report a default that is not restored.
+            // Report a default that was not restored, too.
             if let Some(unsettled) = unsettled {
                 unsettled.tell();
             }

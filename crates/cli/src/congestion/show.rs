@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::live::End;
 use crate::progress::page;
 
-/// Largest number of flows in a table; JSON has all flows.
+/// Maximum number of flows in a table. JSON has all flows.
 const MOST_FLOWS: usize = 40;
 
 fn milliseconds(microseconds: u32) -> String {
@@ -44,7 +44,6 @@ fn sums(counters: &Counters) -> String {
     )
 }
 
-/// Shows a session's flows.
 pub fn status(name: &str, counters: &Counters, flows: &[Flow]) -> String {
     let mut page = page();
     page.answer(&format!("{name}: {}.", sums(counters)));
@@ -52,7 +51,6 @@ pub fn status(name: &str, counters: &Counters, flows: &[Flow]) -> String {
     page.finish()
 }
 
-/// Shows the end of a session.
 pub fn ended(name: &str, ended: &Ended) -> String {
     let mut page = page();
     page.answer(&format!("{name} is unloaded: {}.", sums(&ended.counters)));
@@ -104,7 +102,6 @@ fn show_flows(page: &mut Page, flows: &[Flow]) {
     }
 }
 
-/// Shows the congestion controls of the host.
 pub fn list(controls: &Controls, loaded: Option<&[Loaded]>) -> String {
     let mut page = page();
     page.answer(&format!(
@@ -166,7 +163,7 @@ fn counters_json(counters: &Counters) -> Value {
     })
 }
 
-/// Returns a flow that has a sample. One that only receives has none.
+/// Returns the flow if it has a sample. A flow that only receives has no sample.
 fn measured(flow: &Flow) -> Option<&Flow> {
     flow.base_rtt_us.and(Some(flow))
 }
@@ -191,7 +188,6 @@ fn flows_json(flows: &[Flow]) -> Value {
     flows.iter().map(flow).collect()
 }
 
-/// Returns the congestion controls of the host as JSON.
 pub fn list_json(controls: &Controls, loaded: Option<&[Loaded]>) -> Value {
     let one = |one: &Loaded| {
         json!({
@@ -212,7 +208,6 @@ pub fn list_json(controls: &Controls, loaded: Option<&[Loaded]>) -> Value {
     })
 }
 
-/// Returns a pinned congestion control as JSON.
 pub fn pinned_json(name: &str, settings: &Settings, file: &Path) -> Value {
     json!({
         "name": name,
@@ -222,7 +217,6 @@ pub fn pinned_json(name: &str, settings: &Settings, file: &Path) -> Value {
     })
 }
 
-/// Returns the end of a session as JSON.
 pub fn ended_json(name: &str, settings: &Settings, ended: &Ended, end: &End, elapsed: Duration) -> Value {
     let (end, reason) = end.words();
     json!({

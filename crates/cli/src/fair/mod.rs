@@ -25,10 +25,8 @@ use crate::signals::Signals;
 
 use self::stream::Stream;
 
-/// Interval of the observer's samples.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The reason for the end of a run.
 pub type End = live::End<ForeignChange>;
 
 /// Returns the request of a command line. Refuses options that exclude each other.
@@ -69,7 +67,7 @@ pub fn request(options: &FairOptions) -> Result<Request, Failure> {
         segments: match options.segments {
             Segments::Off => SegmentMode::Off,
             Segments::Auto => SegmentMode::Auto,
-            // The size is at most 64 KiB, which the command line checks.
+            // The command line limits the size to 64 KiB.
             Segments::Fixed(size) => SegmentMode::Fixed(u32::try_from(size.bytes()).unwrap_or(u32::MAX)),
         },
     };
@@ -77,7 +75,6 @@ pub fn request(options: &FairOptions) -> Result<Request, Failure> {
     Ok(request)
 }
 
-/// Opens a file of flow weights.
 pub fn open_weights(path: &Path) -> Result<WeightsFile, Failure> {
     WeightsFile::open(path).map_err(|error| match error {
         WeightsError::Input(error) => error.into(),
@@ -100,7 +97,7 @@ pub fn fair(options: &FairOptions) -> Result<Exit, Failure> {
     stop_if_interrupted(&signals)?;
     // Roll back first, so that the preflight sees the administrator's settings.
     let dead = settle_leftovers(options, &state).map_err(failure)?;
-    // An observation sees the present settings.
+    // An observation uses the current settings.
     let restored = if options.plan { &dead[..] } else { &[] };
     let preflight = Preflight::after(&options.interface, request, restored);
     let mut preflight = preflight.map_err(|error| match restored.is_empty() {
@@ -124,8 +121,9 @@ pub fn fair(options: &FairOptions) -> Result<Exit, Failure> {
     }
 }
 
-/// Rolls back killed runs. If the command changes nothing, reports them, and returns them with the changes that restore
-/// their settings. Returns an error if a killed run left a root qdisc without a journal.
+/// Rolls back killed runs. If the command changes nothing, reports the killed runs instead, and returns
+/// them with the changes that would restore their settings. Returns an error if a killed run left a
+/// root qdisc without a journal.
 fn settle_leftovers(
     options: &FairOptions,
     state: &StateDirectory,
@@ -146,7 +144,7 @@ fn settle_leftovers(
     Ok(dead)
 }
 
-/// Returns remarks for a plan: the settings of killed runs that a run restores first.
+/// Returns remarks for a plan: the settings of killed runs that a run would restore first.
 fn restored_first(dead: &[(Header, Vec<Change>)]) -> Vec<String> {
     let mut remarks = Vec::new();
     for (header, changes) in dead {
@@ -160,7 +158,8 @@ fn restored_first(dead: &[(Header, Vec<Change>)]) -> Vec<String> {
     remarks
 }
 
-/// Creates the error of a plan while settings of a killed run exist, which a run would restore first.
+/// Creates the error of a plan while settings of a killed run exist. A run would restore these settings
+/// first.
 fn no_plan(error: &FairError, interface: &str) -> Failure {
     let revert = printed_command("evenkeel revert {}", &[&interface]);
     let message = format!(
@@ -236,7 +235,7 @@ fn manage(
         stream.remarks(&weights.take_remarks());
         session.set_flow_weights(weights.rules()).map_err(failure)?;
     }
-    // A signal during the start ends the session at once, as an interruption.
+    // A signal during the start ends the session at once. The session counts as interrupted.
     let is_early = signals.came();
     if !is_early {
         session.status().iter().for_each(|status| say(&show::started(status)));
@@ -257,7 +256,7 @@ fn manage(
         let status: Vec<Status> = session.status();
         show::status(&status)
     });
-    // Always restore the settings first.
+    // Restore the settings before any error ends this function.
     let ended = session.finish().map_err(failure)?;
     for device in &ended {
         stream.remarks(&device.report.remarks(&device.status.name));
@@ -269,7 +268,7 @@ fn manage(
         (Ok(end @ End::ForeignChange(_)), _) => end,
         (Ok(end), _) => lost.map_or(end, End::ForeignChange),
         (Err(error), None) => return Err(failure(error)),
-        // Also report settings that are not restored.
+        // Report settings that were not restored, too.
         (Err(error), Some(unsettled)) => {
             unsettled.tell();
             return Err(failure(error));
@@ -287,7 +286,8 @@ fn manage(
     end.conclude(unsettled, "", restored(ended.iter().map(|device| &device.report)))
 }
 
-/// Reloads a changed file of flow weights, and returns remarks. While the file is invalid, the previous weights stay.
+/// Reloads a changed file of flow weights. Returns remarks. While the file is invalid, the previous
+/// weights stay.
 fn follow_weights(session: &Session, weights: &mut WeightsFile) -> Result<Vec<String>, FairError> {
     let mut remarks = Vec::new();
     match weights.refresh() {

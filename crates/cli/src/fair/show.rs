@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::End;
 use crate::progress::page;
 
-/// Largest number of flows per device in a table; JSON has all flows.
+/// Maximum number of flows per device in a table. JSON has all flows.
 const MOST_FLOWS: usize = 20;
 
 pub fn observation(seen: &Observation) -> String {
@@ -25,7 +25,7 @@ pub fn observation(seen: &Observation) -> String {
 
 fn show_device(page: &mut Page, device: &DeviceView, seconds: f64) {
     let busy: u32 = device.queues.iter().filter_map(|queue| queue.busy_flows).sum();
-    // The first whole second tells which flows are busy.
+    // The first whole second shows which flows are busy.
     let is_known = device.queues.iter().any(|queue| queue.busy_flows.is_some());
     let name = &device.name;
     let nfm = match &device.nfm_1s {
@@ -106,7 +106,7 @@ fn show_device(page: &mut Page, device: &DeviceView, seconds: f64) {
     }
 }
 
-/// Returns the number of the device's queues, and of the classes that take their place, if there are such.
+/// Returns the number of the device's queues, and the number of classes if classes replace queues.
 fn queues(status: &Status) -> String {
     let transmit = counted(status.queues as usize, "transmit queue");
     match status.queue_weights {
@@ -115,7 +115,7 @@ fn queues(status: &Status) -> String {
     }
 }
 
-/// Returns a device's first line.
+/// Returns the first line about a device.
 pub fn started(status: &Status) -> String {
     format!(
         "{}: driver {}, {}; completion: {}; queue weights: {}{}{}",
@@ -194,17 +194,15 @@ fn end_json(end: &End) -> Value {
     }
 }
 
-/// Returns the status of a running session as JSON, `seconds` after its start.
+/// Returns the status of a running session as JSON. `seconds` is the time since its start.
 pub fn status_json(devices: &[Status], seconds: f64) -> Value {
     json!({"type": "status", "seconds": seconds, "devices": devices})
 }
 
-/// Returns the present state of an observation as JSON.
 pub fn observing_json(seen: &Observation, seconds: f64) -> Value {
     json!({"type": "status", "seconds": seconds, "devices": seen.devices})
 }
 
-/// Returns an observation as JSON.
 pub fn observation_json(seen: &Observation, end: &End) -> Value {
     json!({
         "schema": 1,
@@ -216,7 +214,6 @@ pub fn observation_json(seen: &Observation, end: &End) -> Value {
     })
 }
 
-/// Returns the result of a session as JSON.
 pub fn ended_json(interface: &str, time: Duration, devices: &[evenkeel_fair::Ended], end: &End) -> Value {
     let devices: Vec<Value> = devices
         .iter()

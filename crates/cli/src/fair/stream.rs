@@ -12,17 +12,16 @@ use crate::live::say;
 use crate::output;
 use crate::signals::Signals;
 
-/// Interval of the status lines.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// The stream of a session. It writes nothing if another format is wanted.
+/// The stream of a session. It writes nothing if the user chose another format.
 pub struct Stream {
     is_wanted: bool,
     began: Instant,
     next: Instant,
-    /// Lines that were dropped since the last one, because the reader did not read.
+    /// Number of lines dropped since the last written line, because the reader did not read.
     dropped: u64,
-    /// Whether standard output has failed: its reader has exited.
+    /// Whether writing to standard output has failed because its reader has exited.
     has_ended: bool,
 }
 
@@ -70,7 +69,8 @@ impl Stream {
         }));
     }
 
-    /// Writes a status line once a second. Without a reader, the session ends as with SIGTERM: its supervisor has died.
+    /// Writes a status line once a second. If the reader has exited, ends the session as SIGTERM does:
+    /// the session's supervisor has died.
     pub fn status(&mut self, signals: &Signals, line: impl FnOnce(f64) -> Value) {
         let now = Instant::now();
         if !self.is_wanted || now < self.next {

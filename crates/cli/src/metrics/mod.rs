@@ -17,13 +17,14 @@ use crate::live::{NAP, say};
 use crate::managed;
 use crate::signals::Signals;
 
-/// Minimum time between two reports of `check`, which reads the files of every process.
+/// Minimum time between two reports of `check`. A report reads the files of every process.
 const CHECK_INTERVAL: Duration = Duration::from_secs(60);
-/// Time between the two samples of a single exposition: somewhat longer than a window of fairness.
+/// Time between the two samples of a single exposition. It exceeds the window of fairness.
 const SAMPLE_TIME: Duration = Duration::from_millis(1400);
-/// Scrapes within this time get the same sample, so that its intervals do not become too short for a rate.
+/// Scrapes within this time get the same sample. Otherwise the interval between samples would be too
+/// short for a rate.
 const FRESH: Duration = Duration::from_millis(500);
-/// Mode of the file: node_exporter runs as another user.
+/// Mode of the file: node_exporter runs as another user, and must be able to read the file.
 const MODE: u32 = 0o644;
 
 pub fn metrics(options: &MetricsOptions) -> Result<Exit, Failure> {
@@ -46,14 +47,13 @@ struct Exporter {
     last: Exported,
     sampled: Option<Instant>,
     checked: Instant,
-    /// Whether an exposition was made since the last report of `check`.
+    /// Whether a scrape has read the last report of `check`.
     is_scraped: bool,
-    /// What the user was told that could not be read.
+    /// The messages about unreadable files that were already printed.
     told: Vec<String>,
 }
 
 impl Exporter {
-    /// Takes the first sample and the first report.
     fn open(options: &MetricsOptions) -> Result<Self, Failure> {
         let collected =
             Options { interfaces: options.interfaces.clone(), listed_flows: 0, observe: !options.no_flows };
@@ -76,7 +76,7 @@ impl Exporter {
         Ok(exposition(&self.last, form))
     }
 
-    /// Makes a new report of `check` if it is due and the last one was read.
+    /// Makes a new report of `check` if the interval has passed and a scrape has read the last report.
     fn check_if_due(&mut self) {
         if self.is_scraped && self.checked.elapsed() >= CHECK_INTERVAL {
             self.last.check = check();
@@ -85,7 +85,7 @@ impl Exporter {
         }
     }
 
-    /// Says once what could not be read.
+    /// Prints each message about an unreadable file once.
     fn tell_unread(&mut self) {
         for why in &self.last.sample.not_read {
             if !self.told.contains(why) {
@@ -163,7 +163,7 @@ fn write_textfile(options: &MetricsOptions, path: &Path) -> Result<Exit, Failure
     while !signals.came() {
         let text = exporter.text(Form::Prometheus)?;
         let written = evenkeel_files::replace(path, text.as_bytes(), MODE).map_err(Failure::from);
-        // After a successful write, an error is no usage error: the path was valid.
+        // After one successful write, an error is no usage error: the path was valid.
         written.map_err(
             |failed| if has_written { Failure::new(Exit::Failed, failed.message()) } else { failed },
         )?;

@@ -1,4 +1,5 @@
-//! `evenkeel search bench`: measures the search's time, and compares it with Table 1 of the Dragonet paper.
+//! `evenkeel search bench`: measures the search's time, and compares it with Table 1 of the Dragonet
+//! paper (TRIOS 2015).
 
 use std::cell::Cell;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,7 +28,8 @@ struct PaperRow {
     figures: [f64; 6],
 }
 
-/// The columns, with the paper's headings. Incremental searches are in µs here; the paper has ms for new flows.
+/// The columns, with the paper's headings. Incremental searches are in µs here; the paper gives ms for
+/// new flows.
 const COLUMNS: [(&str, &str, &str); 6] = [
     ("basic_full_ms", "basic, full", "ms"),
     ("full_ms", "full", "ms"),
@@ -39,7 +41,6 @@ const COLUMNS: [(&str, &str, &str); 6] = [
 /// Indices in [`COLUMNS`].
 const BASIC: usize = 0;
 const FULL: usize = 1;
-/// The order in which the figures are measured.
 const ORDER: [usize; 6] = [FULL, BASIC, 2, 3, 4, 5];
 
 const TABLE_1: [PaperRow; 4] = [
@@ -49,11 +50,12 @@ const TABLE_1: [PaperRow; 4] = [
     PaperRow { flows: 500, figures: [76_000.0, 17_000.0, 43_000.0, 484_000.0, 382.0, 548.0] },
 ];
 
-/// Largest number of flows for which the basic search is measured: its time is quadratic.
+/// Maximum number of flows for which the basic search is measured: its time is quadratic in this
+/// number.
 const MOST_BASIC_FLOWS: u32 = 2_000;
 /// Time after which no further repeat of a figure begins.
 const LONGEST: Duration = Duration::from_secs(5);
-/// Smallest number of repeats, regardless of their time.
+/// Minimum number of repeats, regardless of their time.
 const LEAST_REPEATS: u32 = 3;
 
 pub fn bench(options: &BenchOptions) -> Result<Exit, Failure> {
@@ -88,7 +90,6 @@ struct Bench<'o> {
     stage: &'o Mutex<Stage>,
 }
 
-/// The present repeat, for the progress display.
 #[derive(Default)]
 struct Stage {
     /// Start and size of the row's share of the whole work.
@@ -96,11 +97,9 @@ struct Stage {
     flows: usize,
     /// Index of the figure in [`COLUMNS`].
     figure: usize,
-    /// Start of the figure's first repeat.
     begun: Option<Instant>,
     /// Number of finished repeats of the figure, and their maximum.
     repeat: (u32, u32),
-    /// Progress of the running search.
     search: Option<Arc<Progress>>,
 }
 
@@ -109,7 +108,7 @@ impl Stage {
     fn state(&self) -> (f64, String) {
         let search = self.search.as_ref().map_or(0.0, |search| search.fraction());
         let (done, most) = (f64::from(self.repeat.0) + search, f64::from(self.repeat.1.max(1)));
-        // The same rule as in `Clock`.
+        // Apply the same rule as `Clock`.
         let spent = self.begun.map_or(0.0, |begun| begun.elapsed().as_secs_f64() / LONGEST.as_secs_f64());
         let of_figure = (done / most).max((done / f64::from(LEAST_REPEATS)).min(spent)).min(1.0);
         let (begin, share) = self.row;
@@ -119,7 +118,6 @@ impl Stage {
     }
 }
 
-/// The figures for one number of flows.
 struct Row {
     flows: u32,
     /// Figures in the order of [`COLUMNS`]; `None` if not measured.
@@ -127,7 +125,7 @@ struct Row {
     cost: f64,
     verdict: Verdict,
     filters: usize,
-    /// Minimum and maximum of flows per queue.
+    /// Minimum and maximum number of flows per queue.
     spread: (usize, usize),
     /// The table that was enlarged so that each flow can have a filter, and its new size.
     raised: Option<(String, usize)>,
@@ -141,7 +139,7 @@ impl Bench<'_> {
         let mut done = 0.0;
         let mut rows = Vec::with_capacity(sizes.len());
         for &flows in sizes {
-            // Each flow may have a filter.
+            // Reserve memory for a filter per flow.
             require_memory(flows as usize, flows as usize, 0)?;
             let share = work(flows) / all;
             self.at(|stage| *stage = Stage { row: (done, share), flows: flows as usize, ..Stage::default() });
@@ -173,8 +171,8 @@ impl Bench<'_> {
             Search::new(nic.clone(), policy).map_err(fail)
         };
         let solve = |search: &mut Search| search.solve(&flows).map(drop).map_err(fail);
-        // The first search warms up the caches; the last one is the start of the incremental searches. Keep only one in
-        // memory: with many flows, each takes hundreds of megabytes.
+        // The first search warms up the caches. The last search is the start of the incremental
+        // searches. Keep only one search in memory: with many flows, each takes hundreds of megabytes.
         let mut first = start()?;
         solve(&mut first)?;
         let last = Cell::new(Some(first));
@@ -222,7 +220,7 @@ impl Bench<'_> {
         })
     }
 
-    /// Returns the NIC. If it has no room for a filter per flow, a table is enlarged.
+    /// Returns the NIC. Enlarges a table if the NIC has no room for a filter per flow.
     fn nic(&self, flows: usize) -> Result<(ConfiguredNic, Option<(String, usize)>), Failure> {
         let tables = self.model.tables().iter().filter(|table| table.fields.take_flows());
         let largest = tables.max_by_key(|table| table.capacity);
@@ -242,7 +240,7 @@ impl Bench<'_> {
         Ok((nic, raised))
     }
 
-    /// Measures `work` repeatedly, in seconds, without its set-up and clean-up.
+    /// Measures `work` repeatedly, in seconds. The time excludes set-up and clean-up.
     fn repeat(
         &self,
         figure: usize,
@@ -296,7 +294,7 @@ impl Bench<'_> {
         object.into()
     }
 
-    /// Returns the paper's row for the same case, if it has one.
+    /// Returns the paper's row for the same case, if the paper has such a row.
     fn paper(&self, row: &Row) -> Option<&'static PaperRow> {
         let same =
             self.model.name() == "i82599" && self.options.queues == 10 && self.policy.name == "balance";
@@ -354,7 +352,8 @@ impl Bench<'_> {
         page
     }
 
-    /// Returns a sentence about the search's speed, with the paper's time if it has the same case.
+    /// Returns a sentence about the search's speed. Adds the paper's time if the paper has the same
+    /// case.
     fn answer(&self, rows: &[Row]) -> String {
         let Some(row) = rows.last() else { return String::new() };
         let flows = counted(row.flows as usize, "flow");
@@ -395,7 +394,7 @@ impl Bench<'_> {
     }
 }
 
-/// The time and number of a figure's repeats, which determine when it has enough.
+/// The time and number of a figure's repeats. They determine when the figure has enough repeats.
 struct Clock {
     begin: Instant,
     begun: u32,
@@ -406,7 +405,7 @@ impl Clock {
         Self { begin: Instant::now(), begun: 0 }
     }
 
-    /// Counts a repeat. Returns whether it should not begin.
+    /// Counts a repeat. Returns true if the repeat must not begin.
     fn is_over(&mut self) -> bool {
         self.begun += 1;
         self.begun > LEAST_REPEATS && self.begin.elapsed() > LONGEST
@@ -417,7 +416,6 @@ impl Clock {
 struct Running<'f> {
     search: Search,
     flows: &'f [ObservedFlow],
-    /// Flows to add.
     further: &'f [ObservedFlow],
     indices: Vec<FlowIndex>,
 }

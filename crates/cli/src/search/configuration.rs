@@ -1,4 +1,4 @@
-//! The configuration that a search has found: all parts on which the queues of its flows depend.
+//! The configuration that a search has found: all settings that determine the queues of the flows.
 
 use evenkeel_model::shell::Line;
 use evenkeel_receive::policy::queue_ranges;
@@ -14,7 +14,8 @@ pub struct Configuration<'n> {
     pub filters: Vec<FilterView<'n>>,
     /// RSS, if it decides for a flow or its table differs from the default.
     pub rss: Option<RssView>,
-    /// Indirection tables. Left out if there are none: replaying filters without contexts needs no such key.
+    /// Indirection tables. The key is left out if the list is empty: replaying filters without contexts
+    /// does not need it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub contexts: Vec<Vec<u16>>,
 }
@@ -33,7 +34,7 @@ pub struct FilterView<'n> {
     context: Option<u16>,
 }
 
-/// A port as a number; one with a mask as text.
+/// A port as a number. A port with a mask is text.
 #[derive(Serialize)]
 #[serde(untagged)]
 enum PortView {
@@ -117,7 +118,8 @@ fn numbers(queues: &[QueueId]) -> Vec<u16> {
     queues.iter().map(|queue| queue.0).collect()
 }
 
-/// Returns the indirection tables and RSS settings. If a device hashes, a command sets its key.
+/// Returns the indirection tables and RSS settings. If a device hashes, adds a command that sets its
+/// key.
 pub fn hash_page(search: &Search, device: Option<&str>) -> Page {
     let mut page = page();
     for (number, table) in search.nic().contexts().iter().enumerate() {
@@ -147,7 +149,7 @@ fn colons(key: &str) -> String {
     text
 }
 
-/// Returns the entries of an indirection table, and a repeated part of it once.
+/// Formats the entries of an indirection table. Shows a repeated part once.
 fn entries(table: &[u16]) -> String {
     let repeats = |length: &usize| table.iter().eq(table[..*length].iter().cycle().take(table.len()));
     let length = (1..=table.len() / 2).find(repeats).unwrap_or(table.len());

@@ -23,10 +23,8 @@ pub fn search(command: &SearchCommand) -> Result<Exit, Failure> {
     }
 }
 
-/// A function that reads a file.
 type Reader = fn(&Path, Kind) -> Result<Text, InputError>;
 
-/// Finds a policy by its name, or reads its file.
 pub fn load_policy(name: &str) -> Result<PolicyFile, Failure> {
     if let Some(policy) = PolicyFile::built_in(name) {
         return Ok(policy);
@@ -38,14 +36,14 @@ pub fn load_policy(name: &str) -> Result<PolicyFile, Failure> {
     read_policy(Path::new(name), evenkeel_files::read)
 }
 
-/// Reads a policy's file again. Unlike the first time, it does not wait for pipes.
+/// Reads a policy's file again. Unlike [`load_policy`], does not wait for pipes.
 pub fn reload_policy(path: &Path) -> Result<PolicyFile, Failure> {
     read_policy(path, evenkeel_files::read_regular)
 }
 
 fn read_policy(path: &Path, read: Reader) -> Result<PolicyFile, Failure> {
     let Text { text, origin } = read(path, Kind::Policy)?;
-    // Files that the policy names are relative to its directory.
+    // The policy's file names are relative to its directory.
     let directory = input::directory_of(path);
     let file = PolicyFile::parse_with_scripts(&text, &origin, &|script| {
         let Text { text, origin } = evenkeel_files::read_regular(&directory.join(script), Kind::Script)
@@ -62,7 +60,7 @@ pub fn room(model: &NicModel) -> usize {
     model.tables().iter().filter(|table| table.fields.take_flows()).map(|table| table.capacity).sum()
 }
 
-/// Returns an error if a search needs more memory than there is, or than it may take.
+/// Returns an error if a search needs more memory than is available or allowed.
 pub fn require_memory(flows: usize, filters: usize, more: usize) -> Result<(), Failure> {
     let work = format!("a search for {}", counted(flows, "flow"));
     memory::require_for_flows(search::memory(flows, filters) + more as u64, &work)

@@ -16,7 +16,7 @@ use crate::exit::{Exit, Failure, print, print_page};
 use crate::progress::{page, with_progress};
 use crate::{listed_flows, nic};
 
-/// Memory of a filter in JSON, as a tree and as text.
+/// Memory of a filter in JSON, as a tree and as text, bytes.
 const JSON_FILTER_BYTES: usize = 2_000;
 
 /// Runs `evenkeel search solve`. An unmet policy is a result, not an error.
@@ -59,7 +59,7 @@ pub fn solve(options: &SolveOptions) -> Result<Exit, Failure> {
 
 struct Solved {
     search: Search,
-    /// Indices in the order of the list.
+    /// Indices of the flows, in the order of the list.
     indices: Vec<FlowIndex>,
     search_us: f64,
     best: Option<Optimum>,
@@ -189,7 +189,6 @@ impl Solved {
     }
 }
 
-/// Formats a time with a suitable unit.
 fn duration(us: f64) -> String {
     match us {
         us if us < 1e3 => format!("{us:.0} µs"),

@@ -1,4 +1,4 @@
-//! Commands that ask the running service.
+//! Commands that send requests to the running service.
 
 use std::time::{Duration, Instant};
 
@@ -11,11 +11,11 @@ use super::{NAME, failure, show};
 use crate::arguments::{Format, ServicePlace, StatusOptions};
 use crate::exit::{Exit, Failure, print, print_page};
 
-/// Time in which a worker restores its settings, or begins.
+/// Maximum time for a worker to restore its settings, or to begin.
 const PATIENCE: Duration = Duration::from_secs(45);
 const POLL: Duration = Duration::from_millis(50);
 
-/// Sends a request. Returns the answer, or the service's error.
+/// Sends a request. Returns the answer, or the error that the service reports.
 fn send(place: &ServicePlace, command: Command, interface: Option<&str>) -> Result<Value, Failure> {
     let request = Request { command, interface: interface.map(str::to_owned) };
     let answer = ask(&place.socket, &request).map_err(|error| {
@@ -39,7 +39,7 @@ fn send(place: &ServicePlace, command: Command, interface: Option<&str>) -> Resu
     }
 }
 
-/// Returns the process of a service that has no socket where it was asked.
+/// Returns the process of a running service that has no socket at the requested path.
 fn running(error: &ControlError) -> Option<u32> {
     let is_missing = matches!(error, ControlError::NoService { .. });
     let holder =
@@ -49,7 +49,7 @@ fn running(error: &ControlError) -> Option<u32> {
 
 fn current(place: &ServicePlace) -> Result<ServiceStatus, Failure> {
     let answer = send(place, Command::Status, None)?;
-    // A service that runs since before an upgrade.
+    // The service has been running since before an upgrade.
     if let Some(schema) = answer.get("schema").filter(|schema| **schema != ServiceStatus::SCHEMA) {
         let message = format!(
             "the service answers with schema {schema}, and this program reads schema {}; restart the service \
@@ -62,13 +62,13 @@ fn current(place: &ServicePlace) -> Result<ServiceStatus, Failure> {
         .map_err(|error| Failure::new(Exit::Failed, format!("the service sent no valid status: {error}")))
 }
 
-/// Returns the names in an answer.
 fn names(answer: &Value) -> Vec<String> {
     let names = answer.get("done").and_then(Value::as_array).into_iter().flatten();
     names.filter_map(|name| name.as_str().map(str::to_owned)).collect()
 }
 
-/// Waits until the interfaces are paused or resumed, and none of them is in one of these states. Returns the last status.
+/// Waits until the interfaces are paused or resumed, and no interface is in one of the `transient`
+/// states. Returns the last status.
 fn settle(
     place: &ServicePlace,
     names: &[String],

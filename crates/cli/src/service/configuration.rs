@@ -1,4 +1,4 @@
-//! The configuration of the service: options are checked as on the command line of `fair`.
+//! The configuration of the service. Options are checked as on the command line of `fair`.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -26,7 +26,8 @@ pub fn read(file: &Path) -> Result<Configuration, Failure> {
     parse(&text).map_err(|error| Failure::with_causes(Exit::Usage, &error))
 }
 
-/// Reads the file of a running service, which reads it again later: only a regular file is read.
+/// Reads the file of a running service. Accepts only a regular file, because the service reads the file
+/// again later.
 pub fn read_regular(file: &Path) -> Result<Configuration, Failure> {
     let text =
         evenkeel_files::read_regular(file, Kind::Service).map_err(|error| match error.is_missing() {
@@ -36,7 +37,6 @@ pub fn read_regular(file: &Path) -> Result<Configuration, Failure> {
     parse(&text).map_err(|error| Failure::with_causes(Exit::Usage, &error))
 }
 
-/// Checks arguments of `fair`.
 fn check_options(arguments: &[String]) -> Result<(), OptionError> {
     let line = ["evenkeel", "fair"].into_iter().map(str::to_owned);
     let line = line.chain(arguments.iter().cloned()).chain(["--".to_owned(), "IFACE".to_owned()]);
@@ -78,7 +78,8 @@ fn option_error(error: &clap::Error) -> OptionError {
     OptionError { key, problem: format!("invalid value '{}'", evenkeel_model::text::excerpt(&value)), advice }
 }
 
-/// Checks a file and what it names on this host. Prints which present interface gets which options.
+/// Checks a file and the files that it names on this host. Prints the options of each present
+/// interface.
 pub fn check(file: &Path) -> Result<Exit, Failure> {
     let configuration = read(file)?;
     Control::check(&configuration.socket, configuration.group.as_deref())
@@ -177,10 +178,10 @@ mod tests {
     fn the_keys_are_the_options_of_fair() {
         let command = Arguments::command();
         let fair = command.find_subcommand("fair").unwrap();
-        // `--clsact` is hidden: it is for tests.
+        // `--clsact` is hidden: only tests use it.
         let shown = fair.get_arguments().filter(|option| !option.is_hide_set());
         let options: BTreeSet<&str> = shown.filter_map(clap::Arg::get_long).collect();
-        // Those that a service sets or cannot use.
+        // Options that a service sets itself or cannot use.
         let others = ["observe", "plan", "for", "format", "help", "version"];
         let wanted: BTreeSet<&str> = options.into_iter().filter(|name| !others.contains(name)).collect();
         assert_eq!(wanted, FAIR_KEYS.into_iter().collect());

@@ -26,7 +26,7 @@ use crate::signals::Signals;
 
 pub use client::status;
 
-/// Name that a service reserves in its network namespace.
+/// Socket name that a service reserves in its network namespace.
 const NAME: &str = "evenkeel/service";
 
 pub fn service(options: &ServiceOptions) -> Result<Exit, Failure> {
@@ -57,12 +57,11 @@ fn failure(error: &ControlError) -> Failure {
     Failure::with_causes(exit, error)
 }
 
-/// The process of the service.
 struct Service<'a> {
     file: &'a Path,
     signals: Signals,
     reload: Arc<AtomicBool>,
-    /// Whether standard error is the journal, which reads priorities (sd-daemon(3)).
+    /// Whether standard error is the systemd journal, which reads priorities (sd-daemon(3)).
     has_journal: bool,
 }
 
@@ -81,7 +80,7 @@ impl Outside for Service<'_> {
     }
 
     fn worker(&self) -> Command {
-        // This binary, even if its file was replaced.
+        // Run this binary, even if another file has replaced its file.
         let mut command = Command::new("/proc/self/exe");
         command.arg0("evenkeel");
         command
@@ -97,7 +96,8 @@ impl Outside for Service<'_> {
     }
 }
 
-/// Returns whether standard error is the socket of the journal, which `JOURNAL_STREAM` names (systemd.exec(5)).
+/// Returns whether standard error is the socket of the systemd journal, which `JOURNAL_STREAM` names
+/// (systemd.exec(5)).
 fn is_journal() -> bool {
     let Ok(stream) = std::env::var("JOURNAL_STREAM") else { return false };
     let place =
@@ -122,7 +122,7 @@ fn run(file: &Path) -> Result<Exit, Failure> {
     let supervisor = Supervisor::new(&service, configuration, shown(file), Notifier::from_environment());
     let failed = |error| Failure::with_causes(Exit::Failed, &error);
     let supervisor = supervisor.map_err(failed)?;
-    // A user other than root passes its capabilities to the workers by sets that this would clear.
+    // A user other than root passes capabilities to the workers in sets that this call would clear.
     if geteuid().is_root() {
         give_up_privileges().map_err(|error| Failure::with_causes(Exit::Failed, &error))?;
     }
@@ -154,7 +154,7 @@ fn reserve_name(service: &Service<'_>) -> Result<Option<SocketName>, Failure> {
             );
             Err(Failure::new(Exit::Unable, message))
         }
-        // Any user may bind a name. The socket of the configuration excludes another service, too.
+        // Any user may bind this name. The socket of the configuration also excludes another service.
         _ => {
             service.log(
                 Priority::Warning,

@@ -18,7 +18,7 @@ fn time(seconds: f64) -> String {
     }
 }
 
-/// Returns the sum of a figure over an interface's devices.
+/// Returns the sum of a counter over an interface's devices.
 fn sum(interface: &InterfaceStatus, key: &str) -> String {
     let devices = interface.devices.as_ref().and_then(Value::as_array);
     let figures =

@@ -29,22 +29,20 @@ use crate::search::configuration::{Configuration, hash_page};
 use crate::search::{load_policy, reload_policy, require_memory, room};
 use crate::signals::{self, Signals};
 
-/// Interval of a session's checks.
 const CHECK_INTERVAL: Duration = Duration::from_millis(250);
-/// Time between a plan's two observations, from which it computes rates.
+/// Time between the two observations of a plan. The plan computes rates from them.
 const PLAN_INTERVAL: Duration = Duration::from_millis(500);
-/// Memory of a plan's flow in addition to its search: in the session and the status, and as text for JSON.
+/// Memory of a plan's flow in addition to its search, bytes: in the session, in the status, and as JSON
+/// text.
 const FLOW_BYTES: usize = 300;
 const JSON_FLOW_BYTES: usize = 560;
-/// Memory of a plan's filter in JSON, as fields and as text.
+/// Memory of a plan's filter in JSON, as fields and as text, bytes.
 const JSON_FILTER_BYTES: usize = 900;
-/// The model of XDP steering.
 const XDP_MODEL: &str = "xdp-cpumap";
 const XDP_HAS_A_MODEL: &str =
     "XDP steering works only with the model xdp-cpumap; use other models with --backend ntuple or --plan";
 /// The model of NICs that only hash, and of RPS.
 const RPS_MODEL: &str = "rss-only";
-/// The model of NICs with n-tuple rules.
 const NTUPLE_MODEL: &str = "ntuple";
 
 pub fn steer(options: &SteerOptions) -> Result<Exit, Failure> {
@@ -52,7 +50,7 @@ pub fn steer(options: &SteerOptions) -> Result<Exit, Failure> {
     let policy = WatchedPolicy::load(&options.policy)?;
     let is_listed = options.listed.flows.is_some() || options.listed.generate.is_some();
     if options.plan && options.model.is_some() && is_listed {
-        // `dev_valid_name` (net/core/dev.c).
+        // See `dev_valid_name` (net/core/dev.c).
         let is_name = |name: &String| {
             let is_odd = |one: char| one.is_whitespace() || one.is_control() || matches!(one, '/' | ':');
             (1..16).contains(&name.len()) && !name.contains(is_odd) && !matches!(name.as_str(), "." | "..")
@@ -64,7 +62,7 @@ pub fn steer(options: &SteerOptions) -> Result<Exit, Failure> {
             );
             return Err(Failure::new(Exit::Usage, message));
         }
-        // Model and flows suffice, so nothing of this host is read.
+        // The plan needs only the model and the flows, so it reads nothing of this host.
         return plan(options, &Interface::of_model(options.interface.as_deref()), &policy.file);
     }
     let Some(name) = &options.interface else {
@@ -80,7 +78,7 @@ pub fn steer(options: &SteerOptions) -> Result<Exit, Failure> {
         tell_managed(name, "this plan starts from the settings of that session");
         return plan(options, &interface, &policy.file);
     }
-    // Catch signals before attaching anything, so that no signal leaves a change behind.
+    // Catch signals before attaching a program, so that no signal leaves a change behind.
     let signals = Signals::catch()?;
     output::detach();
     let source = FlowSource::Observed(Box::new(observer(options, &interface)?));
@@ -89,14 +87,15 @@ pub fn steer(options: &SteerOptions) -> Result<Exit, Failure> {
     let session_options = SessionOptions { interval: options.interval, once: options.once };
     let session =
         Session::start(&interface, backend, source, &policy.file, session_options).map_err(failure)?;
-    // The kernel detaches a program when its descriptors are closed; the back ends change settings with the first search.
+    // The kernel detaches a program when its descriptors are closed. The back ends change settings only
+    // with the first search.
     if signals.came() {
         return Err(interrupted(&[(name.clone(), session.finish().map_err(failure)?)]));
     }
     manage(session, policy, options, &signals)
 }
 
-/// Returns an error for options that would be ignored.
+/// Returns an error for options that the command would ignore.
 fn refuse_ignored(options: &SteerOptions) -> Result<(), Failure> {
     let is_listed = options.listed.flows.is_some() || options.listed.generate.is_some();
     let is_another_model = options.model.as_deref().is_some_and(|model| model != XDP_MODEL);
@@ -123,7 +122,8 @@ fn failure(error: SteerError) -> Failure {
     Failure::with_causes(error.cause().into(), &error)
 }
 
-/// Returns the namespaces whose sockets are read. Refuses those that this process cannot enter or find.
+/// Returns the namespaces whose sockets the session reads. Refuses namespaces that this process cannot
+/// enter or find.
 fn scope(names: &[String]) -> Result<Scope, Failure> {
     if names.is_empty() {
         return Ok(Scope::Own);
@@ -138,11 +138,12 @@ fn scope(names: &[String]) -> Result<Scope, Failure> {
     Ok(if is_all { Scope::All } else { Scope::Named(names.to_vec()) })
 }
 
-/// Returns the processors for XDP or a plan, one per queue.
+/// Returns the CPUs for XDP or a plan, one per queue.
 fn processors(options: &SteerOptions, interface: &Interface) -> Result<Vec<u32>, Failure> {
     let Some(queues) = options.queues.map(usize::from) else { return Ok(interface.processors.clone()) };
     if options.plan && options.model.is_some() {
-        // The flows are this host's, and the NIC is not: drivers assign queues to processors round-robin.
+        // The flows belong to this host, but the NIC does not: drivers assign queues to CPUs
+        // round-robin.
         return Ok(interface.processors.iter().copied().cycle().take(queues).collect());
     }
     if queues > interface.processors.len() {
@@ -196,7 +197,7 @@ fn backend(
         Some(BaselineChoice::Pass) => XdpMode::Pass,
     };
     let processors = processors(options, interface)?;
-    // XDP changes no setting, but a killed run's settings would distort the result.
+    // XDP changes no setting, but the settings of a killed run would distort the result.
     let leftover = interface.put_back_leftover(&StateDirectory::from_environment()).map_err(failure)?;
     leftover.iter().for_each(tell_leftover);
     Ok(Box::new(XdpBackend::attach(interface, &processors, mode).map_err(failure)?))
@@ -241,7 +242,8 @@ fn rps(
     Ok(backend)
 }
 
-/// Returns the model for a session on this host's interface, or an error if the interface lacks what the model needs.
+/// Returns the model for a session on this host's interface. Returns an error if the interface lacks a
+/// feature that the model needs.
 fn able_model(options: &SteerOptions, interface: &Interface) -> Result<&'static str, SteerError> {
     let prefers_rules = || Ok::<bool, SteerError>(options.baseline.is_none() && interface.takes_rules()?);
     match options.backend {
@@ -259,9 +261,9 @@ fn plan(options: &SteerOptions, interface: &Interface, policy: &PolicyFile) -> R
     };
     let model = nic::load(name, &options.source)?;
     let (processors, note) = match name {
-        // Of another host's NIC and flows, no processor is known.
+        // The CPUs are unknown if the NIC and the flows belong to another host.
         _ if interface.processors.is_empty() => (Vec::new(), None),
-        // The queues of this host's NIC.
+        // Use the queues of this host's NIC.
         NTUPLE_MODEL if options.model.is_none() => {
             interface.queue_processors(options.queues).map_err(failure)?
         }
@@ -272,7 +274,7 @@ fn plan(options: &SteerOptions, interface: &Interface, policy: &PolicyFile) -> R
         queues => u16::try_from(queues).unwrap_or(u16::MAX),
     };
     let planned = Planned::new(&model, queues, &processors, note).map_err(failure)?;
-    // RPS has neither filters nor RSS settings; its remarks name the processors.
+    // RPS has neither filters nor RSS settings. Its remarks name the CPUs.
     let is_rps = options.backend == BackendChoice::Rps;
     let planned = match name {
         _ if options.model.is_some() => planned,
@@ -308,7 +310,7 @@ fn plan(options: &SteerOptions, interface: &Interface, policy: &PolicyFile) -> R
     match options.format {
         Format::Table => {
             let filters = session.shell().unwrap_or_default();
-            // With XDP, Evenkeel's program hashes, by this key.
+            // With XDP, Evenkeel's program computes the hash with this key.
             let device = Some(options.interface.as_deref().unwrap_or("IFACE")).filter(|_| name != XDP_MODEL);
             let hash = if is_rps { String::new() } else { hash_page(session.search(), device).finish() };
             print(&format!("{}\n{filters}{hash}", show::status(&status)))?;
@@ -331,7 +333,8 @@ struct WatchedPolicy {
     file: PolicyFile,
 }
 
-/// Returns the stamps of a policy's file and its scripts; `None` if one of them does not exist.
+/// Returns the stamps of a policy's file and of its scripts. Returns `None` if one of these files does
+/// not exist.
 fn stamps(path: &Path, scripts: &[String]) -> Option<Vec<Stamp>> {
     let scripts = scripts.iter().map(Path::new);
     [path].into_iter().chain(scripts).map(|path| Stamp::of(path).ok()).collect()
@@ -346,8 +349,8 @@ impl WatchedPolicy {
         Ok(Self { file, path, stamps })
     }
 
-    /// Reloads a changed policy. Returns the policy that it replaces. While the file is invalid or missing, the old
-    /// policy stays.
+    /// Reloads a changed policy. Returns the policy that the new policy replaces. While the file is
+    /// invalid or missing, keeps the current policy.
     fn refresh(&mut self) -> Option<PolicyFile> {
         let path = self.path.as_ref()?;
         let Some(now) = stamps(path, &self.file.script_files) else {
@@ -387,7 +390,7 @@ fn manage(
     let end = watch(&mut session, &mut policy, options, signals);
     session.settle();
     let status = session.status();
-    // Always restore the settings first.
+    // Restore the settings before any error ends this function.
     let report = session.finish().map_err(failure)?;
     report.remarks(&status.interface).iter().for_each(|remark| say(remark));
     let unsettled = unsettled(&status.interface, &report);
@@ -397,7 +400,7 @@ fn manage(
             if !report.is_empty() {
                 say(&format!("{}: {report}", status.interface));
             }
-            // Also report settings that are not restored.
+            // Report settings that were not restored, too.
             if let Some(unsettled) = unsettled {
                 unsettled.tell();
             }
@@ -421,7 +424,7 @@ fn watch(
     let mut checked = began;
     let mut screen = Screen::new();
     let mut told = false;
-    // The previous policy, restored if the first search with a new one fails.
+    // The previous policy, which is restored if the first search with a new policy fails.
     let mut before: Option<PolicyFile> = None;
     loop {
         if let Some(end) = End::due(signals, began, options.time) {
@@ -453,7 +456,7 @@ fn watch(
                 say(&show::step(&step, session.backend()));
                 before = None;
             }
-            // Only a search detects that a script never ends, or that it fails for a flow.
+            // Only a search detects a script that never ends or that fails for a flow.
             Err(error @ SteerError::Search(_)) => {
                 let Some(old) = before.take() else { return Err(error) };
                 say(&format!("{error}; {STAYS}"));

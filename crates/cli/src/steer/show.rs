@@ -12,10 +12,10 @@ use crate::live::End;
 use crate::progress::page;
 use crate::search::configuration::Configuration;
 
-/// Largest number of flows in a table; JSON has all flows.
+/// Maximum number of flows in a table. JSON has all flows.
 const MOST_FLOWS: usize = 40;
 
-/// Returns a session's first line.
+/// Returns the first line of a session.
 pub fn started(status: &Status) -> String {
     let processors = status.queues.iter().filter_map(|queue| queue.processor);
     let processors: Vec<String> = processors.map(|processor| processor.to_string()).collect();
@@ -32,10 +32,10 @@ pub fn started(status: &Status) -> String {
     )
 }
 
-/// Returns the result of an observation, as one line.
 pub fn step(step: &Step, backend: &str) -> String {
     let applied = &step.applied;
-    // The XDP program has an entry for each flow, also for flows that stay where the hash sends them.
+    // The XDP program has an entry for each flow, even for flows that stay on the queue that the hash
+    // chose.
     let noun = if backend == "xdp" { "entries of flows" } else { "filters" };
     let mut text = format!(
         "{} flows came, {} went, {} changed: {} {noun} in, {} changed, {} out",
@@ -50,7 +50,6 @@ pub fn step(step: &Step, backend: &str) -> String {
     text
 }
 
-/// Shows a session's status.
 pub fn status(status: &Status) -> String {
     let mut page = page();
     show_status(&mut page, status);
@@ -149,12 +148,11 @@ fn rate(bps: u64) -> String {
     }
 }
 
-/// A session's status and its end as JSON.
 #[derive(Serialize)]
 struct Report<'s> {
     #[serde(flatten)]
     status: &'s Status,
-    /// Of a plan.
+    /// Only in the JSON of a plan.
     #[serde(skip_serializing_if = "Option::is_none")]
     configuration: Option<Configuration<'s>>,
     #[serde(flatten)]
@@ -168,7 +166,7 @@ struct Ending<'s> {
     reason: Option<&'s str>,
 }
 
-/// Returns a session's status as JSON text. A tree of JSON values would take a kilobyte per flow.
+/// Returns a session's status as JSON text. A tree of JSON values would need a kilobyte per flow.
 pub fn json(
     status: &Status,
     configuration: Option<Configuration<'_>>,
@@ -178,7 +176,7 @@ pub fn json(
         let (end, reason) = end.words();
         Ending { seconds: elapsed.as_secs_f64(), end, reason }
     });
-    // This cannot fail: every key is text, and the output is in memory.
+    // Serializing cannot fail: every key is text, and the output is in memory.
     let mut text =
         serde_json::to_string_pretty(&Report { status, configuration, ending }).unwrap_or_default();
     text.push('\n');

@@ -99,7 +99,7 @@ fn run<W: World>(
     })?;
     let nothing_new = before == Some(journal.entries().len());
     let results = Results::of(journal.settings(), journal.entries(), &request);
-    // Other formats have no room for it.
+    // JSON and the qdisc table have no room for this remark.
     if nothing_new && (options.qdisc_table || options.format == Format::Json) {
         progress.remark(&already(&directory, &results));
         progress.remark(AGAIN);
@@ -115,7 +115,7 @@ fn run<W: World>(
         }
         Format::Table => print(&evenkeel_study::summary(&results, table_options())),
     };
-    // The result is printed even if its files cannot be written; the same command writes them again.
+    // Print the result even if its files cannot be written. The same command writes the files again.
     match (written, printed) {
         (Ok(()), printed) => {
             printed.map_err(|failure| failure.and(&format!("the study is in {}", path_text(&directory))))?;
@@ -130,7 +130,7 @@ fn run<W: World>(
 
 const AGAIN: &str = "to measure again, name a new directory: evenkeel study tc --out DIR";
 
-/// Says that a finished study was only read.
+/// Reports that a finished study was only read.
 fn already(directory: &Path, results: &Results) -> String {
     format!(
         "{} holds a finished study of {}: nothing was measured now",
@@ -139,11 +139,10 @@ fn already(directory: &Path, results: &Results) -> String {
     )
 }
 
-/// The files of a result.
 struct Kept {
     json: String,
     page: String,
-    /// Name and text of each chart.
+    /// Name and content of each chart.
     charts: Vec<(String, String)>,
 }
 
@@ -163,7 +162,6 @@ impl Kept {
         Ok(Self { json, page, charts })
     }
 
-    /// Writes the files into the directory of the repeats.
     fn write(&self, journal: &Journal) -> Result<(), JournalError> {
         for (file, text) in &self.charts {
             journal.keep(file, text)?;
@@ -173,8 +171,8 @@ impl Kept {
     }
 }
 
-/// Opens the study's directory: the named one, or else the first below the records that either has this study
-/// unfinished or does not exist yet.
+/// Opens the study's directory. Uses the named directory, if given. Otherwise uses the first directory
+/// below the records that contains this study unfinished or does not exist yet.
 fn open(settings: &Settings, options: &TcOptions) -> Result<Journal, Failure> {
     let failed = |error: JournalError| journal_failure(&error);
     if let Some(directory) = options.resume.as_ref().or(options.out.as_ref()) {
@@ -211,7 +209,8 @@ fn open(settings: &Settings, options: &TcOptions) -> Result<Journal, Failure> {
     }
 }
 
-/// Returns whether another process has just begun a different study here. Its settings appear shortly after its lock.
+/// Returns whether another process has just begun a different study here. The other study's settings
+/// appear shortly after its lock.
 fn is_another_that_begins(directory: &Path, settings: &Settings) -> bool {
     const LOOKS: u32 = 20;
     const BETWEEN: Duration = Duration::from_millis(50);
@@ -224,7 +223,8 @@ fn is_another_that_begins(directory: &Path, settings: &Settings) -> bool {
     true
 }
 
-/// A failure to write into a directory that was claimed. It is none of usage: the directory could be written then.
+/// Creates the error of a write into a directory that was claimed before. It is no usage error: the
+/// directory was writable at that time.
 fn late_failure(error: &JournalError) -> Failure {
     match error {
         JournalError::Output(output) if !output.is_limit() => Failure::new(Exit::Failed, error),

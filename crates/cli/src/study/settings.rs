@@ -24,7 +24,8 @@ fn own_setups(settings: &Settings) -> Result<Option<OwnSetups>, Failure> {
     settings.setups_text.as_ref().map(|text| OwnSetups::parse(text, "the study's setups")).transpose()
 }
 
-/// Parses the scenarios of a study, without those that name further files: these may be gone.
+/// Parses the scenarios of a study. Leaves out scenarios that name further files, because these files
+/// may no longer exist.
 ///
 /// # Errors
 /// Returns an error that names the study's file and the scenario.
@@ -47,7 +48,6 @@ pub fn scenarios(directory: &Path, settings: &Settings) -> Result<Vec<StudyScena
         .collect()
 }
 
-/// The requested study.
 pub struct Wanted {
     pub place: Place,
     pub scenarios: Vec<StudyScenario>,
@@ -62,7 +62,8 @@ const DEFAULT_SEED: u64 = 1;
 const PREFIX: &str = "tc-";
 
 impl Wanted {
-    /// Returns the study that the command line describes, or the one in the directory that it names.
+    /// Returns the study that the command line describes, or the study in the directory that the
+    /// command line names.
     pub fn of(options: &TcOptions) -> Result<Self, Failure> {
         match &options.resume {
             Some(directory) => Self::resumed(directory),
@@ -91,7 +92,6 @@ impl Wanted {
         )
     }
 
-    /// Returns the study with the settings of an unfinished one.
     pub fn resumed(directory: &Path) -> Result<Self, Failure> {
         let found = journal::read_settings(directory).map_err(|error| journal_failure(&error))?;
         let place = match found.world.as_str() {
@@ -109,7 +109,7 @@ impl Wanted {
         };
         let own = own_setups(&found)?;
         let mut scenarios = Vec::with_capacity(found.scenarios.len());
-        // Restores the original order: bundled setups, then the user's.
+        // Restores the original order: bundled setups, then the user's setups.
         let place_of =
             |name: &str| bundled().iter().position(|(known, _)| *known == name).unwrap_or(usize::MAX);
         let mut texts: Vec<(&String, &String)> = found.scenarios.iter().collect();
@@ -177,7 +177,6 @@ impl Wanted {
         Ok(Self { place, scenarios: timed(scenarios, &extent), extent, rate, seed, setups_text })
     }
 
-    /// Returns the settings to store in the directory.
     pub fn settings<W: World>(&self, world: &W) -> Settings {
         let scenarios = self.scenarios.iter();
         let scenarios: BTreeMap<String, String> =
@@ -200,7 +199,7 @@ impl Wanted {
     }
 }
 
-/// Returns an error if a quick study has no points, or if a setup has no quick point.
+/// Returns an error if a quick study would have no points, or if a setup has no quick point.
 fn require_quick_points(scenarios: &[Loaded], setups: &[String]) -> Result<(), Failure> {
     let points = scenarios.iter().flat_map(|loaded| &loaded.scenario.variants);
     let quick: BTreeSet<&str> =

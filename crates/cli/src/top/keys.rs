@@ -2,23 +2,21 @@
 
 use evenkeel_monitor::view::KeyPress;
 
-/// Bytes of a key that are not complete yet.
+/// Bytes of an incomplete key.
 #[derive(Debug, Default)]
 pub struct Decoder {
     bytes: Vec<u8>,
 }
 
 const ESCAPE: u8 = 0x1b;
-/// No sequence of a key is longer.
+/// Maximum length of a key's sequence, bytes.
 const LONGEST: usize = 32;
 
 impl Decoder {
-    /// Returns whether the bytes so far may be the beginning of a key.
     pub fn is_incomplete(&self) -> bool {
         !self.bytes.is_empty()
     }
 
-    /// Takes the next bytes. Returns their keys.
     pub fn take(&mut self, bytes: &[u8]) -> Vec<KeyPress> {
         self.bytes.extend_from_slice(bytes);
         let mut keys = Vec::new();
@@ -34,7 +32,8 @@ impl Decoder {
         }
     }
 
-    /// Returns the key of bytes to which nothing was added for a while: a lone escape is the key of that name.
+    /// Returns the key if no further byte has arrived for a while: a lone escape byte is the Escape
+    /// key.
     pub fn time_out(&mut self) -> Option<KeyPress> {
         let is_escape = self.bytes == [ESCAPE];
         self.bytes.clear();
@@ -43,7 +42,7 @@ impl Decoder {
 }
 
 enum Next {
-    /// A key, or none that is known, of this many bytes.
+    /// A known key, or `None` for an unknown key, with its number of bytes.
     Key(Option<KeyPress>, usize),
     Incomplete,
 }
@@ -66,7 +65,6 @@ fn next(bytes: &[u8]) -> Next {
     }
 }
 
-/// Returns the key of a control sequence.
 fn sequence(parameters: &[u8], last: u8) -> Option<KeyPress> {
     match (parameters, last) {
         (_, b'A') => Some(KeyPress::Up),
@@ -90,7 +88,7 @@ fn character(bytes: &[u8]) -> Next {
             (!evenkeel_model::text::is_invisible(character)).then_some(KeyPress::Character(character)),
             character.len_utf8(),
         ),
-        // The beginning of a character, or bytes that are none.
+        // The bytes are the beginning of a character, or no character at all.
         (None, Some(chunk)) if chunk.invalid().len() < bytes.len() || is_whole(bytes) => {
             Next::Key(None, chunk.invalid().len())
         }
@@ -98,7 +96,7 @@ fn character(bytes: &[u8]) -> Next {
     }
 }
 
-/// Returns whether bytes that are no character cannot become one.
+/// Returns whether bytes that are no character cannot become a character with further bytes.
 fn is_whole(bytes: &[u8]) -> bool {
     std::str::from_utf8(bytes).is_err_and(|error| error.error_len().is_some())
 }

@@ -20,17 +20,17 @@ use crate::signals::Signals;
 use source::Source;
 use terminal::{Event, Terminal};
 
-/// Longest wait for a key: a signal that arrives just before the wait is seen after it.
+/// Maximum wait for a key. A signal that arrives just before the wait takes effect after it.
 const NAP: Duration = Duration::from_millis(250);
-/// Size of a terminal that does not know its size.
+/// Size for a terminal that reports no size.
 const USUAL_AREA: Rect = Rect::new(0, 0, 80, 24);
-/// Largest size that is drawn: a terminal may state any.
+/// Maximum size that is drawn: a terminal may report any size.
 const MOST_COLUMNS: u16 = 1000;
 const MOST_ROWS: u16 = 500;
 
 pub fn top(options: &TopOptions) -> Result<Exit, Failure> {
     let source = Source::open(options)?;
-    // From here on, signals end the command in order, so that it restores the terminal.
+    // From here on, signals end the command in order, so that the command restores the terminal.
     let signals = Signals::catch()?;
     let uses_screen = options.format == TopFormat::Table && !options.plain;
     let terminal = if uses_screen { Terminal::open()? } else { None };
@@ -83,7 +83,7 @@ impl Session<'_> {
             let mut is_changed = false;
             let left = next.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                // Skip missed samples.
+                // Skip samples whose time has passed.
                 next = (next + self.options.interval).max(Instant::now());
                 is_changed |= self.source.advance(self.state.frozen, &mut shown)?;
             }
@@ -128,10 +128,11 @@ impl Session<'_> {
         terminal.show(buffer)
     }
 
-    /// Prints samples as lines: those of a recording at once, those of this host as they come.
+    /// Prints samples as lines. Prints the samples of a recording at once, and the samples of this host
+    /// as they are taken.
     fn print(&mut self) -> Result<End, Failure> {
         let mut sample = self.source.first()?;
-        // The time counts from the first sample, so that the last one is at its end.
+        // Count the time from the first sample, so that the last sample is at the end of the time.
         self.began = Instant::now();
         let mut next = self.began + self.options.interval;
         loop {
@@ -179,7 +180,7 @@ impl Session<'_> {
     }
 }
 
-/// Writes lines to standard output. Returns whether it still has a reader.
+/// Writes lines to standard output. Returns whether standard output still has a reader.
 fn put(text: &str) -> Result<bool, Failure> {
     let text = evenkeel_model::text::terminal_output(text, false);
     match output::result(text.as_bytes()) {

@@ -1,4 +1,4 @@
-//! The samples: of this host, or of a recording.
+//! The samples of this host or of a recording.
 
 use std::io;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use evenkeel_monitor::{Collector, MonitorError, Options, Recorder, Recording, Re
 use crate::arguments::TopOptions;
 use crate::exit::{Exit, Failure, say};
 
-/// Number of flows in a sample. A recorded flow takes about 350 bytes.
+/// Maximum number of flows in a sample. A recorded flow takes about 350 bytes.
 const MOST_FLOWS: usize = 100;
 
 pub enum Source {
@@ -22,7 +22,7 @@ pub struct Live {
     recorder: Option<Recorder>,
     history: History,
     interval: Duration,
-    /// The last sample, while an earlier one is frozen on the screen.
+    /// The last sample, while the screen shows a previous sample (frozen).
     newest: Option<Sample>,
 }
 
@@ -65,8 +65,8 @@ impl Source {
         }
     }
 
-    /// Puts the next sample into `shown`, unless that is frozen. Returns whether it did. A recording stays while it is
-    /// frozen; this host is still sampled.
+    /// Puts the next sample into `shown`, unless `shown` is frozen. Returns whether `shown` changed.
+    /// Freezing stops a recording, but not the sampling of this host.
     pub fn advance(&mut self, is_frozen: bool, shown: &mut Sample) -> Result<bool, Failure> {
         match self {
             Self::Live(live) => {
@@ -83,7 +83,7 @@ impl Source {
         }
     }
 
-    /// Shows another sample of a recording. Returns whether there is one.
+    /// Shows another sample of a recording. Returns whether such a sample exists.
     pub fn step(&mut self, steps: i8, shown: &mut Sample) -> bool {
         let Self::Replay { recording, index, .. } = self else { return false };
         let wanted = index.checked_add_signed(steps.into()).filter(|wanted| *wanted < recording.count());
@@ -114,7 +114,7 @@ impl Source {
         }
     }
 
-    /// Returns the figures up to a sample, which may be frozen.
+    /// Returns the figures up to the shown sample, which may be frozen.
     pub fn points(&self, sample: &Sample) -> &[Point] {
         match self {
             Self::Live(live) => {
@@ -125,7 +125,6 @@ impl Source {
         }
     }
 
-    /// Completes a recording.
     pub fn finish(self) -> Result<(), Failure> {
         let Self::Live(live) = self else { return Ok(()) };
         let Some(recorder) = live.recorder else { return Ok(()) };

@@ -1,7 +1,7 @@
-//! The terminal of `top`: single keys, the alternate screen, and only changed cells are written.
+//! The terminal of `top`: single keys, the alternate screen, and output of changed cells only.
 //!
-//! The terminal is restored when this value is dropped, when the process panics, while it is suspended, and before a
-//! signal handler ends it. Ctrl-C and Ctrl-Z remain signals.
+//! The terminal is restored when this value is dropped, when the process panics, while the process is
+//! suspended, and before a signal handler ends the process. Ctrl-C and Ctrl-Z remain signals.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal, Read, Write};
@@ -29,16 +29,17 @@ use super::keys::Decoder;
 use crate::exit::{Exit, Failure, written};
 use crate::{output, signals};
 
-/// Alternate screen, hidden cursor, cleared (xterm's control sequences; ECMA-48: ED).
+/// Enters the alternate screen, hides the cursor and clears the screen (xterm's control sequences;
+/// ECMA-48: ED).
 const ENTER: &[u8] = b"\x1b[?1049h\x1b[?25l\x1b[2J";
-/// No attributes, visible cursor, normal screen.
+/// Resets the attributes, shows the cursor and returns to the normal screen.
 const LEAVE: &[u8] = b"\x1b[0m\x1b[?25h\x1b[?1049l";
 const CLEAR: &[u8] = b"\x1b[0m\x1b[2J";
 
-/// Time after which bytes of a key are complete.
+/// Time without a further byte after which a key is complete.
 const KEY_TIME: Duration = Duration::from_millis(30);
 
-/// The terminal's settings before, for a panic and for signal handlers.
+/// The terminal's original settings, for a panic and for signal handlers.
 static BEFORE: OnceLock<(RawFd, libc::termios)> = OnceLock::new();
 /// Whether the terminal shows the alternate screen.
 static ENTERED: AtomicBool = AtomicBool::new(false);
@@ -55,18 +56,18 @@ pub struct Terminal {
     resized: Arc<AtomicBool>,
 }
 
-/// What happened at the terminal.
+/// An event at the terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     Key(KeyPress),
     /// Everything must be drawn again.
     Redraw,
-    /// The terminal was closed.
     Closed,
 }
 
 impl Terminal {
-    /// Takes the terminal; `None` if standard output is none or knows no control sequences, or no keys can be read.
+    /// Takes the terminal. Returns `None` if standard output is no terminal or supports no control
+    /// sequences, or if no keys can be read.
     pub fn open() -> Result<Option<Self>, Failure> {
         if !io::stdout().is_terminal() || std::env::var_os("TERM").is_some_and(|kind| kind == "dumb") {
             return Ok(None);
@@ -97,9 +98,10 @@ impl Terminal {
     /// Takes the terminal. Returns what to do next.
     fn enter(&mut self) -> Result<Event, Failure> {
         let mut settings = self.before.clone();
-        // Keys come one by one and are not shown. ISIG stays, so that Ctrl-C is SIGINT even if this thread is busy.
+        // Deliver keys one by one, without echo. Keep ISIG, so that Ctrl-C is SIGINT even if this
+        // thread is busy.
         settings.local_flags.remove(LocalFlags::ICANON | LocalFlags::ECHO | LocalFlags::IEXTEN);
-        // Ctrl-S does not stop the output, which would block the writer.
+        // Ctrl-S must not stop the output, because that would block the writer.
         settings.input_flags.remove(InputFlags::IXON);
         settings.control_chars[SpecialCharacterIndices::VMIN as usize] = 1;
         settings.control_chars[SpecialCharacterIndices::VTIME as usize] = 0;
@@ -116,7 +118,7 @@ impl Terminal {
         Ok(Event::Redraw)
     }
 
-    /// Restores the terminal. Ignores errors, because it may be closed.
+    /// Restores the terminal. Ignores errors, because the terminal may be closed.
     fn leave(&mut self) {
         if ENTERED.swap(false, Ordering::SeqCst) {
             let _ = output::result(LEAVE);
@@ -124,14 +126,14 @@ impl Terminal {
         }
     }
 
-    /// Returns the size: columns and rows. It is 0 by 0 if the terminal has none.
+    /// Returns the size: columns and rows. The size is 0 by 0 if the terminal reports none.
     pub fn area(&self) -> Rect {
         let size =
             terminal_size_of(io::stdout()).map_or((0, 0), |(Width(width), Height(height))| (width, height));
         Rect::new(0, 0, size.0, size.1)
     }
 
-    /// Writes the cells that differ from the shown ones.
+    /// Writes the cells that differ from the cells on the screen.
     pub fn show(&mut self, next: Buffer) -> Result<(), Failure> {
         let mut bytes = Vec::new();
         if self.shown.area != next.area {
@@ -143,14 +145,14 @@ impl Terminal {
         if bytes.is_empty() { Ok(()) } else { written(output::result(&bytes)) }
     }
 
-    /// Waits for an event, for at most this time. A signal ends the wait.
+    /// Waits for an event, up to a time limit. A signal ends the wait.
     pub fn wait(&mut self, limit: Duration) -> Result<Vec<Event>, Failure> {
         let limit = if self.decoder.is_incomplete() { limit.min(KEY_TIME) } else { limit };
         let mut events = self.read_keys(limit)?;
         if self.suspends.swap(false, Ordering::Relaxed) {
             events.push(self.suspend()?);
         } else if self.continued.swap(false, Ordering::Relaxed) {
-            // After SIGSTOP, a shell may have used the terminal.
+            // A shell may have used the terminal after SIGSTOP.
             events.push(self.enter()?);
         }
         if self.resized.swap(false, Ordering::Relaxed) {
@@ -178,15 +180,16 @@ impl Terminal {
         }
     }
 
-    /// Stops the process as the terminal's driver would, and takes the terminal again when it continues.
+    /// Stops the process as the terminal's driver would. Takes the terminal again when the process
+    /// continues.
     fn suspend(&mut self) -> Result<Event, Failure> {
         self.leave();
         let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
-        // The signal's default action, and not SIGSTOP: the kernel does not stop a process that no shell could continue.
-        // SAFETY: the default action runs no code of this process.
+        // Use the signal's default action instead of SIGSTOP: the kernel does not stop a process that
+        // no shell could continue. SAFETY: the default action runs no code of this process.
         let own = unsafe { sigaction(Signal::SIGTSTP, &default) }.map_err(failed)?;
         let raised = raise(Signal::SIGTSTP);
-        // SAFETY: installs the handler that was installed before.
+        // SAFETY: the call installs the previous handler again.
         unsafe { sigaction(Signal::SIGTSTP, &own) }.map_err(failed)?;
         raised.map_err(failed)?;
         self.continued.store(false, Ordering::Relaxed);
@@ -204,8 +207,8 @@ fn failed(error: impl std::fmt::Display) -> Failure {
     Failure::new(Exit::Failed, format!("cannot set up the terminal: {error}; use --plain, or --format json"))
 }
 
-/// Restores the terminal in a signal handler, or after a panic. Only system calls (signal-safety(7)); a terminal that
-/// takes no bytes gets none.
+/// Restores the terminal in a signal handler, or after a panic. Uses only system calls
+/// (signal-safety(7)). Writes nothing to a terminal that accepts no bytes.
 fn restore_at_once() {
     if !ENTERED.swap(false, Ordering::SeqCst) {
         return;
@@ -214,16 +217,16 @@ fn restore_at_once() {
     // SAFETY: poll fills the structure, which lives until it returns.
     let is_ready = unsafe { libc::poll(&raw mut file, 1, 0) } == 1 && file.revents & libc::POLLOUT != 0;
     if is_ready {
-        // SAFETY: writes bytes of a constant.
+        // SAFETY: the call writes the bytes of a constant.
         unsafe { libc::write(libc::STDOUT_FILENO, LEAVE.as_ptr().cast(), LEAVE.len()) };
     }
     if let Some((file, before)) = BEFORE.get() {
-        // SAFETY: the settings are constant; a closed descriptor is an error, which is ignored.
+        // SAFETY: the settings are constant. A closed descriptor only causes an error, which is
+        // ignored.
         unsafe { libc::tcsetattr(*file, libc::TCSANOW, before) };
     }
 }
 
-/// Restores the terminal before the message of a panic.
 fn restore_at_panic() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -235,7 +238,7 @@ fn restore_at_panic() {
     });
 }
 
-/// Encodes cells: moves of the cursor (ECMA-48: CUP), attributes (SGR) and characters.
+/// Encodes cells: cursor movements (ECMA-48: CUP), attributes (SGR) and characters.
 fn encode(cells: &[(u16, u16, &Cell)], bytes: &mut Vec<u8>) {
     let mut next = None;
     let mut style = None;
@@ -266,7 +269,7 @@ fn encode(cells: &[(u16, u16, &Cell)], bytes: &mut Vec<u8>) {
             style = Some(wanted);
         }
         bytes.extend_from_slice(cell.symbol().as_bytes());
-        // A wide character ends elsewhere, so the cursor is moved after it.
+        // The cursor position after a wide character is uncertain, so move the cursor.
         next = (cell.symbol().chars().count() == 1 && is_narrow(cell.symbol())).then_some((x + 1, *y));
     }
     if style.is_some() {
@@ -274,7 +277,7 @@ fn encode(cells: &[(u16, u16, &Cell)], bytes: &mut Vec<u8>) {
     }
 }
 
-/// Returns whether a character certainly takes one column: ASCII, and the signs that the views use.
+/// Returns whether a character certainly takes one column: ASCII, and the symbols that the views use.
 fn is_narrow(symbol: &str) -> bool {
     symbol.chars().all(|character| character.is_ascii() || ('▁'..='█').contains(&character))
 }

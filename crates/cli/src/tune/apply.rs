@@ -18,7 +18,8 @@ use crate::progress::{page, wait};
 use crate::revert::tell_leftover;
 use crate::signals::Signals;
 
-/// Largest number of rounds after a change of the number of channels, which recreates interrupts and queues.
+/// Maximum number of rounds after a change of the number of channels. Such a change recreates
+/// interrupts and queues.
 const MOST_ROUNDS: usize = 3;
 
 pub struct Done {
@@ -28,20 +29,20 @@ pub struct Done {
     pub to: Value,
 }
 
-/// Result of all changes.
 #[derive(Default)]
 pub struct Outcome {
     pub done: Vec<Done>,
-    /// Commands that restore the settings of queues, after the undo of their channels.
+    /// Commands that restore the settings of queues, to be run after the undo of the channels.
     pub undo_of_queues: Vec<Line>,
-    /// Changes that the kernel refused or another program prevented. Each setting has its previous value.
+    /// Changes that the kernel refused or another program prevented. Each of these settings has its
+    /// previous value.
     pub refused: Vec<(&'static str, Change, String)>,
     /// Result of a watch; `None` without a watch.
     pub watched: Option<Watched>,
 }
 
-/// Counts losses, makes the changes of a plan, and counts losses again. An interruption undoes the changes of this
-/// command.
+/// Counts losses, makes the changes of a plan, and counts losses again. An interruption undoes the
+/// changes of this command.
 pub fn apply(
     options: &TuneOptions,
     keep: &Keep,
@@ -92,7 +93,6 @@ fn staying(error: Failure, interface: &str, outcome: &Outcome) -> Failure {
     Failure::new(Exit::Failed, message)
 }
 
-/// Makes the changes, writes the files, and reports.
 fn make_all(
     options: &TuneOptions,
     keep: &Keep,
@@ -109,8 +109,8 @@ fn make_all(
         let planned = prepared.ready.iter();
         let planned = planned.filter_map(|ready| Some((ready.change.knob.clone(), ready.from.clone()?)));
         lasting.plan_from(planned);
-        // The driver sets up the queues that the channels add: the next round plans their settings from the values
-        // found then.
+        // The driver sets up queues that the channels add. The next round reads their settings and
+        // plans the changes.
         for ready in prepared.ready.iter().filter(|ready| ready.from.is_some()) {
             if signals.came() {
                 return interrupted(lasting, options, outcome);
@@ -161,14 +161,15 @@ fn make_all(
             print(&format!("{:#}\n", show::outcome_json(&options.interface, &prepared, outcome, &files)))?
         }
     }
-    // The error of a result that cannot be written names the changes.
+    // If the result cannot be written, the error names the changes.
     flush()?;
     let worse = outcome.watched.as_ref().is_some_and(Watched::is_worse);
     let left = !outcome.refused.is_empty() || prepared.is_left_to_session;
     Ok(if worse || left { Exit::Unmet } else { Exit::Done })
 }
 
-/// Takes the changes that another program has replaced, for example during the watch, from those that were made.
+/// Moves changes from the made changes to the refused changes if another program has replaced their
+/// values, for example during the watch.
 fn refuse_disturbed(lasting: &mut Lasting, outcome: &mut Outcome) {
     for (knob, why) in lasting.set_since() {
         let Some(at) = outcome.done.iter().position(|done| done.knob == knob) else { continue };
@@ -199,8 +200,8 @@ fn make(lasting: &mut Lasting, ready: &Ready, outcome: &mut Outcome) -> Result<(
     };
     match lasting.change(&ready.change) {
         Ok(Made::AsBefore) => {
-            // A change of an interface can change other settings: new channels reset the XPS maps. A sysctl changes
-            // only itself.
+            // A change of an interface can change other settings: a change of the channels resets the
+            // XPS maps. A sysctl changes only itself.
             let is_ours = outcome.done.iter().any(|done| done.knob == *knob || done.knob.is_of_interface());
             if !is_ours && ready.from.as_ref().is_some_and(|from| !knob.same(from, to)) {
                 let why = format!("another program has set it to {to} since the plan");
@@ -215,7 +216,7 @@ fn make(lasting: &mut Lasting, ready: &Ready, outcome: &mut Outcome) -> Result<(
     Ok(())
 }
 
-/// Undoes this command's changes. Changes of earlier commands stay.
+/// Undoes this command's changes. Changes of previous commands stay.
 fn interrupted(lasting: Lasting, options: &TuneOptions, outcome: &mut Outcome) -> Result<Exit, Failure> {
     outcome.done.clear();
     let report = lasting.undo().map_err(|error| failure(&error))?;
@@ -230,7 +231,7 @@ fn interrupted(lasting: Lasting, options: &TuneOptions, outcome: &mut Outcome) -
     Ok(Exit::Interrupted)
 }
 
-/// Counts traffic and losses for a while; returns `None` if not requested.
+/// Counts traffic and losses for a while. Returns `None` if the user did not request a watch.
 fn watch(options: &TuneOptions, signals: &Signals) -> Result<Option<Stretch>, Failure> {
     if options.no_watch {
         return Ok(None);
@@ -251,7 +252,8 @@ fn failure(error: &ApplyError) -> Failure {
     Failure::with_causes(Exit::Failed, error)
 }
 
-/// Creates the error if nothing was changed: another run is active, or a directory or a privilege is missing.
+/// Creates the error for a command that changed nothing because another run is active, or a directory
+/// or a privilege is missing.
 fn cannot_begin(error: &ApplyError) -> Failure {
     let exit = match error {
         ApplyError::Journal(JournalError::Damaged(_) | JournalError::Unfinished { .. }) => Exit::Failed,

@@ -23,7 +23,7 @@ fn kinds(options: &TuneOptions) -> Vec<Kind> {
     options.persist.iter().map(kind).collect()
 }
 
-/// Returns the action name of each interrupt whose name is unique.
+/// Returns the action name of each interrupt. Leaves out interrupts whose name is not unique.
 fn actions(facts: &HostFacts) -> BTreeMap<u32, String> {
     let mut count: BTreeMap<&str, usize> = BTreeMap::new();
     for interrupt in &facts.interrupts {
@@ -37,8 +37,8 @@ fn place(options: &TuneOptions) -> Place<'_> {
     Place { interface: &options.interface, namespace: Etc::namespace() }
 }
 
-/// Returns an error if the files would take effect in the initial network namespace instead, where they are read at
-/// boot.
+/// Returns an error in another network namespace than the initial one: the host reads the files at
+/// boot, in the initial namespace.
 pub fn check_namespace(options: &TuneOptions) -> Result<(), Failure> {
     if options.persist.is_empty() || options.from.is_some() {
         return Ok(());
@@ -68,7 +68,7 @@ pub fn planned(options: &TuneOptions, prepared: &Prepared) -> Result<Files, Fail
     Ok(persist::files(place(options), &settings, &kinds, &actions(&prepared.facts)))
 }
 
-/// Writes the files for all kept changes, old and new.
+/// Writes the files for all kept changes, including those of previous commands.
 pub fn write(options: &TuneOptions, facts: &HostFacts, lasting: &mut Lasting) -> Result<Files, Failure> {
     let kinds = kinds(options);
     if kinds.is_empty() {

@@ -30,43 +30,40 @@ use crate::simulate;
 /// File that lists settings to keep, below `/etc`.
 const KEEP: &str = "evenkeel/keep.toml";
 
-/// A change with its current value.
 #[derive(Clone, Debug)]
 pub struct Ready {
     pub rule: &'static str,
     pub change: Change,
-    /// The current value; `None` if the change is for a queue that the plan's channels add.
+    /// The current value; `None` for a queue that the plan's channels add.
     pub from: Option<Value>,
 }
 
 /// A plan, compared with the host's current settings.
 pub struct Prepared {
     pub facts: HostFacts,
-    /// The findings, and the rules that could not judge.
     pub judgement: Judgement,
     pub plan: TuningPlan,
-    /// The plan's steps that change something.
+    /// The plan's steps that change a value.
     pub ready: Vec<Ready>,
     /// Steps that cannot be made here, each with the reason.
     pub unable: Vec<(&'static str, Change, String)>,
     /// Whether a running session manages settings.
     pub is_beside_session: bool,
-    /// Whether the plan leaves a change to such a session.
+    /// Whether the plan leaves a change to a running session.
     pub is_left_to_session: bool,
-    /// Whether some steps depend on current losses.
+    /// Whether some steps depend on losses in progress.
     pub wants_a_look: bool,
-    /// Remarks on the options.
     remarks: Vec<String>,
 }
 
 impl Prepared {
-    /// Returns the process id of irqbalance, if it must be stopped for the plan.
+    /// Returns the process id of irqbalance if the plan requires stopping it.
     pub fn stops_balancer(&self) -> Option<u32> {
         let places = |ready: &Ready| matches!(ready.change.knob, Knob::InterruptAffinity(_));
         self.plan.stop_balancer.filter(|_| self.ready.iter().any(places))
     }
 
-    /// Drops the items whose settings have the wanted value by now.
+    /// Drops the items whose settings already have the wanted value.
     fn drop_empty_items(&mut self) {
         let Self { plan, ready, unable, .. } = self;
         let left = &plan.left;
@@ -130,7 +127,7 @@ pub fn tune(options: &TuneOptions) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// Reads the host, checks it, and plans. `losing` contains the rules that explain current losses.
+/// Reads the host, checks it, and plans. `losing` contains the rules that explain losses in progress.
 pub fn prepare(
     options: &TuneOptions,
     keep: &Keep,
@@ -178,7 +175,8 @@ pub fn prepare(
                 let from = current(&facts, Some(name), &step.change.knob);
                 Ready { rule: step.rule, change: step.change.clone(), from }
             };
-            // A value that the host already has is no change, regardless of its format in a file.
+            // A value that the host already has is no change, even if the file shows it in another
+            // format.
             let differs = |ready: &Ready| {
                 let Ready { change, from, .. } = ready;
                 from.as_ref().is_none_or(|from| !change.knob.same(from, &change.to))
@@ -200,12 +198,12 @@ fn sort_out(
     losing: &BTreeSet<&'static str>,
 ) -> Result<(), Failure> {
     let mut kernel = look(index, interface)?;
-    // Without permission to read journals, assume that no earlier command changed a setting.
+    // Without permission to read journals, assume that no previous command changed a setting.
     let kept = evenkeel_apply::kept(&StateDirectory::from_environment()).unwrap_or_default();
     for Step { rule, change } in &prepared.plan.steps {
         let from = match kernel.read(&change.knob) {
             Ok(from) => from,
-            // A setting of the whole machine, which only the initial network namespace has.
+            // A setting of the whole machine exists only in the initial network namespace.
             Err(KnobError::Gone { .. })
                 if matches!(change.knob, Knob::Sysctl(_)) && Etc::namespace().is_some() =>
             {
@@ -247,7 +245,7 @@ fn sort_out(
 /// Returns the rules that the user selected and that have no finding.
 ///
 /// # Errors
-/// Returns an error if a name is no rule's, or a rule could not judge.
+/// Returns an error if a name belongs to no rule, or if a rule could not judge.
 fn without_finding<'o>(
     options: &TuneOptions,
     only: &'o [String],
@@ -262,7 +260,7 @@ fn without_finding<'o>(
             let otherwise = format!("{separate}`{command}` shows the rules with changes");
             return Err(Failure::unknown("rule", name, rules().map(|rule| rule.name), &otherwise));
         }
-        // A rule that could not judge differs from one without a finding.
+        // Distinguish a rule that could not judge from a rule without a finding.
         if let Some(NotJudged { rule, why }) =
             prepared.judgement.incomplete().find(|missed| missed.rule == *name)
         {
@@ -289,7 +287,8 @@ fn keep(named: Option<&Path>) -> Result<Keep, Failure> {
     Keep::parse(&text, &origin).map_err(|error| Failure::new(Exit::Usage, error))
 }
 
-/// Opens the namespace's settings for reading. Without the privilege to mount its sysfs, uses the mounted one.
+/// Opens the namespace's settings for reading. Uses the mounted sysfs if this process may not mount the
+/// namespace's own.
 fn look(index: u32, name: &str) -> Result<LiveKernel, Failure> {
     let kernel =
         LiveKernel::open(index, name).or_else(|_| LiveKernel::with_sysfs(index, name, Sysfs::at("/sys")));

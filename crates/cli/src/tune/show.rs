@@ -25,14 +25,13 @@ fn plural(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-/// Adds a text as comment lines.
 fn comment(text: &mut String, indent: &str, lines: &str) {
     for line in lines.lines() {
         let _ = writeln!(text, "{}", Line::comment(format_args!("{indent}{line}")));
     }
 }
 
-/// Replaces the undo of settings of queues that the plan adds.
+/// Text shown instead of the undo of settings of queues that the plan adds.
 const NEW_QUEUES: &str = "new queues need no undo: reducing the channels removes these queues";
 
 fn undo(facts: &HostFacts, interface: &str, ready: &Ready) -> String {
@@ -42,7 +41,7 @@ fn undo(facts: &HostFacts, interface: &str, ready: &Ready) -> String {
     }
 }
 
-/// Returns the plan as shell commands with their undo; the first line is the summary.
+/// Returns the plan as shell commands with their undo. The first line is the summary.
 pub fn plan(
     options: &TuneOptions,
     prepared: &Prepared,
@@ -80,7 +79,7 @@ pub fn plan(
         comment(&mut text, "undo: ", "systemctl start irqbalance");
         comment(&mut text, "", "after a restart: systemctl disable irqbalance");
     }
-    // In execution order. An item whose steps are not adjacent is shown at its first step.
+    // Show items in execution order. Show an item whose steps are not adjacent at its first step.
     for rule in &shown {
         if let Some(item) = prepared.plan.items.iter().find(|item| item.rule == *rule) {
             text.push('\n');
@@ -107,7 +106,8 @@ pub fn plan(
         let command = |options: &'static str, words: &[&dyn Display]| {
             printed_command("evenkeel tune", &[]).on(&interface, options, words)
         };
-        // Without these options, the plan or its files would differ.
+        // Repeat these options in the printed command: without them, the plan or its files would
+        // differ.
         let given = !options.speeds.is_empty() || options.keep.is_some() || !options.persist.is_empty();
         let same = if given { " with the same options" } else { "" };
         text.push('\n');
@@ -125,7 +125,6 @@ pub fn plan(
     text
 }
 
-/// Adds the commands of a rule, each with its undo.
 fn changes(text: &mut String, facts: &HostFacts, interface: &str, members: &[&Ready]) {
     let settings: Vec<(&Knob, &Value)> =
         members.iter().map(|ready| (&ready.change.knob, &ready.change.to)).collect();
@@ -146,8 +145,8 @@ fn changes(text: &mut String, facts: &HostFacts, interface: &str, members: &[&Re
     }
 }
 
-/// Returns the commands that restore the settings of queues after the undo of a change of channels, which resets these
-/// settings.
+/// Returns the commands that restore the settings of queues. Run them after the undo of a change of
+/// channels, which resets these settings.
 pub fn undo_of_queues<'c>(
     facts: &HostFacts,
     interface: &str,
@@ -211,7 +210,6 @@ fn written(text: &mut String, files: &Files, words: &str) {
     }
 }
 
-/// Returns the plan as JSON.
 pub fn plan_json(interface: &str, prepared: &Prepared, files: &Files) -> Json {
     let stop = prepared.stops_balancer().map(|process| {
         json!({ "process": process, "fix": "systemctl stop irqbalance", "undo": "systemctl start irqbalance" })
@@ -228,7 +226,6 @@ pub fn plan_json(interface: &str, prepared: &Prepared, files: &Files) -> Json {
     })
 }
 
-/// Returns the files of `--persist`.
 fn files_json(files: &Files) -> Vec<Json> {
     let etc = Etc::from_environment();
     let file =
@@ -267,7 +264,6 @@ fn left_json(interface: &str, prepared: &Prepared) -> Vec<Json> {
         .collect()
 }
 
-/// Returns the result of the changes as text.
 pub fn outcome(interface: &str, prepared: &Prepared, outcome: &Outcome, files: &Files) -> String {
     let mut text = String::new();
     if outcome.done.is_empty() {
@@ -349,7 +345,6 @@ fn watched_text(interface: &str, watched: &Watched) -> String {
     text
 }
 
-/// Returns the result of the changes as JSON.
 pub fn outcome_json(interface: &str, prepared: &Prepared, outcome: &Outcome, files: &Files) -> Json {
     let done: Vec<Json> = outcome
         .done

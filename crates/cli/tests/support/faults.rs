@@ -1,4 +1,4 @@
-//! Faults, each with the hosts that can have it and the rule that reports it.
+//! Faults, each with the hosts that can have the fault and the rule that reports it.
 
 use evenkeel_model::change::{Channels, Knob, Value};
 use evenkeel_model::host::{
@@ -33,7 +33,7 @@ pub fn nic(facts: &mut HostFacts) -> &mut Interface {
     nic_mut(facts).unwrap()
 }
 
-/// Sets the processor that every interrupt of the first NIC goes to and was served by.
+/// Sets the CPU that each interrupt of the first NIC is directed to and was served by.
 pub fn place(facts: &mut HostFacts, to: impl Fn(usize) -> u32) {
     let name = nic(facts).name.clone();
     for (at, interrupt) in
@@ -45,7 +45,7 @@ pub fn place(facts: &mut HostFacts, to: impl Fn(usize) -> u32) {
     }
 }
 
-/// Returns the processors of another node than the first NIC's.
+/// Returns the CPUs of nodes other than the first NIC's node.
 pub fn elsewhere(facts: &mut HostFacts) -> Vec<u32> {
     let node = nic(facts).node.unwrap();
     facts
@@ -83,7 +83,7 @@ fn drop_in_driver(facts: &mut HostFacts, packets: u64) {
     nic.driver_statistics.insert(name.to_owned(), packets);
 }
 
-/// Leaves the first NIC one queue and one interrupt.
+/// Reduces the first NIC to one queue and one interrupt.
 pub fn single_queue(facts: &mut HostFacts) {
     let nic = nic(facts);
     nic.channels.as_mut().unwrap().combined = 1;
@@ -98,7 +98,7 @@ pub fn single_queue(facts: &mut HostFacts) {
     facts.interrupts.retain(|interrupt| interrupt.interface != name || !std::mem::replace(&mut kept, true));
 }
 
-/// Sets the packet counts of queues, with this share on the first one.
+/// Sets the packet counts of queues. The first queue gets the share `per_cent`.
 fn skew(facts: &mut HostFacts, direction: &str, per_cent: u64) {
     let nic = nic(facts);
     let queues = nic.channels.unwrap().combined;

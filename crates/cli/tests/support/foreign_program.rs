@@ -1,4 +1,4 @@
-//! A program of another process at a tcx hook, in front of all others.
+//! A program of another process at a tcx hook, in front of all other programs.
 
 use std::os::fd::{FromRawFd, OwnedFd};
 
@@ -10,10 +10,11 @@ pub enum Hook {
     Egress,
 }
 
-/// Attaches a program named `foreign` that returns `TCX_PASS`: no later program sees a packet. Dropping the link detaches
-/// it.
+/// Attaches a program named `foreign` that returns `TCX_PASS`, so that no later program sees a packet.
+/// Dropping the returned link detaches the program.
 pub fn hide_packets(space: &Namespace, index: u32, hook: Hook) -> OwnedFd {
-    // `BPF_F_BEFORE` without another program: in front of all (include/uapi/linux/bpf.h).
+    // `BPF_F_BEFORE` without another program attaches in front of all programs
+    // (include/uapi/linux/bpf.h).
     const BEFORE: u32 = 1 << 3;
     // r0 = 0 (TCX_PASS); exit
     const INSTRUCTIONS: [u64; 2] = [0xb7, 0x95];
@@ -22,7 +23,7 @@ pub fn hide_packets(space: &Namespace, index: u32, hook: Hook) -> OwnedFd {
         Hook::Egress => libbpf_sys::BPF_TCX_EGRESS,
     };
     let attach = || {
-        // SAFETY: the strings end with 0, and the instructions are as many as stated.
+        // SAFETY: the strings end with 0, and the count equals the number of instructions.
         let program = unsafe {
             libbpf_sys::bpf_prog_load(
                 libbpf_sys::BPF_PROG_TYPE_SCHED_CLS,
@@ -44,7 +45,7 @@ pub fn hide_packets(space: &Namespace, index: u32, hook: Hook) -> OwnedFd {
         let link =
             unsafe { libbpf_sys::bpf_link_create(program, index.cast_signed(), kind, &raw const options) };
         assert!(link >= 0, "{link}");
-        // SAFETY: as above.
+        // SAFETY: the kernel returned this descriptor, and nothing else owns it.
         Ok(unsafe { OwnedFd::from_raw_fd(link) })
     };
     space.run(attach).unwrap()

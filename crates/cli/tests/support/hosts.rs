@@ -10,10 +10,8 @@ use evenkeel_model::host::{
 };
 use evenkeel_synthetic::{HostBuilder, NicOptions};
 
-/// The kind of a host, and the function that creates it.
 pub type Host = (&'static str, fn() -> HostFacts);
 
-/// All kinds of hosts.
 pub const HOSTS: &[Host] = &[
     ("data transfer node, two sockets, 100 Gbit/s mlx5", transfer_node),
     ("one-socket EPYC, 100 Gbit/s ice", epyc),
@@ -25,7 +23,6 @@ pub const HOSTS: &[Host] = &[
     ("router, two ports of 1 Gbit/s, 4 queues each", router),
 ];
 
-/// Returns the hosts with fast links.
 pub fn fast() -> Vec<Host> {
     HOSTS[..5].to_vec()
 }
@@ -94,7 +91,8 @@ pub const VIRTIO: NicOptions = NicOptions {
     action: "virtio0-input.{}",
 };
 
-/// Returns the peer of a new connection: this one, with the next free port if the host has a connection to it.
+/// Returns the peer address for a new connection: `remote`, or the next free port if the host already
+/// has a connection to `remote`.
 pub fn free_peer(facts: &HostFacts, local: &str, remote: &str) -> String {
     let mut peer: std::net::SocketAddr = remote.parse().unwrap();
     let is_taken = |peer: &std::net::SocketAddr| {
@@ -132,7 +130,8 @@ pub fn connection(facts: &mut HostFacts, local: &str, remote: &str, rtt_us: u64,
     });
 }
 
-/// Adds a process that is pinned to these processors; without any, it may run on all. Replaces one with its number.
+/// Adds a process that is pinned to the CPUs in `allowed`. If `allowed` is empty, the process may run
+/// on all CPUs. Replaces a process with the same number.
 pub fn process(facts: &mut HostFacts, number: u32, name: &str, allowed: &[u32]) {
     facts.processes.retain(|known| known.number != number);
     let every = || facts.processors.iter().map(|processor| processor.number).collect();
@@ -281,18 +280,16 @@ const PLAIN: &[(&str, &str)] = &[
     ("net/ipv4/tcp_wmem", "4096 16384 4194304"),
 ];
 
-/// Returns the first NIC of a host.
 pub fn nic_mut(facts: &mut HostFacts) -> Option<&mut Interface> {
     facts.interfaces.iter_mut().find(|interface| interface.kind == InterfaceKind::Device)
 }
 
-/// Returns the counters of an interface that is no NIC.
+/// Returns the counters of an interface that is not a NIC.
 pub fn counters() -> BTreeMap<String, u64> {
     let names = ["rx_packets", "tx_packets", "rx_dropped", "tx_dropped"];
     names.map(|name| (name.to_owned(), 0)).into()
 }
 
-/// Creates a veth interface.
 pub fn veth(name: &str) -> Interface {
     Interface {
         name: name.to_owned(),
@@ -308,11 +305,10 @@ pub fn veth(name: &str) -> Interface {
     }
 }
 
-/// Returns the files of a recorded host.
 pub fn files(directory: &Path) -> Vec<PathBuf> {
     let (mut directories, mut files) = (vec![directory.to_owned()], Vec::new());
     while let Some(next) = directories.pop() {
-        // Links of sysfs may form a loop.
+        // Symbolic links of sysfs may form a loop.
         let entries = std::fs::read_dir(next).unwrap().flatten().filter(|entry| !entry.path().is_symlink());
         for entry in entries {
             if entry.path().is_dir() { &mut directories } else { &mut files }.push(entry.path());
@@ -322,7 +318,8 @@ pub fn files(directory: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Returns the files of a recorded host, but only a few of those that exist for each CPU, interrupt or queue.
+/// Returns the files of a recorded host. Of files that exist once per CPU, interrupt or queue, returns
+/// only a few.
 pub fn files_of_each_kind(directory: &Path) -> Vec<PathBuf> {
     let mut kinds = BTreeMap::<String, usize>::new();
     let mut files = files(directory);

@@ -1,4 +1,5 @@
-//! An interface to manage: one end of a veth pair with several queues, in a namespace created for the test.
+//! A managed interface: one end of a veth pair with several queues, in a namespace created for the
+//! test.
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd};
@@ -20,13 +21,13 @@ pub const NAME: &str = "evk0";
 const PEER: &str = "evk1";
 const OWN_ADDRESS: &str = "198.18.0.1";
 const PEER_ADDRESS: &str = "198.18.0.2";
-/// Message of a session once it manages the interface.
+/// Message of a session when it manages the interface.
 pub const AT_WORK: &str = "managed now";
 /// Time limit for an operation on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(5);
 
-/// XPS maps that a driver might have set: one queue for each processor.
+/// XPS maps that a driver might have set: one queue per CPU.
 pub const DRIVERS_MAPS: [&str; 4] = ["1", "2", "0", "0"];
 
 pub struct Managed {
@@ -41,7 +42,7 @@ impl Managed {
     /// Creates an interface with four queues and the root `mq`, which counts by queue.
     pub fn new() -> Self {
         let (host, peer) = (Namespace::new().unwrap(), Namespace::new().unwrap());
-        // Without IPv6: its link-local address and route would appear later, at a random moment.
+        // Disable IPv6: its link-local address and route would appear later, at a random time.
         if Path::new("/proc/sys/net/ipv6").exists() {
             host.set_sysctl("net/ipv6/conf/default/disable_ipv6", "1").unwrap();
         }
@@ -57,7 +58,8 @@ impl Managed {
         netlink.set_up(index).unwrap();
         far.set_up(far_index).unwrap();
         let managed = Self { host, peer, netlink, index, state: tempfile::tempdir().unwrap() };
-        // The carrier appears shortly after both ends are up. Wait for it, so that tests see no such change.
+        // The carrier appears shortly after both ends are up. Wait for it, so that tests do not see
+        // this change.
         wait_for("a carrier", PATIENCE, || {
             managed.shell(&["ip", "link", "show", NAME]).contains(" state UP ")
         });
@@ -65,7 +67,7 @@ impl Managed {
         managed
     }
 
-    /// Creates the same interface with XPS maps, as a driver might set them.
+    /// Creates an interface as [`Self::new`] does, with XPS maps that a driver might have set.
     pub fn with_maps() -> Self {
         let managed = Self::new();
         for (queue, map) in (0..).zip(DRIVERS_MAPS) {
@@ -79,7 +81,6 @@ impl Managed {
         self.host.write_sysfs(&[(file, map.to_owned())]).unwrap();
     }
 
-    /// Returns the present XPS maps.
     pub fn maps(&self) -> Vec<String> {
         self.sysfs(|sysfs| {
             (0..4)
@@ -97,7 +98,6 @@ impl Managed {
         self.host.run(look).unwrap()
     }
 
-    /// Makes a command run in the host's namespace.
     pub fn enter(&self, command: Command) -> Command {
         inside(&self.host, command)
     }
@@ -107,14 +107,14 @@ impl Managed {
         tool(&self.host, words)
     }
 
-    /// Returns a command of the binary in the host's namespace.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = evenkeel(arguments);
         command.env("EVENKEEL_STATE_DIR", self.state.path());
         self.enter(command)
     }
 
-    /// Creates an interface with a rate limit, such as "50mbit", on each of its four queues, so that packets must wait.
+    /// Creates an interface with a rate limit on each of its four queues, such as "50mbit", so that
+    /// packets must wait.
     pub fn shaped(rate: &str) -> Self {
         let managed = Self::new();
         for queue in 1..=4 {
@@ -141,7 +141,7 @@ impl Managed {
         running
     }
 
-    /// Returns everything that a session could change, as the usual tools print it.
+    /// Returns all settings that a session could change, as the usual tools print them.
     pub fn seen(&self) -> String {
         let maps = self.maps().join(" ");
         let receive = self.sysfs(|sysfs| {
@@ -166,7 +166,6 @@ impl Managed {
         .join("\n")
     }
 
-    /// Returns the names of the present journals.
     pub fn journals(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.state.path()).unwrap();
         entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
@@ -176,7 +175,7 @@ impl Managed {
         wait_for(&format!("the maps {maps:?}"), limit, || self.maps() == maps);
     }
 
-    /// Starts iperf3 over the interface with this number of streams, bit/s per stream, and seconds.
+    /// Starts iperf3 over the interface. `rate` is the rate per stream.
     pub fn load(&self, streams: u32, rate: &str, seconds: u32) -> Load<'_> {
         let (streams, seconds) = (streams.to_string(), seconds.to_string());
         let server = start(&self.peer, &["--server", "--one-off", "--port", "5201", "--bind", PEER_ADDRESS]);
@@ -202,7 +201,7 @@ impl Managed {
             ],
         );
         wait_for("every stream is connected", PATIENCE, || {
-            // The control connection is an additional one.
+            // iperf3's control connection is an additional connection.
             let connected = self.host.connections_to(PEER_ADDRESS.parse().unwrap(), 5201).unwrap();
             connected > streams.parse::<usize>().unwrap()
         });
@@ -221,7 +220,7 @@ fn start(namespace: &Namespace, arguments: &[&str]) -> Process {
     .unwrap()
 }
 
-/// Running traffic, which ends when it is dropped.
+/// Running traffic. Dropping the value ends the traffic.
 pub struct Load<'a> {
     client: Process,
     _server: Process,
@@ -247,7 +246,7 @@ fn sysctls(directory: &Path) -> String {
     let mut entries: Vec<_> =
         std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
     entries.sort();
-    // The kernel lists the congestion controls of the whole machine, also those of other tests.
+    // The kernel lists the congestion controls of the whole machine, including those of other tests.
     entries.retain(|path| {
         !path.ends_with("tcp_available_congestion_control")
             && !path.ends_with("tcp_allowed_congestion_control")
@@ -269,7 +268,6 @@ pub fn wait_for(what: &str, limit: Duration, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Makes a command run in a namespace.
 pub fn inside(space: &Namespace, mut command: Command) -> Command {
     let namespace = space.as_fd().as_raw_fd();
     // SAFETY: the closure makes one system call, on a descriptor that the fork has copied.
@@ -288,14 +286,14 @@ pub fn inside(space: &Namespace, mut command: Command) -> Command {
 pub fn with_own_sysfs(mut command: Command) -> Command {
     let mount = |source: Option<&CStr>, target: &CStr, kind: Option<&CStr>, flags| {
         let pointer = |text: Option<&CStr>| text.map_or(std::ptr::null(), CStr::as_ptr);
-        // SAFETY: the strings end with 0, and no data is given.
+        // SAFETY: the strings end with 0, and the data pointer is null.
         match unsafe { libc::mount(pointer(source), target.as_ptr(), pointer(kind), flags, std::ptr::null()) }
         {
             0 => Ok(()),
             _ => Err(std::io::Error::last_os_error()),
         }
     };
-    // SAFETY: the closure makes system calls only, on strings that are part of the program.
+    // SAFETY: the closure only makes system calls, on strings that are part of the program.
     unsafe {
         command.pre_exec(move || {
             if libc::unshare(libc::CLONE_NEWNS) < 0 {
@@ -320,7 +318,7 @@ pub fn tool(space: &Namespace, words: &[&str]) -> String {
 /// Kills a run and its guardians before any of them can react.
 pub fn kill_both(mut running: Running) {
     let guardians = children(running.id());
-    // Stop the run first, so that it starts no new guardian while the old one is killed.
+    // Stop the run first, so that it starts no new guardian while the old guardian is killed.
     running.signal(Signal::SIGSTOP);
     for guardian in guardians {
         kill_process(guardian.id);
@@ -328,18 +326,16 @@ pub fn kill_both(mut running: Running) {
     running.kill();
 }
 
-/// Kills a child process of a run.
 pub fn kill_process(id: u32) {
-    // SAFETY: takes a process and a signal.
+    // SAFETY: the call takes a process id and a signal.
     unsafe { libc::kill(id.cast_signed(), libc::SIGKILL) };
 }
 
-/// Returns whether a directory is empty.
 pub fn is_empty(directory: &Path) -> bool {
     std::fs::read_dir(directory).unwrap().next().is_none()
 }
 
-/// Checks that two results of [`Managed::seen`] are equal, and names the lines that differ.
+/// Checks that two results of [`Managed::seen`] are equal. Names the lines that differ.
 pub fn assert_same(now: &str, before: &str, what: &str) {
     let missing = |of: &str, from: &str| {
         let lines: std::collections::BTreeSet<&str> = from.lines().collect();

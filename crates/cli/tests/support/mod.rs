@@ -1,4 +1,4 @@
-//! Runs the binary. Each test binary uses a part of this module.
+//! Runs the binary. Each test binary uses only a part of this module.
 
 #![allow(dead_code)]
 
@@ -17,7 +17,6 @@ pub mod service;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// Returns the names of a directory's entries, sorted.
 pub fn names(place: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(place).unwrap();
     let mut names: Vec<String> =
@@ -26,7 +25,6 @@ pub fn names(place: &Path) -> Vec<String> {
     names
 }
 
-/// Exit code and output of a command.
 #[derive(Debug)]
 pub struct Ended {
     pub code: i32,
@@ -34,8 +32,8 @@ pub struct Ended {
     pub stderr: String,
 }
 
-/// Returns a command of the binary with these arguments, without colours and backtraces that the environment may
-/// request.
+/// Returns a command of the binary with these arguments. Disables colours and backtraces that the
+/// environment may request.
 pub fn evenkeel<S: AsRef<std::ffi::OsStr>>(arguments: &[S]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
     command.args(arguments).stdin(Stdio::null());
@@ -50,13 +48,13 @@ pub fn end(mut command: Command) -> Ended {
     ended(command.output().unwrap())
 }
 
-/// Runs the binary with these arguments until it ends.
 pub fn run<S: AsRef<std::ffi::OsStr>>(arguments: &[S]) -> Ended {
     end(evenkeel(arguments))
 }
 
-/// Copies the binary, for a user who may not enter the build directory. Another process writes the copy: a descriptor
-/// of this one may be inherited by a child of another test, and then the copy cannot be executed (`ETXTBSY`).
+/// Copies the binary, for a user who cannot enter the build directory. Another process writes the copy.
+/// Otherwise a child of another test could inherit this process's descriptor, and then the copy could
+/// not be executed (`ETXTBSY`).
 pub fn copy_binary(to: &Path) {
     let mut copy = Command::new("cp");
     copy.arg("--remove-destination").arg(env!("CARGO_BIN_EXE_evenkeel")).arg(to);
@@ -77,20 +75,19 @@ pub fn ended(output: Output) -> Ended {
     ended
 }
 
-/// Writes a file into a directory. Returns its path.
 pub fn file(directory: &Path, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
     let path = directory.join(name);
     std::fs::write(&path, content).unwrap();
     path
 }
 
-/// Makes the command run without any capability, for root as for every other user.
+/// Makes the command run without any capability, whether it runs as root or as another user.
 pub fn without_capabilities(command: &mut Command) {
     without(command, 0..64);
 }
 
-/// Makes the command run without these capabilities (by number, capability.h), even as root: executing a program gains
-/// no capability outside of the bounding set (capabilities(7)).
+/// Makes the command run without these capabilities (by number, capability.h), even as root. Executing
+/// a program gains no capability outside the bounding set (capabilities(7)).
 pub fn without(command: &mut Command, capabilities: impl IntoIterator<Item = libc::c_ulong>) {
     use std::os::unix::process::CommandExt;
     // SAFETY: geteuid has no preconditions.
@@ -98,11 +95,11 @@ pub fn without(command: &mut Command, capabilities: impl IntoIterator<Item = lib
         return;
     }
     let capabilities: Vec<libc::c_ulong> = capabilities.into_iter().collect();
-    // SAFETY: the closure makes system calls only, on memory that the fork copied.
+    // SAFETY: the closure only makes system calls, on memory that the fork copied.
     unsafe {
         command.pre_exec(move || {
             for capability in &capabilities {
-                // The kernel refuses numbers that it does not know with EINVAL.
+                // The kernel refuses unknown capability numbers with EINVAL.
                 if libc::prctl(libc::PR_CAPBSET_DROP, *capability, 0, 0, 0) < 0
                     && std::io::Error::last_os_error().raw_os_error() != Some(libc::EINVAL)
                 {
@@ -120,7 +117,7 @@ pub fn full_pipe() -> (std::io::PipeReader, std::io::PipeWriter) {
     use std::os::fd::AsRawFd;
     let (reader, mut writer) = std::io::pipe().unwrap();
     let set_flags = |flags: libc::c_int| {
-        // SAFETY: sets flags of an open descriptor.
+        // SAFETY: the call sets flags of an open descriptor.
         assert_eq!(unsafe { libc::fcntl(writer.as_raw_fd(), libc::F_SETFL, flags) }, 0);
     };
     set_flags(libc::O_NONBLOCK);

@@ -1,8 +1,8 @@
-//! Spreads the cases of a long test over all processors.
+//! Spreads the cases of a long test over all CPUs.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Calls `each` for every item, on a thread for each processor. Returns the results in the order of the items.
+/// Calls `each` for every item, with one thread per CPU. Returns the results in the order of the items.
 pub fn on_all_processors<T: Sync, R: Send>(items: &[T], each: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
     let next = AtomicUsize::new(0);

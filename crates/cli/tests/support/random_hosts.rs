@@ -98,7 +98,8 @@ pub fn host_of_few_queues(seed: u64, number: u64) -> HostFacts {
             }
         }
     }
-    // As at boot, without gaps, which the interrupts of queues that come back would take.
+    // Number the interrupts without gaps, as at boot. The interrupts of queues that are added again
+    // would use gaps.
     let first = facts.interrupts.iter().map(|interrupt| interrupt.number).min().unwrap_or(0);
     (first..).zip(&mut facts.interrupts).for_each(|(number, interrupt)| interrupt.number = number);
     complete(&mut facts);
@@ -126,7 +127,7 @@ fn disturb(facts: &mut HostFacts, nodes: u32, chance: &mut Chance) {
         of_node.for_each(|processor| processor.isolated = processor.number != first);
     }
     if chance.once_in(12) {
-        // A node with memory only, and a NIC attached to it.
+        // Add a node without CPUs, and attach a NIC to it.
         facts.nodes.push(Node { number: nodes, ..Node::default() });
         let nic = facts.interfaces.iter_mut().find(|nic| nic.driver.is_some());
         nic.expect("a host has a NIC").node = Some(nodes);
@@ -174,7 +175,7 @@ fn disturb(facts: &mut HostFacts, nodes: u32, chance: &mut Chance) {
     }
 }
 
-/// Switches some processors off. Their interrupts have moved to others.
+/// Takes some CPUs offline. Their interrupts have moved to other CPUs.
 fn take_offline(facts: &mut HostFacts, chance: &mut Chance) {
     let one_in = chance.of(&[2, 4, 16]);
     let stays = |processor: u32, chance: &mut Chance| processor == 0 || !chance.once_in(one_in);
@@ -194,7 +195,6 @@ fn take_offline(facts: &mut HostFacts, chance: &mut Chance) {
     }
 }
 
-/// Adds a bond over all NICs.
 fn bond(facts: &mut HostFacts, chance: &mut Chance) {
     let nics = facts.interfaces.iter().filter(|nic| nic.driver.is_some());
     let lower: Vec<String> = nics.map(|nic| nic.name.clone()).collect();

@@ -1,4 +1,4 @@
-//! Unpacks a host that is written as one text file into the tree of files that `evenkeel check --from` reads.
+//! Unpacks a host from one text file into the tree of files that `evenkeel check --from` reads.
 //!
 //! A file has sections, each of which starts with a line `== PATH`:
 //!
@@ -10,8 +10,8 @@
 //! | `== proc/interrupts sparse` | `processors: 64`, then rows `150: 3=8123 5=22 \| PCI-MSI 1-edge eth0-rx-0` |
 //! | `== sys/class/net/eth0/device -> ../../../devices/virtio1` | none: a symbolic link |
 //!
-//! `for 0-3 n=7,8,9,9: TEXT` repeats a line: in its text `<i>` is the number, `<n>` the member of the list, and `<i%2+1>`
-//! is computed from left to right. `<0-127: i%32>` repeats the members of a list.
+//! `for 0-3 n=7,8,9,9: TEXT` repeats a line. In its text, `<i>` is the number, `<n>` the member of the
+//! list, and `<i%2+1>` is computed from left to right. `<0-127: i%32>` repeats the members of a list.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -19,7 +19,6 @@ use std::path::Path;
 
 type Variables = BTreeMap<String, u64>;
 
-/// Unpacks the text of a host into a tree of files.
 pub fn unpack(text: &str, directory: &Path) -> Result<(), String> {
     let mut sections: Vec<(&str, Vec<&str>)> = Vec::new();
     for line in text.lines() {
@@ -68,7 +67,7 @@ fn place(path: &str, directory: &Path) -> Result<std::path::PathBuf, String> {
     Ok(place)
 }
 
-/// Writes a file. Returns an error if another section has written it already.
+/// Writes a file. Returns an error if another section has already written this file.
 fn write(path: &str, content: &str, directory: &Path) -> Result<(), String> {
     let place = place(path, directory)?;
     if place.exists() {
@@ -140,8 +139,8 @@ fn substitute(text: &str, variables: &Variables) -> Result<String, String> {
     Ok(result + rest)
 }
 
-/// Computes an expression. A format may follow a colon: `hex`, `x` (hexadecimal with eight digits), or `mask` (the mask
-/// with this one bit, in words of 32 bits).
+/// Computes an expression. A format may follow a colon: `hex`, `x` (hexadecimal with eight digits), or
+/// `mask` (a mask with only this bit set, in words of 32 bits).
 fn formatted(text: &str, variables: &Variables) -> Result<String, String> {
     let (expression, format) = text.split_once(':').unwrap_or((text, ""));
     let value = value(expression, variables)?;
@@ -160,7 +159,7 @@ fn formatted(text: &str, variables: &Variables) -> Result<String, String> {
     }
 }
 
-/// Computes an expression such as `150+i%4` from left to right: the remainder of the sum.
+/// Computes an expression from left to right: `150+i%4` is the remainder of the sum.
 fn value(expression: &str, variables: &Variables) -> Result<u64, String> {
     let failed = || format!("'{expression}' cannot be computed");
     let operand = |text: &str| {
@@ -190,7 +189,7 @@ fn value(expression: &str, variables: &Variables) -> Result<u64, String> {
     result.ok_or_else(failed)
 }
 
-/// Formats counters as the kernel does: for each group a line of names and a line of values.
+/// Formats counters as the kernel does: a line of names and a line of values for each group.
 fn pairs(lines: &[String]) -> Result<String, String> {
     let mut groups: Vec<(&str, String, String)> = Vec::new();
     for line in lines.iter().filter(|line| !line.is_empty()) {
@@ -209,7 +208,7 @@ fn pairs(lines: &[String]) -> Result<String, String> {
     Ok(groups.iter().map(line).collect())
 }
 
-/// Formats the table of interrupts with a column for each processor.
+/// Formats the table of interrupts with a column per CPU.
 fn interrupts(lines: &[String]) -> Result<String, String> {
     let mut lines = lines.iter().filter(|line| !line.is_empty());
     let count = lines.next().and_then(|line| line.strip_prefix("processors: ")?.trim().parse::<usize>().ok());

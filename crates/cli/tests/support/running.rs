@@ -1,4 +1,4 @@
-//! Runs scenarios on this machine's kernel; a run takes some seconds and may be interrupted.
+//! Runs scenarios on this machine's kernel. A run takes some seconds and may be interrupted.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -44,10 +44,8 @@ repeats = 1
 1s = "1s"
 "#;
 
-/// A latency probe for [`SCENARIO`].
 pub const PROBE: &str = "\n[workload.latency]\nduration = \"1s\"\n";
 
-/// A directory for a run: its scenario, its records, its temporary files.
 pub struct Place {
     directory: tempfile::TempDir,
     scenario: PathBuf,
@@ -65,7 +63,7 @@ impl Place {
         self.directory.path()
     }
 
-    /// Returns a command that runs the scenario here, with additional arguments.
+    /// Returns a command that runs the scenario in this directory, with additional arguments.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = evenkeel(&["run"]);
         command.arg(&self.scenario).args(["--on", "netns"]).args(arguments);
@@ -73,8 +71,8 @@ impl Place {
         command
     }
 
-    /// Returns the names of files here, except those of the test and the empty directory that a killed run creates for
-    /// its record.
+    /// Returns the names of files in this directory. Leaves out files of the test and the empty
+    /// directory that a killed run creates for its record.
     pub fn written(&self) -> Vec<String> {
         let list = |path: &Path| {
             let entries = std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().file_name());
@@ -92,7 +90,7 @@ impl Place {
     }
 }
 
-/// An active run. Dropping it kills it.
+/// A running command. Dropping the value kills the command.
 pub struct Running {
     child: Option<Child>,
     stderr: Arc<Mutex<String>>,
@@ -126,17 +124,15 @@ impl Running {
         self.child.as_mut().unwrap()
     }
 
-    /// Returns the process id.
     pub fn id(&mut self) -> u32 {
         self.child().id()
     }
 
-    /// Returns the messages so far.
     pub fn said(&self) -> String {
         self.stderr.lock().unwrap().clone()
     }
 
-    /// Waits until the run reports this activity.
+    /// Waits until the run reports an activity.
     pub fn wait_for_activity(&mut self, words: &str) {
         let deadline = Instant::now() + LIMIT;
         loop {
@@ -151,8 +147,8 @@ impl Running {
         }
     }
 
-    /// Waits until the run holds at least two namespaces, a child process, and the programs of the queue choice and the
-    /// meter. Returns everything that it holds in the kernel.
+    /// Waits until the run holds at least two namespaces, a child process, and the programs of the
+    /// queue choice and the meter. Returns all kernel objects that the run holds.
     pub fn full_holdings(&mut self) -> Holdings {
         let deadline = Instant::now() + LIMIT;
         loop {
@@ -169,12 +165,13 @@ impl Running {
         }
     }
 
-    /// Returns everything that the run holds in the kernel now.
+    /// Returns all kernel objects that the run holds.
     pub fn holdings(&mut self) -> Holdings {
         Holdings::of(self.child().id())
     }
 
-    /// Returns the same without namespaces, for a run in a namespace of the test.
+    /// Returns all kernel objects that the run holds except namespaces, for a run in a namespace of the
+    /// test.
     pub fn holdings_but_namespaces(&mut self) -> Holdings {
         Holdings { namespaces: Default::default(), ..self.holdings() }
     }
@@ -184,14 +181,12 @@ impl Running {
         kill(process, signal).unwrap();
     }
 
-    /// Kills the run, and waits until it is dead.
     pub fn kill(mut self) {
         self.signal(Signal::SIGKILL);
         let status = self.child().wait().unwrap();
         assert_eq!(status.code(), None, "it had ended by itself: {status:?}");
     }
 
-    /// Waits until the run ends.
     pub fn end(mut self) -> Ended {
         let deadline = Instant::now() + LIMIT;
         let status = loop {
@@ -212,7 +207,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         if let Some(mut child) = self.child.take() {
-            // Ignore the errors: both fail only if the run has already ended.
+            // Ignore errors: both calls fail only if the run has already ended.
             let _ = child.kill();
             let _ = child.wait();
         }

@@ -40,7 +40,7 @@ impl Place {
         self.directory.path().join("evenkeel.toml")
     }
 
-    /// Writes the configuration: these rules.
+    /// Writes a configuration with these rules.
     pub fn write(&self, rules: &str) {
         let socket = self.socket();
         let text = format!("schema = 1\n[service]\nsocket = \"{}\"\n{rules}\n", socket.to_str().unwrap());
@@ -60,7 +60,7 @@ impl Place {
         service
     }
 
-    /// Returns a command that asks the service.
+    /// Returns a client command for the service.
     pub fn client(&self, words: &[&str]) -> Command {
         let mut command = self.managed.command(words);
         command.arg("--socket").arg(self.socket());
@@ -82,14 +82,13 @@ impl Place {
         self.interface(name)["process"].as_u64().unwrap_or_default().try_into().unwrap()
     }
 
-    /// Waits until an interface is in a state.
     pub fn wait_for(&self, name: &str, state: &str) {
         wait_for(&format!("{name} is {state}, not {}", self.status()), PATIENCE, || {
             self.interface(name)["state"] == state
         });
     }
 
-    /// Waits until an interface is fair in another process than this one. Returns its process.
+    /// Waits until an interface is fair in a process other than `before`. Returns the new process.
     pub fn wait_for_restart(&self, name: &str, before: u32) -> u32 {
         wait_for(&format!("{name} has a new worker"), PATIENCE, || {
             let interface = self.interface(name);
@@ -108,7 +107,8 @@ impl Place {
         ended.stderr
     }
 
-    /// Waits until the XPS maps of `evk0` are the driver's or empty.
+    /// With `are_empty`, waits until the XPS maps of `evk0` are empty. Otherwise waits until they are
+    /// the driver's.
     pub fn wait_for_maps(&self, are_empty: bool) {
         let maps = if are_empty { ["0"; 4] } else { DRIVERS_MAPS };
         self.managed.wait_for_maps(&maps, PATIENCE);
@@ -118,7 +118,6 @@ impl Place {
         self.managed.shell(&line.split(' ').collect::<Vec<_>>())
     }
 
-    /// Adds the second interface again.
     pub fn add_other(&mut self) {
         add_other(&mut self.managed);
     }
@@ -144,10 +143,9 @@ fn add_other(managed: &mut Managed) {
 
 /// A rule for both interfaces.
 pub const BOTH: &str = "[[interface]]\nmatch = { name = \"evk?\" }\nfair = { xps = \"off\" }";
-/// A rule for one of them.
+/// Returns a rule for one interface.
 pub fn only(name: &str) -> String {
     format!("[[interface]]\nmatch = {{ name = \"{name}\" }}\nfair = {{ xps = \"off\" }}")
 }
 
-/// The first interface.
 pub const FIRST: &str = NAME;

@@ -1,5 +1,5 @@
-//! Faults of the host's stack and hardware: memory, power, connections, IP, the slot; and settings of offloads and
-//! polling.
+//! Faults of the host's stack and hardware: memory, power, connections, IP and slot. Also faults in the
+//! settings of offloads and polling.
 
 use evenkeel_model::host::{
     BondFacts, HostFacts, Interface, InterfaceKind, NodeAllocations, PacketSizes, PortUse, SocketFacts,
@@ -10,7 +10,7 @@ use evenkeel_synthetic::HostBuilder;
 use crate::faults::{Fault, count, fault, feature, nic, set};
 use crate::hosts::{self, connection, process};
 
-/// Creates a virtual machine with more processors than its NIC has queues.
+/// Creates a virtual machine with more CPUs than its NIC has queues.
 fn large_virtual_machine() -> HostFacts {
     HostBuilder::new(1, 16, 1).virtual_machine().nic(&hosts::VIRTIO).build()
 }
@@ -37,7 +37,6 @@ fn answers_requests(facts: &mut HostFacts, name: &str) {
     });
 }
 
-/// Adds a bond over the router's two ports.
 fn bond(facts: &mut HostFacts, mode: &str) {
     facts.interfaces.push(Interface {
         name: "bond0".to_owned(),

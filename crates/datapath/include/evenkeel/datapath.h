@@ -9,16 +9,16 @@
 /* Number of CPUs with their own XPS pool; higher CPUs use the last entry. A power of two. */
 #define EK_MAX_CPUS 1024
 
-/* Flows are in a table of slots. At a few thousand segments per second the caches are cold. A look-up in a
- * BPF hash map then misses four or five cache lines, a look-up in this table one. A flow is in one of
- * EK_PROBES slots, starting at the hash of its socket's cookie. */
+/* Flows are in a table of slots. At a few thousand segments per second the caches are cold. Then a
+ * look-up in a BPF hash map misses four or five cache lines. A look-up in this table misses one cache
+ * line. A flow is in one of EK_PROBES slots, starting at the hash of its socket's cookie. */
 #define EK_PROBES 8
 /* If the table is full, a new flow replaces a flow with at most this many picks. */
 #define EK_SHORT_FLOW 4
-/* Constants, so that a program finds a slot without reading a setting. */
+/* Constants, so that a program can find a slot without reading a setting. */
 #define EK_SLOT_BITS 18
 #define EK_SLOTS (1 << EK_SLOT_BITS)
-/* Maximum number of flows. In a half full table, only few flows find all their probed slots taken. */
+/* Maximum number of flows. In a half-full table, few flows find all their probed slots in use. */
 #define EK_MAX_FLOWS (EK_SLOTS / 2)
 /* Number of slots that the ageing walk skips together if none is in use. */
 #define EK_SLOTS_PER_BLOCK 64
@@ -46,8 +46,8 @@ enum ek_steering {
 	EK_STEER_QUEUE = 1, /* skb->queue_mapping, where the kernel re-picks (ooo_okay) */
 };
 
-/* Set by user space before it loads the programs. The verifier then treats every value as constant and
- * removes dead branches. */
+/* User space sets these values before it loads the programs. So the verifier treats every value as
+ * constant and removes dead branches. */
 struct ek_config {
 	ek_u32 policy;     /* enum ek_policy */
 	ek_u32 steering;   /* enum ek_steering */
@@ -109,7 +109,6 @@ struct ek_rule {
 	ek_u32 unused;
 };
 
-/* State of a move. */
 enum ek_move_state {
 	EK_MOVE_NONE = 0,
 	EK_MOVE_WANTED = 1, /* requested by user space: the flow is held back until it may move */
@@ -135,7 +134,6 @@ struct ek_move {
 /* Maximum number of flows in one reading of the service. */
 #define EK_MAX_SERVICES 4096
 
-/* Service that a flow has received. */
 struct ek_service {
 	ek_u64 cookie;
 	ek_u64 socket; /* address of its socket; 0: none in this network namespace */
@@ -152,7 +150,6 @@ enum ek_service_flag {
 	EK_SERVICE_MOVABLE = 4,    /* its windows may be changed: its segments are not signed */
 };
 
-/* State of one device. */
 struct ek_device {
 	ek_u64 ageing_limit_ns;                /* computed by the last walk */
 	ek_u64 walks;                          /* of both timers */
@@ -231,21 +228,21 @@ struct ek_meter {
 /* Maximum number of segments in a queue with batching. */
 #define EK_BATCH_MAX_PACKETS 65536
 
-/* Settings of transmit batching; set before its programs are loaded. */
+/* User space sets these values before it loads the programs of transmit batching. */
 struct ek_batch_config {
 	ek_u64 hold_ns;       /* maximum hold time of a segment in an empty queue; 0: no hold */
 	ek_u32 batch_packets; /* a queue with this number of segments is not held */
 	ek_u32 limit_packets; /* capacity of each queue */
 };
 
-/* Counters of transmit batching. */
 struct ek_batch_counters {
 	ek_u64 held;    /* segments held in an empty queue */
 	ek_u64 batches; /* held segments that left with others */
 	ek_u64 dropped; /* the queue was full, or there was no memory */
 };
 
-/* Maximum number of flows whose state TCP LoLa publishes; further flows work the same, unseen. */
+/* Maximum number of flows whose state TCP LoLa publishes. The congestion control of further flows is
+ * the same. */
 #define EK_LOLA_FLOWS 16384
 
 /* Published state of a flow, after each measurement, loss or change of phase. */
@@ -262,7 +259,6 @@ struct ek_lola_flow {
 	ek_u32 unused;
 };
 
-/* Sums over the flows of TCP LoLa. */
 struct ek_lola_counters {
 	ek_u64 started;
 	ek_u64 ended;

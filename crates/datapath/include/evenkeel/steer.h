@@ -15,7 +15,7 @@
 #define EK_STEER_CLASS_TARGETS 64
 /* Number of entries of the indirection table, as in the Intel 82599. A power of two. */
 #define EK_STEER_INDIRECTION 128
-/* Number of recent flows without a slot that are remembered. */
+/* Number of recent flows without a slot that the program records. */
 #define EK_STEER_SEEN 16384
 /* Longest input of the Toeplitz hash, bytes: IPv6 addresses and ports. */
 #define EK_STEER_HASH_INPUT 36
@@ -30,7 +30,8 @@ enum ek_steer_target {
 	EK_STEER_NEW = 0xfffd,        /* `current` of a slot that no packet has used yet */
 };
 
-/* Set before the program is loaded, so that the verifier treats every value as constant. */
+/* User space sets these values before it loads the program. So the verifier treats every value as
+ * constant. */
 struct ek_steer_config {
 	ek_u32 pass; /* choose a target, but leave every packet on its CPU */
 	ek_u32 unused;
@@ -88,8 +89,8 @@ struct ek_steer {
 struct ek_steer_cpu {
 	ek_u64 enqueued EK_OWN_CACHE_LINE; /* packets sent to its ring, by every receiver */
 	ek_u64 dequeued EK_OWN_CACHE_LINE; /* packets taken from it */
-	/* packets sent to the ring but never taken from it, because the ring was full; computed by user
-	 * space when nothing is in transit */
+	/* packets sent to the ring but not taken from it, because the ring was full; computed by user
+	 * space when no packet is in transit */
 	ek_u64 lost;
 	ek_u64 received EK_OWN_CACHE_LINE; /* packets that arrived here */
 	ek_u64 bytes;                      /* bytes of the packets that arrived here */

@@ -14,7 +14,7 @@ const ENA: Driver = Driver {
     // The device reports its drops in keep-alive messages, and only ena_get_stats64 shows them.
     kernel: &[("rx_dropped", Ring), ("tx_dropped", Transmit)],
     counters: &[&[
-        // ena_get_stats64 adds these to the device's drops.
+        // ena_get_stats64 adds the XDP drops to the device's drops.
         ("queue_#_rx_xdp_drop", Xdp("rx_dropped")),
         ("bw_in_allowance_exceeded", Allowance),
         ("bw_out_allowance_exceeded", Allowance),
@@ -37,7 +37,7 @@ const GVE: Driver = Driver {
         ("rx_queue_drop_cnt[#]", Ring),
         ("rx_drops_packet_over_mru[#]", Wire),
         ("rx_drops_invalid_checksum[#]", Wire),
-        // Sum of the four counters below, see gve_get_ethtool_stats.
+        // Sum of the next four counters, see gve_get_ethtool_stats.
         ("rx_dropped", InDriver),
         ("rx_skb_alloc_fail", Part("rx_dropped")),
         ("rx_desc_err_dropped_pkt", Part("rx_dropped")),
@@ -80,12 +80,12 @@ const IONIC: Driver = Driver {
     names: &["ionic"],
     kernel: &[],
     counters: &[&[
-        // This is rx_queue_empty of the device.
+        // The device's rx_queue_empty.
         ("hw_rx_over_errors", Ring),
         // Sum of rx_dma_error, rx_queue_disabled, rx_desc_fetch_error and rx_desc_data_error.
         ("hw_rx_missed_errors", Nic),
-        // Drops of unicast, multicast and broadcast packets. They are not in the counters above; DPDK's
-        // driver adds them, too.
+        // Drops of unicast, multicast and broadcast packets, which the previous counters exclude.
+        // DPDK's driver also adds these drops.
         ("hw_rx_dropped", Nic),
         ("frames_rx_dropped", Nic),
         ("rx_#_dropped", InDriver),

@@ -64,11 +64,11 @@ const I40E: Driver = Driver {
     counters: &[&[
         // Register GLV_RDPC: drops of the function for lack of a free descriptor.
         ("rx_missed_errors", Ring),
-        // Register GL_RXERR1. Before commit 5337d2949733, this counter had GLV_RDPC, and rx_missed_errors did
-        // not exist.
+        // Register GL_RXERR1. Before commit 5337d2949733, this counter contained GLV_RDPC, and
+        // rx_missed_errors did not exist.
         ("rx_dropped", Part("rx_missed_errors")),
-        // Register GLPRT_RDPC: drops of the port because its FIFO was full. Before that commit, the name was
-        // port.rx_dropped.
+        // Register GLPRT_RDPC: drops of the port because its FIFO was full. Before commit 5337d2949733,
+        // the name was port.rx_dropped.
         ("port.rx_discards", Nic),
         ("port.rx_dropped", Nic),
         ("port.rx_crc_errors", Wire),
@@ -103,7 +103,7 @@ const ICE: Driver = Driver {
     names: &["ice"],
     kernel: &[],
     counters: &[&[
-        // Register GLV_RDPC of the function, and below it PRTRPB_RDPC of the port.
+        // Register GLV_RDPC of the function, and PRTRPB_RDPC of the port (the next counter).
         ("rx_dropped", Ring),
         ("rx_dropped.nic", Nic),
         ("rx_crc_errors.nic", Wire),
@@ -124,7 +124,7 @@ const ICE: Driver = Driver {
 /// `drivers/net/ethernet/intel/idpf/idpf_ethtool.c`; `idpf_send_get_stats_msg` of `idpf_virtchnl.c`.
 const IDPF: Driver = Driver {
     names: &["idpf"],
-    // `ethtool -S` does not show rx_discards of the vport.
+    // `ethtool -S` does not show the vport's rx_discards.
     kernel: &[("rx_dropped", Ring)],
     counters: &[&[
         ("rx-bad_descs", InDriver),

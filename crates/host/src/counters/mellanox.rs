@@ -30,7 +30,7 @@ const MLX5: Driver = Driver {
         ("rx_in_range_len_errors_phy", Wire),
         ("rx_out_of_range_len_phy", Wire),
         ("rx_oversize_pkts_phy", Wire),
-        // This is eth_wqe_too_small of the device.
+        // The device's eth_wqe_too_small.
         ("rx_oversize_pkts_buffer", Wire),
         ("tx_queue_dropped", Transmit),
         ("tx#_dropped", Part("tx_queue_dropped")),

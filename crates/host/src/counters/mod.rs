@@ -1,20 +1,21 @@
-//! The dictionary of drivers' counters (`ethtool -S`). It states the meaning of each counter, so that a lost
-//! packet is counted once.
+//! The dictionary of drivers' counters (`ethtool -S`). It states the meaning of each counter, so that a
+//! lost packet is counted once.
 //!
-//! There is one file per family of drivers, and one [`Driver`] per driver. It is derived from the files of
-//! Linux 6.18.35 that its comment names. A counter that is not listed is not a loss: an event, a retry, a
-//! frame for another host. `tests/counters` lists all names of each driver, with a reason for each loss,
-//! error or pause counter that is not listed here.
+//! Each family of drivers has a file, and each driver has a [`Driver`]. The comment of a [`Driver`]
+//! names its source files in Linux 6.18.35. A counter that is not listed is not a loss, but for example
+//! an event, a retry, or a frame for another host. `tests/counters` lists all names of each driver. It
+//! gives a reason for each loss, error or pause counter that is not listed here.
 //!
 //! Two sources report the same losses:
 //!
-//! - `ethtool -S` takes precedence if the driver's row lists a loss, because it separates ring drops from NIC
-//!   drops.
-//! - From `struct rtnl_link_stats64` (`/sys/class/net/IF/statistics`, `ip -s link`), only the fields in the
-//!   row count. Drivers add their own counters to it, and the network core adds frames of unknown protocols
-//!   to `rx_dropped`.
+//! - `ethtool -S` takes precedence if the driver's row lists a loss, because it separates ring drops
+//!   from NIC drops.
+//! - From `struct rtnl_link_stats64` (`/sys/class/net/IF/statistics`, `ip -s link`), only the fields in
+//!   the row count. Drivers add their own counters to it, and the network core adds frames of unknown
+//!   protocols to `rx_dropped`.
 //!
-//! Netlink's `qstats` are not read: except for virtio_net, they repeat these counters.
+//! Netlink's `qstats` are not read, because they repeat these counters for all drivers except
+//! virtio_net.
 
 mod broadcom;
 mod cloud;
@@ -27,7 +28,6 @@ use std::collections::BTreeMap;
 
 use evenkeel_model::host::LossCounters;
 
-/// Meaning of a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Meaning {
     /// Frames that arrived damaged: checksum, length, code errors.
@@ -38,34 +38,29 @@ pub enum Meaning {
     Ring,
     /// All packets that a port lost, including those for lack of a receive descriptor.
     NicAndRing,
-    /// Packets that the driver dropped: no memory, malformed.
+    /// Packets that the driver dropped, for example malformed packets, or for lack of memory.
     Driver,
-    /// Packets dropped on transmit.
     Transmit,
     /// A transmit queue was full and stopped.
     Stop,
-    /// Pause frames of the link that were sent (IEEE 802.3, annex 31B).
+    /// Pause frames that the link sent (IEEE 802.3, annex 31B).
     PauseSent,
-    /// Pause frames of the link that were received.
     PauseReceived,
-    /// Pause frames of a priority that were sent (IEEE 802.1Qbb).
+    /// Pause frames of a priority that the link sent (IEEE 802.1Qbb).
     PriorityPauseSent,
-    /// Pause frames of a priority that were received.
     PriorityPauseReceived,
     /// Packets that the cloud queued or dropped at an allowance of the instance.
     Allowance,
-    /// Packets received by a queue.
     Received,
-    /// Packets sent by a queue.
     Sent,
-    /// Also included in another counter, or in several: their pattern.
+    /// A counter that is included in the counters that match this pattern.
     Part(&'static str),
     /// Packets that an XDP program dropped, and that the driver adds to this field of `struct
     /// rtnl_link_stats64`.
     Xdp(&'static str),
 }
 
-/// Meanings by name; `#` is the number of a queue, a priority or a buffer.
+/// Pairs of name and meaning; `#` in a name is the number of a queue, a priority or a buffer.
 type Counters = &'static [(&'static str, Meaning)];
 
 #[derive(Debug)]
@@ -79,12 +74,10 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// Returns the row of a driver, by the driver's name.
     pub fn of(name: &str) -> Option<&'static Self> {
         Self::all().find(|driver| driver.names.contains(&name))
     }
 
-    /// Returns the rows of all drivers.
     pub fn all() -> impl Iterator<Item = &'static Self> {
         [
             intel::DRIVERS,
@@ -98,14 +91,13 @@ impl Driver {
         .flatten()
     }
 
-    /// Returns the driver's counters and their meanings.
     fn counters(&self) -> impl Iterator<Item = (&'static str, Meaning)> {
         self.counters.iter().copied().flatten().copied()
     }
 
     /// Returns the pattern and the meaning of a counter, and the first number in its name.
     fn entry(&self, name: &str) -> Option<(&'static str, Meaning, Option<usize>)> {
-        // A name that a driver repeats for each queue has the repetition's number as its suffix.
+        // If a driver repeats a name for each queue, the suffix is the number of the repetition.
         let (plain, repetition) = repetition(name);
         self.counters().find_map(|(pattern, meaning)| {
             let number = matches(pattern, plain)?;
@@ -118,8 +110,8 @@ impl Driver {
         self.entry(name).map(|(_, meaning, number)| (meaning, number))
     }
 
-    /// Removes counters that are listed twice, although the driver does not repeat names for each queue. Returns one of
-    /// them.
+    /// Removes counters that are listed twice, if the driver does not repeat names for each queue.
+    /// Returns one of the removed names.
     pub fn remove_copies(&self, statistics: &mut BTreeMap<String, u64>) -> Option<String> {
         if self.names.contains(&"vmxnet3") {
             return None;
@@ -130,7 +122,8 @@ impl Driver {
         copied
     }
 
-    /// Returns whether the driver lists losses of received packets, but these counters have none of them.
+    /// Returns whether the driver's row lists losses of received packets, but `statistics` contains
+    /// none of these counters.
     pub fn lacks_losses(&self, statistics: &BTreeMap<String, u64>) -> bool {
         let is_loss = |meaning: Meaning| {
             matches!(meaning, Meaning::Ring | Meaning::Nic | Meaning::NicAndRing | Meaning::Driver)
@@ -141,8 +134,8 @@ impl Driver {
             && found.ring.or(found.nic).or(found.driver).is_none()
     }
 
-    /// Returns an interface's losses, from the counters of its driver, and from the kernel's if the row lists
-    /// them.
+    /// Returns an interface's losses, from the driver's counters, and from the kernel's counters that
+    /// the row lists.
     pub fn losses(&self, statistics: &BTreeMap<String, u64>, kernel: &BTreeMap<String, u64>) -> LossCounters {
         let mut sums = Sums::default();
         let mut wholes: BTreeMap<&str, BTreeMap<&str, u64>> = BTreeMap::new();
@@ -156,8 +149,8 @@ impl Driver {
                 None => {}
             }
         }
-        // A part counts only if the driver does not report the whole. Several parts may repeat each other, so
-        // the largest one counts.
+        // A part counts only if the driver does not report the whole. Several parts may include each
+        // other, so only the largest part counts.
         for (whole, parts) in wholes {
             let is_shown = statistics.keys().any(|name| matches(whole, repetition(name).0).is_some());
             let meaning = self.counters().find(|(pattern, _)| *pattern == whole);
@@ -174,7 +167,7 @@ impl Driver {
     }
 }
 
-/// Sums of the counters by meaning; a driver may have no counter for a meaning.
+/// Sums of the counters by meaning, if the driver has a counter for the meaning.
 #[derive(Debug, Default)]
 struct Sums(Vec<(Meaning, u64)>);
 
@@ -192,7 +185,8 @@ impl Sums {
 
     fn losses(&self) -> LossCounters {
         let ring = self.of(Meaning::Ring);
-        // Drops of the port in excess of those of its rings occurred before the rings.
+        // If the port's drops exceed the drops of its rings, the difference was dropped before the
+        // rings.
         let in_front = self.of(Meaning::NicAndRing).map(|all| all.saturating_sub(ring.unwrap_or(0)));
         let nic = self.of(Meaning::Nic);
         LossCounters {
@@ -212,8 +206,8 @@ impl Sums {
     }
 }
 
-/// Returns counters by unique names. A name that a driver repeats for each queue (vmxnet3) is numbered: `
-/// [0]`, ` [1]`.
+/// Returns counters by unique names. If a driver repeats a name for each queue (vmxnet3), the names get
+/// a number: ` [0]`, ` [1]`.
 pub fn distinct(counters: impl IntoIterator<Item = (String, u64)>) -> BTreeMap<String, u64> {
     let counters: Vec<(String, u64)> = counters.into_iter().filter(|(name, _)| !name.is_empty()).collect();
     let mut times: BTreeMap<String, usize> = BTreeMap::new();
@@ -242,8 +236,8 @@ fn repetition(name: &str) -> (&str, Option<usize>) {
     found().map_or((name, None), |(plain, number)| (plain, Some(number)))
 }
 
-/// Returns the first number that replaces a `#` if a name matches a pattern; the outer option is none if it
-/// does not match.
+/// Matches a name with a pattern. Returns the number in place of the first `#`, if any; the outer
+/// option is `None` if the name does not match.
 fn matches(pattern: &str, name: &str) -> Option<Option<usize>> {
     let (mut pattern, mut name, mut first) = (pattern, name, None);
     while let Some((literal, rest)) = pattern.split_once('#') {

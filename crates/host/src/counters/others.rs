@@ -91,7 +91,7 @@ const NFP: Driver = Driver {
     names: &["nfp", "nfp_netvf"],
     kernel: &[],
     counters: &[&[
-        // One sum of several drops: no free descriptor, no space in the MAC's buffer, frame too long, frame
+        // Sum of several drops: no free descriptor, no space in the MAC's buffer, frame too long, frame
         // filtered.
         ("dev_rx_discards", NicAndRing),
         ("mac.rx_mac_head_drop", Part("dev_rx_discards")),

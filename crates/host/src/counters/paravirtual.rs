@@ -5,7 +5,8 @@ use super::Meaning::{Driver as InDriver, Part, Received, Ring, Sent, Stop, Trans
 
 pub(super) const DRIVERS: &[Driver] = &[VIRTIO, VMXNET3, NETVSC];
 
-/// `drivers/net/virtio_net.c`. Only netlink's `qstats` count the device's drops without a free descriptor.
+/// `drivers/net/virtio_net.c`. Only netlink's `qstats` count the device's drops for lack of a free
+/// descriptor.
 const VIRTIO: Driver = Driver {
     names: &["virtio_net"],
     kernel: &[],
@@ -17,8 +18,8 @@ const VIRTIO: Driver = Driver {
     ]],
 };
 
-/// Sources: `drivers/net/vmxnet3/vmxnet3_ethtool.c`, with `vmxnet3_get_stats64`. Each name occurs once for
-/// each queue; `distinct` numbers them.
+/// `drivers/net/vmxnet3/vmxnet3_ethtool.c`, with `vmxnet3_get_stats64`. Each name occurs once for each
+/// queue; `distinct` numbers the names.
 const VMXNET3: Driver = Driver {
     names: &["vmxnet3"],
     kernel: &[],

@@ -1,18 +1,20 @@
-//! Tests the dictionary against the names in the drivers' sources, `tests/counters/DRIVER.txt`. Its lines
-//! are:
+//! Tests the dictionary against the names in the drivers' sources, `tests/counters/DRIVER.txt`. The
+//! lines of such a file are:
 //!
-//! - `= FILE, VERSION`: the file of the kernel that has the names below;
-//! - a name as `ethtool -S` shows it without leading blanks, `#` for the number of a queue, a priority or a buffer;
+//! - `= FILE, VERSION`: the kernel file that contains the names that follow;
+//! - a name as `ethtool -S` shows it without leading blanks, `#` for the number of a queue, a priority
+//!   or a buffer;
 //! - `~ FIELD = NAME + NAME`: the sum that the driver's `ndo_get_stats64` writes to a field of `struct
 //!   rtnl_link_stats64`;
-//! - `! REASON | NAME, NAME`: losses, errors and pauses by their names that do not count, and why.
+//! - `! REASON | NAME, NAME`: counters that do not count, although their names suggest losses, errors
+//!   or pauses.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use super::*;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Words that identify a counter of losses, errors or pauses.
+/// Words in the names of counters of losses, errors or pauses.
 const WORDS: [&str; 12] = [
     "drop", "discard", "miss", "no_buf", "nobuf", "err", "fail", "overrun", "overflow", "pause", "xoff",
     "timeout",
@@ -101,8 +103,8 @@ fn every_loss_of_a_source_counts_or_says_why_not() {
     }
 }
 
-/// Gives each counter a unique value, each total the sum of its parts, and each kernel field the sum that the
-/// driver writes.
+/// Gives each counter a unique value. Each total gets the sum of its parts, and each kernel field the
+/// sum that the driver writes.
 #[test]
 fn what_the_kernel_repeats_counts_once() {
     let mut fields = 0;
@@ -136,7 +138,7 @@ fn what_the_kernel_repeats_counts_once() {
 #[test]
 fn a_part_counts_where_the_whole_is_missing() {
     let losses = |driver: &str, list| Driver::of(driver).unwrap().losses(&counters(list), &BTreeMap::new());
-    // This list of counters does not have those of the rings.
+    // The list lacks the counters of the rings.
     let bnxt = losses("bnxt_en", &[("rx_total_discard_pkts", 9), ("rx_stat_discard", 12)]);
     assert_eq!((bnxt.ring, bnxt.nic), (Some(9), Some(3)));
     let bnxt =
@@ -155,8 +157,7 @@ fn a_part_counts_where_the_whole_is_missing() {
     assert_eq!(queues.driver, Some(7));
 }
 
-/// Checks that an XDP program's drops are not losses, although `ena_get_stats64` adds them to the device's
-/// drops.
+/// An XDP program's drops are not losses, although `ena_get_stats64` adds them to the device's drops.
 #[test]
 fn what_a_program_drops_is_no_loss() {
     let counted = counters(&[("queue_0_rx_xdp_drop", 900), ("queue_1_rx_xdp_drop", 90)]);

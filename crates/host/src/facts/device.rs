@@ -1,6 +1,7 @@
 //! Drivers' answers over ethtool, from the running kernel or a recorded tree.
 //!
-//! Only commands that read are sent ([`COMMANDS`]). Structures are those of `include/uapi/linux/ethtool.h`.
+//! The crate sends only commands that read ([`COMMANDS`]). The structures are in
+//! `include/uapi/linux/ethtool.h`.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -10,8 +11,8 @@ use evenkeel_netlink::ethtool::EthtoolCalls;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Answers about one interface: `evenkeel/ethtool/INTERFACE.json` of a recorded tree. A part that the driver
-/// does not support is `null`; a part that the file does not name was not recorded ([`PARTS`]).
+/// Answers about one interface: `evenkeel/ethtool/INTERFACE.json` of a recorded tree. `null` means that
+/// the driver does not support the part. A missing part was not recorded ([`PARTS`]).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct DeviceAnswers {
@@ -33,7 +34,8 @@ pub struct DeviceAnswers {
     pub coalescing: Option<Coalescing>,
     /// `ethtool -a`.
     pub pause: Option<Pause>,
-    /// `ethtool -k`: `on`, `off`, `on [fixed]` or `off [fixed]`, by the kernel's name or ethtool's.
+    /// `ethtool -k`: `on`, `off`, `on [fixed]` or `off [fixed]`, by the kernel's or ethtool's name of
+    /// the feature.
     #[serde(deserialize_with = "or_empty")]
     pub features: BTreeMap<String, FeatureText>,
     /// `ethtool --show-priv-flags`.
@@ -41,10 +43,11 @@ pub struct DeviceAnswers {
     pub private_flags: BTreeMap<String, bool>,
     /// `ethtool -x` and `-n INTERFACE rx-flow-hash KIND`.
     pub rss: Option<RssAnswers>,
-    /// `ethtool -S`. Names that a driver repeats for each queue are numbered: `pkts rx OOB [0]`.
+    /// `ethtool -S`. If a driver repeats a name for each queue, the names are numbered: `pkts rx OOB
+    /// [0]`.
     #[serde(deserialize_with = "counters")]
     pub statistics: BTreeMap<String, u64>,
-    /// Errors by part: the driver supports these parts, but failed to answer.
+    /// Errors by part: the driver supports the part, but failed to answer.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub failed: BTreeMap<String, String>,
 }
@@ -67,14 +70,14 @@ const PARTS: [(&str, &[&[&str]]); 10] = [
     ("statistics", &[]),
 ];
 
-/// Returns the parts that a file with answers lacks, and those with only some fields of a group, each with the
-/// name of the missing part or field. `null` and an empty table are answers.
+/// Returns the parts that are missing in a file with answers, or that lack a field of a group. Each
+/// part has the name of the missing part or field. `null` and an empty table are answers.
 pub(super) fn missing_parts(answers: &BTreeMap<String, Value>) -> Vec<(&'static str, String)> {
     let missing = |(part, groups): &(&'static str, &[&[&'static str]])| {
         let Some(answer) = answers.get(*part) else { return Some((*part, (*part).to_owned())) };
         let table = answer.as_object().filter(|table| !table.is_empty())?;
         let is_named = |field: &&&str| table.contains_key(**field);
-        // A count of 0 may be left out if another count is not 0, as in the output of ethtool.
+        // If another count is not 0, a count of 0 may be omitted, as in the output of ethtool.
         let counts = groups.iter().filter(|_| *part == "channels").filter_map(|group| group.first());
         let has_count = counts.filter_map(|field| table.get(*field)?.as_u64()).any(|count| count > 0);
         let needed = groups.iter().filter(|group| group.iter().any(|field| is_named(&field)));
@@ -88,7 +91,7 @@ pub(super) fn missing_parts(answers: &BTreeMap<String, Value>) -> Vec<(&'static 
 }
 
 impl DeviceAnswers {
-    /// Removes parts that were recorded incompletely, so that no default replaces a missing field.
+    /// Removes parts that were recorded incompletely, so that a missing field does not get a default.
     pub(super) fn forget<'a>(&mut self, parts: impl Iterator<Item = &'a str>) {
         for part in parts {
             match part {
@@ -101,7 +104,7 @@ impl DeviceAnswers {
     }
 }
 
-/// Reads a part; `null` means that the NIC does not have it.
+/// Reads a part; `null` means that the NIC does not support the part.
 fn or_empty<'de, T, D>(from: D) -> Result<T, D::Error>
 where
     T: Default + Deserialize<'de>,
@@ -110,7 +113,7 @@ where
     Option::deserialize(from).map(Option::unwrap_or_default)
 }
 
-/// Reads the counters of a file, which may be written by hand and repeat names as the driver does.
+/// Reads the counters of a file. A file that was written by hand may repeat names, as the driver does.
 fn counters<'de, D: serde::Deserializer<'de>>(from: D) -> Result<BTreeMap<String, u64>, D::Error> {
     struct Counters;
     impl<'de> serde::de::Visitor<'de> for Counters {
@@ -199,7 +202,6 @@ impl TryFrom<String> for FeatureText {
     }
 }
 
-/// Receive-side scaling.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RssAnswers {
@@ -259,11 +261,11 @@ impl RssAnswers {
     }
 }
 
-/// Returns the reason why the queues of connections cannot be computed; none if they can. `has_ipv6` states whether the
-/// host has connections over IPv6.
+/// Returns the reason why the queues of connections cannot be computed, if any. `has_ipv6` states
+/// whether the host has connections over IPv6.
 pub(super) fn unknown_hash(rss: &Rss, has_ipv6: bool) -> Option<String> {
-    /// Addresses and ports of a packet, and the window of 32 bits that the hash moves over them (Microsoft, "RSS hashing
-    /// functions").
+    /// Length of a packet's addresses and ports, plus the 32-bit window that the hash moves over them
+    /// (Microsoft, "RSS hashing functions").
     const IPV4_BYTES: usize = 12 + 4;
     const IPV6_BYTES: usize = 36 + 4;
     let least = if has_ipv6 { IPV6_BYTES } else { IPV4_BYTES };
@@ -312,19 +314,19 @@ const FEATURE_NAMES: &[(&str, &str)] = &[
     ("tx-checksumming", "tx-checksum-ip-generic"),
 ];
 
-/// Returns the kernel's name of a feature.
 #[must_use]
 pub fn feature_name(name: &str) -> &str {
     FEATURE_NAMES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, kernel)| kernel)
 }
 
-/// Names of groups in `ethtool -k`: a group is on if one of its features is on.
+/// Names of groups in `ethtool -k`. A group is on if one of its features is on.
 const GROUPS: [&str; 3] = ["scatter-gather", "tcp-segmentation-offload", "tx-checksumming"];
 
-/// Returns the features by the kernel's name. If a group and its feature are listed, the state of the feature counts.
+/// Returns the features by the kernel's name. If a file lists a group and a feature of the group, the
+/// state of the feature counts.
 ///
 /// # Errors
-/// Returns two names of a feature whose states contradict each other.
+/// Returns two names of one feature whose states contradict each other.
 pub(super) fn by_kernel_name(
     features: &BTreeMap<String, FeatureText>,
 ) -> Result<BTreeMap<String, Feature>, [String; 2]> {
@@ -357,7 +359,7 @@ const GCHANNELS: u32 = 0x3c;
 const GRSSH: u32 = 0x46;
 const GLINKSETTINGS: u32 = 0x4c;
 
-/// The commands that may be sent; they only read.
+/// The permitted commands, which only read.
 pub const COMMANDS: &[u32] = &[
     GDRVINFO,
     GCOALESCE,
@@ -380,7 +382,7 @@ const STRINGS_PRIVATE_FLAGS: u32 = 2;
 const STRINGS_FEATURES: u32 = 4;
 /// `ETH_GSTRING_LEN`.
 const STRING_LENGTH: usize = 32;
-/// Bounds the allocation, because the driver's length is not trusted.
+/// Limits the allocation, because the driver's length is not trusted.
 const MOST_ENTRIES: u32 = 1 << 16;
 
 struct Asker<'a, C> {
@@ -389,7 +391,6 @@ struct Asker<'a, C> {
     failed: RefCell<BTreeMap<String, String>>,
 }
 
-/// Returns the part of the answers that a command queries.
 fn part(command: u32) -> &'static str {
     match command {
         GDRVINFO => "driver",
@@ -419,7 +420,8 @@ fn text(bytes: &[u8]) -> String {
 }
 
 impl<C: EthtoolCalls> Asker<'_, C> {
-    /// Returns a structure of this length, filled by a command. `words` are set before the call.
+    /// Returns a structure of this length, filled by a command. `words` gives offsets and values to set
+    /// before the call.
     fn ask(&self, command: u32, length: usize, words: &[(usize, u32)]) -> Option<Vec<u8>> {
         let mut bytes = vec![0; length];
         put(&mut bytes, 0, command);
@@ -430,8 +432,8 @@ impl<C: EthtoolCalls> Asker<'_, C> {
         Some(bytes)
     }
 
-    /// Queries the driver. EOPNOTSUPP means that it does not support the part; some drivers return EINVAL or
-    /// ENODEV instead.
+    /// Queries the driver. EOPNOTSUPP means that the driver does not support the part. Some drivers
+    /// return EINVAL or ENODEV instead.
     fn call(&self, command: u32, bytes: &mut [u8]) -> Option<()> {
         let error = match self.calls.call(self.interface, bytes) {
             Ok(()) => return Some(()),
@@ -451,8 +453,8 @@ impl<C: EthtoolCalls> Asker<'_, C> {
 
     /// Returns the names in a set of strings (`ETHTOOL_GSSET_INFO`, then `ETHTOOL_GSTRINGS`).
     fn names(&self, set: u32) -> Option<Vec<String>> {
-        // The structure has the command, a reserved word, a mask of 64 bits, and the length of each set in
-        // the mask.
+        // The structure contains the command, a reserved word, a mask of 64 bits, and the length of
+        // each set in the mask.
         let bytes = self.ask(GSSET_INFO, 20, &[(8, 1 << set)])?;
         let count = word(&bytes, 16)?;
         if word(&bytes, 8)? == 0 || count == 0 || count > MOST_ENTRIES {
@@ -475,8 +477,8 @@ impl<C: EthtoolCalls> Asker<'_, C> {
     fn features(&self) -> Option<BTreeMap<String, FeatureText>> {
         let names = self.names(STRINGS_FEATURES)?;
         let blocks = names.len().div_ceil(32);
-        // The structure has the command and the number of blocks. Each block has four words: available,
-        // requested, active, never changed.
+        // The structure contains the command and the number of blocks. Each block has four words:
+        // available, requested, active, never changed.
         let bytes = self.ask(GFEATURES, 8 + blocks * 16, &[(4, u32::try_from(blocks).ok()?)])?;
         let mut features = BTreeMap::new();
         for (at, name) in names.into_iter().enumerate().filter(|(_, name)| !name.is_empty()) {
@@ -484,7 +486,6 @@ impl<C: EthtoolCalls> Asker<'_, C> {
                 word(&bytes, 8 + at / 32 * 16 + field * 4).is_some_and(|word| word >> (at % 32) & 1 == 1)
             };
             let (available, active, never_changed) = (bit(0), bit(2), bit(3));
-            // A feature that is off and not available is omitted.
             if active || available {
                 features
                     .insert(name, FeatureText(Feature { on: active, fixed: never_changed || !available }));
@@ -501,12 +502,11 @@ impl<C: EthtoolCalls> Asker<'_, C> {
         Some(named.map(|(name, bit)| (name, flags >> bit & 1 == 1)).collect())
     }
 
-    /// Returns the speed of the fastest supported link mode, Mbit/s.
     fn supported_mbps(&self) -> Option<u64> {
         /// Length of `struct ethtool_link_settings` without the masks, and the offset of their word count.
         const LENGTH: usize = 48;
         const WORDS: usize = 15;
-        // With 0 words, the kernel returns the negative of the number that it needs.
+        // With 0 words, the kernel returns the required number as a negative value.
         let bytes = self.ask(GLINKSETTINGS, LENGTH, &[])?;
         let count = usize::from(i8::from_ne_bytes([*bytes.get(WORDS)?]).unsigned_abs());
         let mut bytes = vec![0; LENGTH + count * 4 * 3];
@@ -581,12 +581,12 @@ fn mode_mbps(bit: usize) -> Option<u64> {
     })
 }
 
-/// Returns the driver's counters (`ethtool -S`); none if the driver has none, or fails to answer.
+/// Returns the driver's counters (`ethtool -S`); empty if the driver has no counters, or fails to
+/// answer.
 pub(super) fn ask_statistics(calls: &impl EthtoolCalls, interface: &str) -> BTreeMap<String, u64> {
     Asker { calls, interface, failed: RefCell::default() }.statistics().unwrap_or_default()
 }
 
-/// Sends all queries to a driver.
 pub fn ask_device(calls: &impl EthtoolCalls, interface: &str) -> DeviceAnswers {
     let asker = Asker { calls, interface, failed: RefCell::default() };
     let information = asker.ask(GDRVINFO, 196, &[]);
@@ -703,7 +703,6 @@ mod tests {
         assert!(answers.features["rx-gro"].0.on && !answers.features["rx-lro"].0.on);
         assert_eq!(answers.driver, None);
         assert!(nic.0.borrow().iter().all(|command| COMMANDS.contains(command)));
-        // A recorded tree gives the same answers.
         let text = serde_json::to_string(&answers).unwrap();
         assert_eq!(serde_json::from_str::<DeviceAnswers>(&text).unwrap(), answers);
     }

@@ -1,4 +1,5 @@
-//! Finds rows that occur twice. The kernel writes each once, so counts of a copied row would be doubled.
+//! Finds rows that occur twice. The kernel writes each row once, so a copied row would double its
+//! counts.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +9,6 @@ pub(super) fn repeated<K: Ord + Clone>(keys: impl IntoIterator<Item = K>) -> Opt
     keys.into_iter().enumerate().find(|(_, key)| !seen.insert(key.clone()))
 }
 
-/// Describes a second row.
 pub(super) fn second(row: &str) -> String {
     format!("a second row of {row}")
 }

@@ -1,7 +1,7 @@
-//! Interfaces: sysfs, the driver's answers, and the interfaces above and below.
+//! Interfaces: sysfs, the driver's answers, and the upper and lower interfaces.
 //!
-//! Sources: `Documentation/ABI/testing/sysfs-class-net`, `-net-queues`, `-net-statistics`, `sysfs-bus-pci`,
-//! `sysfs-kernel-iommu_groups`.
+//! Sources: `Documentation/ABI/testing/sysfs-class-net`, `-net-queues`, `-net-statistics`,
+//! `sysfs-bus-pci`, `sysfs-kernel-iommu_groups`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -160,7 +160,7 @@ pub(super) fn interfaces(
         if let Some(master) = tree.link(&format!("{}/master", reader.directory)) {
             masters.push((master, name.clone()));
         }
-        // Linux with several nodes knows the node of each PCI function, if only as -1.
+        // A kernel with several nodes knows the node of each PCI function, or reports -1.
         let is_pci = interface.bus.as_deref().is_some_and(is_pci_address);
         let has_node = ["device", "device/.."]
             .iter()
@@ -192,8 +192,8 @@ pub(super) fn interfaces(
     Ok((interfaces, owners))
 }
 
-/// Notes the interfaces that a recording has answers about, and lacks in sysfs. A running interface may have left between
-/// two reads.
+/// Notes the interfaces for which a recording has answers but no sysfs directory. On a running host, an
+/// interface may disappear between two reads.
 fn note_lost_interfaces(
     tree: &Tree,
     names: &BTreeMap<u32, String>,
@@ -212,8 +212,8 @@ fn note_lost_interfaces(
     }
 }
 
-/// Notes the files that some queues have and others lack: those of all queues of the host, and those that depend on
-/// the NIC (`xps_cpus_show` and `netdev_uses_bql`, net/core/net-sysfs.c).
+/// Notes files that are missing for only some queues. Some files belong to all queues of the host;
+/// others depend on the NIC (`xps_cpus_show` and `netdev_uses_bql`, net/core/net-sysfs.c).
 fn note_unlike_queues(tree: &Tree, interfaces: &[Interface]) {
     const OF_NIC: [&str; 4] =
         ["xps_cpus", "xps_rxqs", "byte_queue_limits/limit", "byte_queue_limits/limit_max"];
@@ -233,9 +233,10 @@ fn note_unlike_queues(tree: &Tree, interfaces: &[Interface]) {
     tree.note_unlike(&transmit, &["tx_timeout", "tx_maxrate"]);
 }
 
-/// Notes queues and ports that a recorded interface that is up lost. The kernel numbers the queues without a gap and has
-/// at least one for each channel (`netif_set_real_num_rx_queues`, net/core/dev.c), and a bond is up only with a port
-/// (`bond_set_carrier`, drivers/net/bonding/bond_main.c).
+/// Notes queues and ports that a recorded interface lacks, if the interface is up. The kernel numbers
+/// the queues without a gap, at least one for each channel (`netif_set_real_num_rx_queues`,
+/// net/core/dev.c). A bond is up only with a port (`bond_set_carrier`,
+/// drivers/net/bonding/bond_main.c).
 fn note_lost_parts(tree: &Tree, interface: &Interface) {
     let directory = format!("{CLASS}/{}", interface.name);
     // Read the file of a bond, so that a recording contains it.
@@ -297,12 +298,10 @@ pub(super) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Returns the reader of a running host's interface, for its counters.
     pub(super) fn new(tree: &'a Tree, name: &str) -> Self {
         Self { tree, directory: format!("{CLASS}/{name}"), virtual_machine: false }
     }
 
-    /// Returns an interface with these counters in place of its former ones.
     pub(super) fn counted(
         &self,
         known: &Interface,
@@ -334,8 +333,8 @@ impl<'a> Reader<'a> {
         self.tree.parse(&format!("{}/{file}", self.directory), parser)
     }
 
-    /// Returns the processors of a queue's mask, which the kernel fills from processors that are online
-    /// (`netif_set_rps_cpus`, `__netif_set_xps_queue`).
+    /// Returns the CPUs of a queue's mask. The kernel accepts only online CPUs (`netif_set_rps_cpus`,
+    /// `__netif_set_xps_queue`).
     fn processors(&self, file: &str) -> Vec<u32> {
         let path = format!("{}/{file}", self.directory);
         self.tree.processors(&path, Bits::Possible, mask_members).unwrap_or_default()
@@ -345,7 +344,6 @@ impl<'a> Reader<'a> {
         self.parse(file, |text| text.parse().ok())
     }
 
-    /// Returns the MTU, which every interface has.
     fn mtu(&self, kind: InterfaceKind) -> Option<u32> {
         let path = format!("{}/mtu", self.directory);
         let mtu = self.tree.required_value(&path, |text| text.parse().ok())?;
@@ -353,7 +351,8 @@ impl<'a> Reader<'a> {
         u32::try_from(range.of_file(self.tree, &path, mtu)?).ok()
     }
 
-    /// Returns the speed in a file, bit/s. -1, and on some kernels 4294967295, mean that the driver does not report it.
+    /// Returns the speed in a file, bit/s. -1, or 4294967295 on some kernels, means that the driver
+    /// does not report the speed.
     fn speed_bps(&self) -> Option<u64> {
         let speed = self.parse("speed", |text| text.parse::<i64>().ok())?;
         let speed = u64::try_from(speed).ok().filter(|speed| *speed > 0 && *speed != u64::from(u32::MAX))?;
@@ -361,7 +360,8 @@ impl<'a> Reader<'a> {
         Some(ranges::SPEED.of_file(self.tree, &path, speed)? * 1_000_000)
     }
 
-    /// Returns whether the interface carries traffic: by its state, or by its carrier if some devices report no state.
+    /// Returns whether the interface carries traffic, by its state. For a device that reports no state,
+    /// the carrier decides.
     fn is_up(&self) -> bool {
         let carrier = self.parse("carrier", |text| text.parse::<u8>().ok()) != Some(0);
         let path = format!("{}/operstate", self.directory);
@@ -387,7 +387,7 @@ impl<'a> Reader<'a> {
         files.iter().for_each(|file| self.tree.require(&format!("{}/{file}", self.directory)));
     }
 
-    /// Reads a file of the NIC. It belongs to the interface's device, or to the parent device (virtio devices
+    /// Reads a file of the NIC, from the interface's device or from the parent device (virtio devices
     /// are below a PCI function).
     fn of_nic<T>(&self, file: &str, parser: impl Fn(&str) -> Option<T>) -> Option<T> {
         let own = self.parse(&format!("device/{file}"), &parser);
@@ -418,7 +418,7 @@ impl<'a> Reader<'a> {
             .driver
             .or_else(|| told("DRIVER"))
             .or_else(|| self.tree.link(&format!("{}/device/driver", self.directory)));
-        // The address on a bus that ethtool reports is that of the device.
+        // ethtool reports the device's address on its bus.
         let is_on_bus = answers.bus.as_ref().is_some_and(|bus| bus.contains(':'));
         if is_on_bus && !has_device {
             self.tree.require(&format!("{}/device", self.directory));
@@ -538,7 +538,7 @@ impl<'a> Reader<'a> {
         Some(BondFacts { mode: mode?, hash_policy: policy.unwrap_or_default() })
     }
 
-    /// Returns the PCI Express link of the NIC itself, not of a bridge above it.
+    /// Returns the PCI Express link of the NIC itself, not of an upstream bridge.
     fn pcie(&self, is_pci: bool, line_rate_bps: Option<u64>) -> Option<PcieLink> {
         /// Conventional PCI carries less than 2.5 Gbit/s in practice, so a faster NIC has a PCI Express link.
         const CONVENTIONAL_MOST_BPS: u64 = 1_000_000_000;
@@ -546,7 +546,7 @@ impl<'a> Reader<'a> {
         const LANE_SPEEDS: [f64; 7] = [2.5, 5.0, 8.0, 16.0, 32.0, 64.0, 128.0];
         const FILES: [&str; 4] =
             ["current_link_speed", "current_link_width", "max_link_speed", "max_link_width"];
-        // A function of PCI Express has all of these files; another device has none.
+        // A PCI Express function has all these files; other devices have no such file.
         let path = |file: &str| format!("{}/device/{file}", self.directory);
         let is_fast = line_rate_bps.is_some_and(|rate| rate > CONVENTIONAL_MOST_BPS);
         if is_pci && is_fast && !self.virtual_machine
@@ -564,14 +564,15 @@ impl<'a> Reader<'a> {
             speed.filter(|speed| speed.is_finite() && *speed > 0.0)
         };
         let width = |file: &str| -> Option<u32> {
-            // A NIC without a link reports 0 or 255. The others are the widths of the specification.
+            // A NIC without a link reports 0 or 255. The other values are the widths of the
+            // specification.
             let is_width = |width: &u32| matches!(width, 0 | 1 | 2 | 4 | 8 | 12 | 16 | 32 | 255);
             let width = self.parse(&format!("device/{file}"), |text| text.parse().ok().filter(is_width));
             width.filter(|width| (1..=32).contains(width))
         };
         let (speed_gts, max_speed_gts) = (speed("current_link_speed"), speed("max_link_speed"));
         let (lanes, max_width) = (width("current_link_width"), width("max_link_width"));
-        // A NIC without a link of its own, on the die of the processor, knows no maximum either. Hypervisors emulate
+        // A NIC on the CPU's die has no link of its own, and reports no maximum. Hypervisors emulate
         // the registers.
         if !self.virtual_machine {
             let figures = [
@@ -607,8 +608,8 @@ impl<'a> Reader<'a> {
         self.tree.list(&directory).into_iter().filter_map(read).collect()
     }
 
-    /// Returns the driver's counters with possible values; notes a counter of packets or losses with an impossible
-    /// value. Drivers list other figures too, some of them negative.
+    /// Returns the driver's counters with possible values. Notes a packet or loss counter with an
+    /// impossible value. Drivers also list other figures, some of them negative.
     fn driver_counters(
         &self,
         name: &str,
@@ -635,8 +636,8 @@ impl<'a> Reader<'a> {
         counters
     }
 
-    /// Notes that a NIC shows none of the loss counters of its driver: an empty table is no better than one with other
-    /// counters.
+    /// Notes that a NIC shows no loss counter of its driver. The table may be empty or contain only
+    /// other counters.
     fn require_loss_counters(&self, nic: &Interface) {
         let Some(driver) = nic.driver.as_deref() else { return };
         if Driver::of(driver).is_some_and(|row| row.lacks_losses(&nic.driver_statistics)) {
@@ -645,7 +646,6 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Notes counters that an interface lacks.
     fn require_statistics(&self, found: &BTreeMap<String, u64>, counters: &[&str]) {
         let directory = format!("{}/statistics", self.directory);
         if found.is_empty() {
@@ -683,7 +683,6 @@ impl<'a> Reader<'a> {
         self.queues("tx-").into_iter().map(queue).collect()
     }
 
-    /// Returns the numbers of the queues of a direction.
     fn queues(&self, prefix: &str) -> Vec<u32> {
         let directory = format!("{}/queues", self.directory);
         self.tree.numbers(&directory, prefix)
@@ -695,7 +694,7 @@ const BOND_MODES: [&str; 7] =
     ["balance-rr", "active-backup", "balance-xor", "broadcast", "802.3ad", "balance-tlb", "balance-alb"];
 const HASH_POLICIES: [&str; 6] = ["layer2", "layer3+4", "layer2+3", "encap2+3", "encap3+4", "vlan+srcmac"];
 
-/// Returns the name from a text with one of these names and its number: `802.3ad 4`.
+/// Returns the name from a text with one of these names and its number, such as `802.3ad 4`.
 fn named(text: &str, names: &[&str]) -> Option<String> {
     let (name, number) = text.split_once(' ')?;
     (names.contains(&name) && number.parse::<u8>().is_ok()).then(|| name.to_owned())
@@ -720,8 +719,8 @@ fn iommu_type(text: &str) -> Option<String> {
     TYPES.contains(&text).then(|| text.to_owned())
 }
 
-/// Returns the directory of a NIC's files in a recording. The parent directory represents the parent device,
-/// so that `device/..` works.
+/// Returns the directory of a NIC's files in a recording. The parent directory represents the parent
+/// device, so that `device/..` works.
 pub(super) fn recorded_place(path: &str, links: &BTreeMap<String, String>) -> std::path::PathBuf {
     for (link, name) in links {
         if let Some(rest) = path.strip_prefix(link.as_str()).filter(|rest| rest.starts_with('/')) {
@@ -731,7 +730,7 @@ pub(super) fn recorded_place(path: &str, links: &BTreeMap<String, String>) -> st
     tree::normalised(path)
 }
 
-/// Returns the path in a recording of a sysfs link's target.
+/// Returns the path of a sysfs link's target in a recording.
 pub(super) fn nic_directory(link: &str) -> String {
     let interface = link.trim_start_matches(CLASS).trim_start_matches('/').replace('/', "-");
     format!("/sys/devices/recorded/{interface}")

@@ -1,6 +1,6 @@
-//! Interrupts of interfaces: purpose, affinity, and the processors that served them.
+//! Interrupts of interfaces: purpose, affinity, and the CPUs that served them.
 //!
-//! `/proc/interrupts` counts interrupts served per processor; the mask only lists the allowed processors
+//! `/proc/interrupts` counts the served interrupts per CPU. The mask only lists the allowed CPUs
 //! (`Documentation/core-api/irq/irq-affinity.rst`).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,11 +21,9 @@ pub(super) struct Owner {
     pub(super) device: Option<String>,
     /// Interrupt numbers that the NIC lists (`device/msi_irqs`).
     pub(super) numbers: BTreeSet<u32>,
-    /// Whether the device could be read.
     pub(super) is_known: bool,
 }
 
-/// A row of `/proc/interrupts`.
 #[derive(Debug, PartialEq)]
 struct Row {
     number: u32,
@@ -34,8 +32,8 @@ struct Row {
     text: String,
 }
 
-/// Parses the table, and returns its rows and the first damaged line. Architectures add rows whose labels are
-/// not numbers.
+/// Parses the table, and returns its rows and the first damaged line. Rows whose labels are not numbers
+/// depend on the architecture.
 fn rows(text: &str, online: &[u32]) -> (Vec<Row>, Option<(usize, String)>) {
     let mut lines = text.lines();
     let header = lines.next().unwrap_or_default();
@@ -64,7 +62,7 @@ fn rows(text: &str, online: &[u32]) -> (Vec<Row>, Option<(usize, String)>) {
                 && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
         })
     };
-    // The table has a column for each online processor.
+    // The table has a column for each online CPU.
     let lost = online.iter().find(|number| !processors.contains(number));
     let mut damage = lost.map(|number| (1, format!("no column of processor {number}")));
     if let Some(other) = processors.iter().find(|number| !online.is_empty() && !online.contains(number)) {
@@ -114,7 +112,7 @@ fn has_word(text: &str, word: &str) -> bool {
     while let Some(at) = text[from..].find(word).map(|at| at + from) {
         let end = at + word.len();
         let before = text[..at].chars().next_back().is_none_or(|character| !is_part(character));
-        // A dot continues the name of a VLAN.
+        // A dot after the word continues the name of a VLAN.
         let after =
             text[end..].chars().next().is_none_or(|character| !is_part(character) && character != '.');
         if before && after && !word.is_empty() {
@@ -128,14 +126,14 @@ fn has_word(text: &str, word: &str) -> bool {
     false
 }
 
-/// Returns the interface of an interrupt. It is identified by the interface's name, by the NIC's address, by
-/// the device, or by the NIC's list of interrupts, in this order.
+/// Returns the interface of an interrupt. The criteria are, in this order: the interface's name, the
+/// NIC's address, the device, and the NIC's list of interrupts.
 fn owner<'a>(row: &Row, owners: &'a [Owner]) -> Option<&'a Owner> {
     let action = action(&row.text);
     let by = |is_it: &dyn Fn(&Owner) -> bool| {
         let mut found = owners.iter().filter(|owner| is_it(owner));
         let first = found.next()?;
-        // If the NIC has two ports, this does not distinguish them.
+        // The criterion does not distinguish two ports of a NIC.
         found.next().is_none().then_some(first)
     };
     by(&|owner| has_word(action, &owner.name))
@@ -144,8 +142,8 @@ fn owner<'a>(row: &Row, owners: &'a [Owner]) -> Option<&'a Owner> {
         .or_else(|| by(&|owner| owner.numbers.contains(&row.number)))
 }
 
-/// Returns the number of a notify block of gve: `gve-ntfy-blk3@pci:0000:00:04.0`, before Linux 6.3
-/// `eth%d-ntfy-block.3`.
+/// Returns the number of a notify block of gve: `gve-ntfy-blk3@pci:0000:00:04.0`, or
+/// `eth%d-ntfy-block.3` before Linux 6.3.
 fn notify_block(action: &str) -> Option<u32> {
     let (_, number) = action.split_once("-ntfy-blk").or_else(|| action.split_once("-ntfy-block."))?;
     number.split('@').next()?.parse().ok()
@@ -157,9 +155,10 @@ pub fn notify_blocks<'a>(actions: impl Iterator<Item = &'a str>) -> u32 {
     actions.filter_map(notify_block).max().map_or(0, |last| last.saturating_add(1))
 }
 
-/// Returns the queue of an interrupt by its action, and whether it announces received packets. The queue is
-/// none if the interrupt has another purpose. `blocks` is the NIC's number of notify blocks: the first half
-/// transmits, the second half receives (`gve_rx_idx_to_ntfy`, drivers/net/ethernet/google/gve/gve.h).
+/// Returns the queue of an interrupt, derived from its action, and whether the interrupt announces
+/// received packets. The queue is `None` if the interrupt has another purpose.
+/// `blocks` is the NIC's number of notify blocks: the first half transmits, the second half receives
+/// (`gve_rx_idx_to_ntfy`, drivers/net/ethernet/google/gve/gve.h).
 #[must_use]
 pub fn queue_of_action(action: &str, interface: &str, blocks: u32) -> (Option<u32>, bool) {
     if let Some(block) = notify_block(action) {
@@ -184,7 +183,6 @@ pub fn queue_of_action(action: &str, interface: &str, blocks: u32) -> (Option<u3
     (rest[rest.len() - digits..].parse().ok(), !transmits_only)
 }
 
-/// Returns the interrupts of interfaces on a host with these online processors.
 pub(super) fn interrupts(tree: &Tree, owners: &[Owner], online: &[u32]) -> Vec<Interrupt> {
     const FILE: &str = "/proc/interrupts";
     let Some(text) = tree.required_table(FILE) else { return Vec::new() };
@@ -209,7 +207,7 @@ pub(super) fn interrupts(tree: &Tree, owners: &[Owner], online: &[u32]) -> Vec<I
         };
         let affinity = mask("smp_affinity_list", parse_processor_list);
         let affinity = affinity.or_else(|| mask("smp_affinity", mask_members));
-        // A kernel for a single processor has no masks.
+        // A kernel for a single CPU has no masks.
         if affinity.is_none() && online.len() > 1 {
             tree.require("/proc/irq");
             tree.require(&file("smp_affinity_list"));
@@ -236,7 +234,8 @@ pub(super) fn interrupts(tree: &Tree, owners: &[Owner], online: &[u32]) -> Vec<I
             );
         }
     }
-    // The only interrupt of a NIC, named like the interface, serves one queue and has no number.
+    // If a NIC has one interrupt, the interrupt has the interface's name without a number, and serves
+    // one queue.
     for owner in owners {
         let mut own = found.iter_mut().filter(|interrupt| interrupt.interface == owner.name);
         if let (Some(only), None) = (own.next(), own.next()) {
@@ -246,7 +245,7 @@ pub(super) fn interrupts(tree: &Tree, owners: &[Owner], online: &[u32]) -> Vec<I
     found
 }
 
-/// Reads again how often each processor served these interrupts.
+/// Updates the numbers of times that each CPU served these interrupts.
 pub(super) fn served_again(tree: &Tree, known: &[Interrupt], online: &[u32]) -> Vec<Interrupt> {
     if known.is_empty() {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! Largest packet sizes of interfaces. They come from the kernel or, in a recorded tree, from a file in the
+//! Maximum packet sizes of interfaces, from the kernel or, in a recorded tree, from a file in the
 //! format of `ip -d -j link show`.
 
 use std::collections::BTreeMap;
@@ -14,10 +14,10 @@ use crate::HostError;
 /// `GSO_LEGACY_MAX_SIZE` (include/linux/netdevice.h): the size on kernels that do not report it.
 const LEGACY_BYTES: u32 = 65_536;
 
-/// The source that a rule names if it needs the sizes.
+/// Name of the source for rules that need the sizes.
 pub(super) const SOURCE: &str = "netlink/links";
 
-/// A line of `ip -d -j link show`, reduced to the fields that are used.
+/// A line of `ip -d -j link show`, reduced to the fields that this crate uses.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct LinkLine {
     ifname: String,
@@ -33,7 +33,6 @@ struct LinkLine {
     tso_max_size: Option<u32>,
 }
 
-/// Returns the packet sizes by interface.
 pub(super) fn packet_sizes(tree: &Tree) -> Result<BTreeMap<String, PacketSizes>, HostError> {
     let lines: Vec<LinkLine> = if tree.is_live() {
         let links = Netlink::open().and_then(|mut netlink| netlink.links()).unwrap_or_else(|error| {
@@ -43,8 +42,8 @@ pub(super) fn packet_sizes(tree: &Tree) -> Result<BTreeMap<String, PacketSizes>,
         let lines = links.into_iter().map(|link| LinkLine {
             ifname: link.name,
             gso_max_size: Some(link.gso.all),
-            // A kernel without the driver's limit is older than the separate sizes for IPv4: use the defaults for
-            // these.
+            // A kernel that does not report the driver's limit has no separate sizes for IPv4. So use
+            // the defaults for IPv4.
             gso_ipv4_max_size: link.tso_max.map(|_| link.gso.ipv4),
             gro_max_size: Some(link.gro.all),
             gro_ipv4_max_size: link.tso_max.map(|_| link.gro.ipv4),

@@ -1,10 +1,10 @@
-//! Reads [`HostFacts`]: from the running machine, or from a tree that was recorded or written by hand.
+//! Reads [`HostFacts`] from the running machine, or from a tree that was recorded or written by hand.
 //!
-//! `docs/reference/check.md` describes the tree. A fact is added in two places: as a field in
-//! `evenkeel_model::host`, and in the file here that reads it.
+//! `docs/reference/check.md` describes the tree. A new fact needs a field in `evenkeel_model::host`,
+//! and a reader in one file of this directory.
 //!
-//! A fact that cannot be read is absent, and named in [`HostFacts::unknown`]. Damaged answers of ethtool and
-//! netlink in a recorded tree are errors, and so is a tree without an interface.
+//! A fact that cannot be read is absent, and named in [`HostFacts::unknown`]. Errors are damaged
+//! answers of ethtool and netlink in a recorded tree, and a tree without an interface.
 
 mod device;
 mod distinct;
@@ -77,7 +77,7 @@ pub fn read_facts(tree: &Tree) -> Result<HostFacts, HostError> {
             reason: format!("page_bytes: {page_bytes} is not the size of a page; write for example 4096"),
         });
     }
-    // Check the tree again: a file may have been added since.
+    // Check the tree again, because a file may have been added.
     let missing =
         about.iter().flat_map(|about| &about.unknown).filter(|gap| tree.read_quietly(&gap.source).is_none());
     for gap in missing {
@@ -190,7 +190,7 @@ pub fn read_facts(tree: &Tree) -> Result<HostFacts, HostError> {
 /// # Errors
 /// Returns an error if the directory is not empty, or cannot be written.
 pub fn save_facts(directory: &Path, anonymise: bool) -> Result<(HostFacts, usize), HostError> {
-    // Claim it first, so that an unwritable directory is reported immediately.
+    // Claim the directory first, so that an unwritable directory is reported immediately.
     let target = OutputDirectory::claim(directory)?;
     let tree = Tree::live().recording();
     let facts = read_facts(&tree)?;
@@ -230,7 +230,7 @@ fn about_recording(tree: &Tree, facts: &HostFacts, anonymised: bool) -> save::Ab
     }
 }
 
-/// Computes the fields that derive from a driver's counters, for facts that were built instead of read.
+/// Computes the fields that derive from a driver's counters, for facts that were built, not read.
 pub fn complete(facts: &mut HostFacts) {
     for interface in &mut facts.interfaces {
         interface.losses =
@@ -240,8 +240,8 @@ pub fn complete(facts: &mut HostFacts) {
     }
 }
 
-/// Returns the word in brackets in a setting of transparent huge pages: `always [madvise] never`. A kernel without them
-/// has none of these files (mm/huge_memory.c).
+/// Returns the word in brackets in a setting of transparent huge pages: `always [madvise] never`. A
+/// kernel without huge pages lacks these files (mm/huge_memory.c).
 fn selected(tree: &Tree, name: &str) -> Option<String> {
     const WORDS: [&str; 5] = ["always", "defer", "defer+madvise", "madvise", "never"];
     let directory = "/sys/kernel/mm/transparent_hugepage";
@@ -262,7 +262,6 @@ fn uptime_s(text: &str) -> Option<u64> {
     figures.iter().all(|figure| (0.0..9.3e9).contains(figure)).then(|| figures[0] as u64)
 }
 
-/// Returns the mean of the processors' frequencies, MHz.
 fn mean_mhz(information: &str) -> Option<u32> {
     let figure = |line: &str| line.strip_prefix("cpu MHz")?.split_once(':')?.1.trim().parse::<f64>().ok();
     let figures: Vec<f64> =

@@ -1,5 +1,5 @@
-//! Facts for a monitor that reads a running host every second: the counters alone, without the settings, and without
-//! the owners of sockets. [`super::read_facts`] takes longer, because it reads the files of every process.
+//! Facts for a monitor that reads a running host every second: only the counters, without settings and
+//! owners of sockets. [`super::read_facts`] takes longer, because it reads the files of every process.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +12,11 @@ use super::tree::Tree;
 use super::{device, interrupts, processors, protocols, qdiscs, sockets};
 use crate::HostError;
 
-/// Reads the facts that change rarely: processors, interfaces with their settings, and interrupts.
+/// Reads the facts that change rarely: CPUs, interfaces with their settings, and interrupts.
 ///
 /// # Errors
-/// Returns an error if `/proc` or `/sys` is not mounted, or `/sys` shows the interfaces of another network namespace.
+/// Returns an error if `/proc` or `/sys` is not mounted, or `/sys` shows the interfaces of another
+/// network namespace.
 pub fn read_devices(tree: &Tree) -> Result<HostFacts, HostError> {
     tree.forget_gaps();
     tree.own_namespace()?;
@@ -35,17 +36,18 @@ pub fn read_devices(tree: &Tree) -> Result<HostFacts, HostError> {
     })
 }
 
-/// The counters of a host.
 #[derive(Clone, Debug, Default)]
 pub struct Counters {
-    /// Facts with the counters of packets and losses. Of the UDP sockets, they have those that dropped datagrams.
+    /// Facts with the counters of packets and losses. The only UDP sockets are those that dropped
+    /// datagrams.
     pub facts: HostFacts,
-    /// Whether the host has an interface that the devices lack, so that they must be read again.
+    /// Whether the host has an interface that is not in `devices`. Then the caller must read the
+    /// devices again.
     pub has_new_interface: bool,
 }
 
-/// Reads the counters of a running host. `devices` are its facts by [`read_devices`]; an interface that they lack is left
-/// out.
+/// Reads the counters of a running host. `devices` is the result of [`read_devices`]. Omits interfaces
+/// that are not in `devices`.
 ///
 /// # Errors
 /// Returns an error if the kernel does not list its interfaces.
@@ -64,7 +66,7 @@ pub fn read_counters(tree: &Tree, devices: &HostFacts) -> Result<Counters, HostE
             has_new_interface = true;
             continue;
         };
-        // A driver without counters is not asked again.
+        // Do not query a driver again if it has no counters.
         let asked = socket.as_ref().filter(|_| !known.driver_statistics.is_empty());
         let answers = asked.map(|socket| device::ask_statistics(socket, &link.name)).unwrap_or_default();
         let statistics = link.counters.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();

@@ -1,18 +1,17 @@
-//! Settings of a NIC's PCI Express function: its configuration space.
+//! Settings in the PCI Express configuration space of a NIC.
 
 use super::tree::Tree;
 
-/// Number of bytes with the PCI capabilities. Without root, the kernel shows only 64 bytes
-/// (`pci_read_config`, drivers/pci/pci-sysfs.c).
+/// Length of the configuration space with the PCI capabilities, bytes. Without root, the kernel shows
+/// only 64 bytes (`pci_read_config`, drivers/pci/pci-sysfs.c).
 const CONFIGURATION_BYTES: usize = 256;
 
-/// Returns the maximum read request of an interface's NIC, bytes.
 pub(super) fn max_read_request(tree: &Tree, interface: &str) -> Option<u32> {
     let path = format!("/sys/class/net/{interface}/device/config");
     max_read_request_of(&tree.first_bytes(&path, CONFIGURATION_BYTES)?)
 }
 
-/// Returns the maximum read request from Device Control of the PCI Express capability
+/// Returns the maximum read request from the Device Control register of the PCI Express capability
 /// (`PCI_EXP_DEVCTL_READRQ`, include/uapi/linux/pci_regs.h).
 fn max_read_request_of(configuration: &[u8]) -> Option<u32> {
     const STATUS: usize = 0x06;
@@ -20,7 +19,7 @@ fn max_read_request_of(configuration: &[u8]) -> Option<u32> {
     const FIRST_CAPABILITY: usize = 0x34;
     const PCI_EXPRESS: u8 = 0x10;
     const DEVICE_CONTROL: usize = 8;
-    /// The list cannot have this number of entries. The limit ends the walk over a cyclic list.
+    /// Limits the walk over a cyclic list. A valid list has fewer entries.
     const MOST_CAPABILITIES: usize = 48;
     if configuration.get(STATUS)? & HAS_CAPABILITIES == 0 {
         return None;
@@ -46,8 +45,8 @@ mod tests {
 
     #[test]
     fn the_read_request_is_in_device_control() {
-        // `lspci -xxx` shows this for a ConnectX-5: power management at 0x40, MSI-X at 0x9c, PCI Express at
-        // 0x60.
+        // The capabilities of a ConnectX-5 in `lspci -xxx`: power management at 0x40, MSI-X at 0x9c,
+        // PCI Express at 0x60.
         let mut configuration = vec![0; 256];
         (configuration[0x06], configuration[0x34]) = (0x10, 0x60);
         (configuration[0x60], configuration[0x61]) = (0x10, 0x48);
@@ -57,7 +56,6 @@ mod tests {
         assert_eq!(max_read_request_of(&configuration), Some(4096));
         // Without privileges, the configuration space is truncated before the capability.
         assert_eq!(max_read_request_of(&configuration[..64]), None);
-        // This list is cyclic.
         (configuration[0x60], configuration[0x61]) = (0x05, 0x60);
         assert_eq!(max_read_request_of(&configuration), None);
         assert_eq!(max_read_request_of(&[]), None);

@@ -1,6 +1,7 @@
-//! Processors, their memory nodes, and their power settings.
+//! CPUs, their memory nodes, and their power settings.
 //!
-//! Sources: `Documentation/admin-guide/cputopology.rst`, `Documentation/admin-guide/pm/cpufreq.rst`, `cpuidle.rst`.
+//! Sources: `Documentation/admin-guide/cputopology.rst`, `Documentation/admin-guide/pm/cpufreq.rst`,
+//! `cpuidle.rst`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,7 +28,8 @@ pub(super) fn processors(tree: &Tree) -> (Vec<Processor>, Vec<Node>) {
             vec![0]
         });
     let online: BTreeSet<u32> = online.into_iter().collect();
-    // Every online processor is possible (Documentation/admin-guide/cputopology.rst).
+    // Every online CPU is also in the list of possible CPUs
+    // (Documentation/admin-guide/cputopology.rst).
     if let Some(possible) = tree.possible_processors()
         && let Some(odd) = online.iter().find(|number| !possible.contains(number))
     {
@@ -61,7 +63,7 @@ pub(super) fn processors(tree: &Tree) -> (Vec<Processor>, Vec<Node>) {
     if let Some(other) = times.keys().find(|number| !online.contains(number)) {
         tree.note("/proc/stat", format!("/proc/stat has a row of processor {other}, which is not online"));
     }
-    // Linux 4.2 and later has this file; the other one depends on CONFIG_NO_HZ_FULL.
+    // Linux 4.2 and later has this file; the file `nohz_full` depends on CONFIG_NO_HZ_FULL.
     tree.require(&format!("{PROCESSORS}/isolated"));
     let isolated: BTreeSet<u32> = ["isolated", "nohz_full"]
         .iter()
@@ -70,7 +72,7 @@ pub(super) fn processors(tree: &Tree) -> (Vec<Processor>, Vec<Node>) {
         .collect();
     let directories: Vec<String> = online.iter().map(|number| format!("{PROCESSORS}/cpu{number}")).collect();
     tree.note_unlike(&directories, &OF_EACH);
-    // A kernel for a single processor has no topology (drivers/base/topology.c).
+    // A kernel for a single CPU has no topology (drivers/base/topology.c).
     if online.len() > 1 {
         for directory in &directories {
             tree.require(&format!("{directory}/topology/core_id"));
@@ -87,7 +89,7 @@ pub(super) fn processors(tree: &Tree) -> (Vec<Processor>, Vec<Node>) {
         if siblings.is_none() && figure("core_id").is_some() {
             tree.require(&topology("thread_siblings_list"));
         }
-        // The list of a processor's siblings includes the processor itself.
+        // The list of a CPU's siblings includes the CPU itself.
         if siblings.as_ref().is_some_and(|list| !list.contains(&number)) {
             let path = topology("thread_siblings_list");
             tree.note(&path, format!("{path} lacks processor {number}"));
@@ -100,7 +102,7 @@ pub(super) fn processors(tree: &Tree) -> (Vec<Processor>, Vec<Node>) {
         processors.push(Processor {
             number,
             node: node_of.get(&number).copied().unwrap_or(0),
-            // Some architectures have no packages: use the node.
+            // Some architectures have no packages; then use the node.
             package: figure("physical_package_id")
                 .unwrap_or_else(|| node_of.get(&number).copied().unwrap_or(0)),
             core: figure("core_id").unwrap_or(number),
@@ -116,7 +118,7 @@ pub(super) fn processors(tree: &Tree) -> (Vec<Processor>, Vec<Node>) {
     (processors, nodes)
 }
 
-/// Files that all processors of a host have, or none.
+/// Files that exist for all CPUs of a host or for none.
 const OF_EACH: [&str; 6] = [
     "topology/physical_package_id",
     "topology/thread_siblings_list",
@@ -143,7 +145,7 @@ fn allocations(tree: &Tree, node: u32) -> Option<NodeAllocations> {
     })
 }
 
-/// Parses a list of processors; the kernel writes `(null)` if `nohz_full` is not set.
+/// Parses a list of CPUs; the kernel writes `(null)` if `nohz_full` is not set.
 fn listed(text: &str) -> Option<Vec<u32>> {
     if text == "(null)" { Some(Vec::new()) } else { parse_processor_list(text) }
 }
@@ -192,7 +194,7 @@ fn idle_states(tree: &Tree, directory: &str) -> Vec<IdleState> {
         .collect()
 }
 
-/// Returns the ticks of each processor (proc_stat(5)).
+/// Returns the ticks of each CPU (proc_stat(5)).
 fn times(tree: &Tree) -> BTreeMap<u32, ProcessorTime> {
     const FILE: &str = "/proc/stat";
     let Some(text) = tree.required_table(FILE) else { return BTreeMap::new() };
@@ -210,7 +212,7 @@ fn times(tree: &Tree) -> BTreeMap<u32, ProcessorTime> {
         let idle = tick(3).saturating_add(tick(4));
         Some((number, ProcessorTime { total, idle, softirq: tick(6), steal: tick(7) }))
     };
-    // "cpu" is the sum; "cpu0", "cpu1" etc. are processors. Other lines have other counters.
+    // "cpu" is the sum; "cpu0", "cpu1" etc. are CPUs. Other lines have other counters.
     let is_damaged = |text: &&str| {
         let is_sum = text.starts_with("cpu ");
         text.starts_with("cpu") && if is_sum { ticks(text).is_none() } else { row(text).is_none() }
@@ -237,7 +239,6 @@ mod tests {
     use super::*;
     use crate::mask_members;
 
-    /// Returns a tree with these files.
     fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, Tree) {
         let directory = tempfile::tempdir().unwrap();
         for (path, text) in
@@ -293,7 +294,7 @@ mod tests {
                 "/proc/mask:1: names processor {processor}, and there are only 0-3 (/sys/devices/system/cpu/possible)"
             ))
         };
-        // Processor 3 is offline.
+        // CPU 3 is offline.
         let offline = ("proc/mask", "8\n");
         assert_eq!(read(&[possible, offline], Bits::Possible), (Some(vec![3]), None));
         assert_eq!(read(&[possible, odd], Bits::Possible), (None, note(63)));

@@ -26,11 +26,12 @@ const VMSTAT: &[&str] = &[
     "zone_reclaim_failed",
 ];
 
-/// Files of paired lines.
+/// Files with pairs of lines: names, then values.
 const PAIRED: [&str; 2] = ["/proc/net/netstat", "/proc/net/snmp"];
 
-/// Counters that rules use and that every Linux since 4.18 has, by file: a missing one is no 0. Sources:
-/// `snmp4_net_list` and its neighbours (net/ipv4/proc.c), `vmstat_text` (mm/vmstat.c).
+/// Counters that rules use and that every Linux since 4.18 has, by file. A missing counter does not
+/// count as 0. Sources: `snmp4_net_list` and the other lists in net/ipv4/proc.c, `vmstat_text`
+/// (mm/vmstat.c).
 pub const EVERY_LINUX: [(&str, &str, &[&str]); 6] = [
     (
         "/proc/net/netstat",
@@ -69,7 +70,6 @@ pub const EVERY_LINUX: [(&str, &str, &[&str]); 6] = [
     ("/proc/net/sockstat", "Sockstat.TCP", &["mem", "orphan", "tw"]),
 ];
 
-/// Returns the protocol counters by group and name.
 pub(super) fn counters(tree: &Tree) -> BTreeMap<String, u64> {
     let mut counters = packet_counters(tree);
     let memory = "/proc/vmstat";
@@ -81,14 +81,14 @@ pub(super) fn counters(tree: &Tree) -> BTreeMap<String, u64> {
     counters
 }
 
-/// Returns those of [`counters`] that count losses: without those of memory and of sockets in use.
+/// Returns the counters of [`counters`] that count losses, without memory and sockets in use.
 pub(super) fn loss_counters(tree: &Tree) -> BTreeMap<String, u64> {
     let mut counters = packet_counters(tree);
     add_tables(tree, &mut counters);
     counters
 }
 
-/// Returns those of [`counters`] that count packets and segments (snmp_counter.rst).
+/// Returns the counters of [`counters`] that count packets and segments (snmp_counter.rst).
 pub(super) fn packet_counters(tree: &Tree) -> BTreeMap<String, u64> {
     let mut counters = BTreeMap::new();
     for file in PAIRED {
@@ -106,7 +106,6 @@ pub(super) fn packet_counters(tree: &Tree) -> BTreeMap<String, u64> {
     counters
 }
 
-/// Notes counters of [`EVERY_LINUX`] that these files lack.
 fn note_missing(tree: &Tree, files: &[&str], counters: &BTreeMap<String, u64>) {
     for (file, group, names) in EVERY_LINUX {
         if !files.contains(&file) || tree.is_noted(file) {
@@ -122,7 +121,7 @@ fn note_missing(tree: &Tree, files: &[&str], counters: &BTreeMap<String, u64>) {
     }
 }
 
-/// Adds the counters of tables with a row for each processor.
+/// Adds the counters of tables with a row for each CPU.
 fn add_tables(tree: &Tree, counters: &mut BTreeMap<String, u64>) {
     for (file, group) in [("nf_conntrack", "Conntrack"), ("arp_cache", "Arp"), ("ndisc_cache", "Ndisc")] {
         // Connection tracking is a module, and IPv6 is an option of the kernel.
@@ -132,7 +131,8 @@ fn add_tables(tree: &Tree, counters: &mut BTreeMap<String, u64>) {
             _ => true,
         };
         let file = format!("/proc/net/stat/{file}");
-        // `neigh_table_init` (net/core/neighbour.c) creates its file only in the initial network namespace.
+        // `neigh_table_init` (net/core/neighbour.c) creates these files only in the initial network
+        // namespace.
         if is_required && tree.is_live() && file.ends_with("_cache") && !tree.exists(&file) {
             tree.note(
                 &file,
@@ -143,7 +143,7 @@ fn add_tables(tree: &Tree, counters: &mut BTreeMap<String, u64>) {
         let Some(text) = text else { continue };
         let (columns, damage) = table(&text);
         note(tree, &file, Some(damage));
-        // The kernel writes a row for each possible processor (`neigh_stat_seq_start`, `ct_cpu_seq_start`).
+        // The kernel writes a row for each possible CPU (`neigh_stat_seq_start`, `ct_cpu_seq_start`).
         let rows = text.lines().count().saturating_sub(1);
         if let Some(processors) = tree.possible_processors().map(BTreeSet::len)
             && rows < processors
@@ -158,7 +158,7 @@ fn add_tables(tree: &Tree, counters: &mut BTreeMap<String, u64>) {
     }
 }
 
-/// The first unreadable line, and the problem.
+/// Number and problem of the first unreadable line, if any.
 type Damage = Option<(usize, String)>;
 
 fn note(tree: &Tree, file: &str, damage: Option<Damage>) {
@@ -167,8 +167,9 @@ fn note(tree: &Tree, file: &str, damage: Option<Damage>) {
     }
 }
 
-/// Parses pairs of lines with the group in front, the first with names and the second with values: `TcpExt: A
-/// B` and `TcpExt: 1 2`. Adds the names of counters that are negative or listed twice to `impossible`.
+/// Parses pairs of lines that start with the name of a group: the first line has names, and the second
+/// has values (`TcpExt: A B` and `TcpExt: 1 2`). Adds the names of counters that are negative or listed
+/// twice to `impossible`.
 fn paired_lines(
     text: &str,
     counters: &mut BTreeMap<String, u64>,
@@ -195,7 +196,7 @@ fn paired_lines(
             columns = Some((group, words));
             continue;
         }
-        // A value may be signed; none exceeds 64 bits.
+        // A value may be signed, and has at most 64 bits.
         let is_wrong = |word: &&str| word.parse::<u64>().is_err() && word.parse::<i64>().is_err();
         if names.len() != words.len() || words.iter().any(is_wrong) {
             wrong(at, format!("not the values of the {} counters of {group}", names.len()));
@@ -212,7 +213,7 @@ fn paired_lines(
             // Only the limit of connections may be negative (RFC 4022, tcpMaxConn).
             match word.parse() {
                 Ok(value) if ranges::COUNT.has(value) => drop(counters.insert(key, value)),
-                // A sum below 0 over processors is written without its sign.
+                // If a sum over CPUs is below 0, the kernel writes it without its sign.
                 Ok(_) => impossible.push((key, "negative")),
                 Err(_) if *name != "MaxConn" && word.starts_with('-') => {
                     impossible.push((key, "negative"));
@@ -229,7 +230,7 @@ fn paired_lines(
     damage
 }
 
-/// Parses lines like `numa_hint_faults 12`, and keeps only those that rules use.
+/// Parses lines such as `numa_hint_faults 12`, and keeps only the counters that rules use.
 fn memory_lines(text: &str, counters: &mut BTreeMap<String, u64>) -> Damage {
     let mut damage = text.is_empty().then(|| (1, unreadable(text)));
     for (at, line) in text.lines().enumerate() {
@@ -272,7 +273,7 @@ fn socket_lines(text: &str, counters: &mut BTreeMap<String, u64>) -> Damage {
         let words: Vec<&str> = rest.split_ascii_whitespace().collect();
         let mut sound = !words.is_empty() && words.len().is_multiple_of(2);
         for pair in words.chunks_exact(2) {
-            // The kernel writes 0 for a sum over processors that is temporarily below 0 (sock_prot_inuse_get).
+            // If a sum over CPUs is temporarily below 0, the kernel writes 0 (sock_prot_inuse_get).
             sound &= pair[1].parse::<u64>().is_ok();
             if let Ok(value) = pair[1].parse() {
                 let is_new = counters.insert(format!("Sockstat.{group}.{}", pair[0]), value).is_none();
@@ -288,13 +289,14 @@ fn socket_lines(text: &str, counters: &mut BTreeMap<String, u64>) -> Damage {
     damage
 }
 
-/// Sums columns of hexadecimal numbers, one line per processor, below their names. The first column, the
-/// number of entries, is the same in each line, so it is counted once.
+/// Sums columns of hexadecimal numbers with names in the first line, one line per CPU. The first
+/// column, the number of entries, is the same in each line, so it is counted once.
 fn table(text: &str) -> (Vec<(String, u64)>, Damage) {
     let mut lines = text.lines();
     let names: Vec<&str> = lines.next().unwrap_or_default().split_ascii_whitespace().collect();
     let mut sums = vec![0_u64; names.len()];
-    // All of these tables start with the number of entries (net/core/neighbour.c, nf_conntrack_standalone.c).
+    // Each such table starts with the number of entries (net/core/neighbour.c,
+    // nf_conntrack_standalone.c).
     let is_header = names.first() == Some(&"entries");
     let mut damage = (!is_header).then(|| (1, unreadable(text.lines().next().unwrap_or_default())));
     if is_header && text.lines().nth(1).is_none() {
@@ -316,8 +318,8 @@ fn table(text: &str) -> (Vec<(String, u64)>, Damage) {
     (names.into_iter().map(str::to_owned).zip(sums).collect(), damage)
 }
 
-/// Returns the lines of `/proc/net/softnet_stat`. Before Linux 5.10, a line does not name its processor: the
-/// lines are those of the online processors, in order. Each field has 32 bits (`softnet_seq_show`).
+/// Returns the lines of `/proc/net/softnet_stat`. Before Linux 5.10, a line does not name its CPU: the
+/// lines belong to the online CPUs, in order. Each field has 32 bits (`softnet_seq_show`).
 pub(super) fn softnet(tree: &Tree, online: &[u32]) -> Vec<Softnet> {
     const FILE: &str = "/proc/net/softnet_stat";
     let Some(text) = tree.required_table(FILE) else { return Vec::new() };
@@ -351,7 +353,7 @@ pub(super) fn softnet(tree: &Tree, online: &[u32]) -> Vec<Softnet> {
         tree.note(FILE, format!("{FILE}: {}", second(&format!("processor {processor}"))));
         found.truncate(at);
     }
-    // The kernel writes a row for each online processor, all of them with the same columns.
+    // The kernel writes a row for each online CPU. All rows have the same columns.
     tree.note_columns(FILE, &text, 1);
     if let Some(missing) = online.iter().find(|number| found.iter().all(|line| line.processor != **number)) {
         let rows = counted(text.lines().count(), "row");

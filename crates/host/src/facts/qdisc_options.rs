@@ -1,15 +1,14 @@
-//! Options of qdiscs: from the kernel's attributes to the names that `tc -j qdisc show` prints, and which of them are the
-//! kernel's defaults.
+//! Options of qdiscs: converts the kernel's attributes to the names that `tc -j qdisc show` prints, and
+//! detects the kernel's defaults.
 
 use std::collections::BTreeMap;
 
 use evenkeel_netlink::tc_overview::QdiscOverview;
 use serde_json::Value;
 
-/// Kinds without options that can be set.
 const WITHOUT_OPTIONS: [&str; 3] = ["mq", "noqueue", "pfifo_fast"];
 
-/// Attributes of fq and fq_codel that are one number, with the value that tc does not print
+/// Attributes of fq and fq_codel with a single number, and the value that tc omits
 /// (`include/uapi/linux/pkt_sched.h`; tc/q_fq.c and tc/q_fq_codel.c of iproute2).
 const NUMBERS: [(&str, u16, &str, Option<u32>); 23] = [
     ("fq", 1, "limit", None),
@@ -37,7 +36,8 @@ const NUMBERS: [(&str, u16, &str, Option<u32>); 23] = [
     ("fq_codel", 10, "ce_threshold_selector", Some(0)),
 ];
 
-/// Returns the options of a qdisc by tc's names. Options that are not decoded have the name of their attribute.
+/// Returns the options of a qdisc by tc's names. An option that is not decoded has the name of its
+/// attribute.
 pub(super) fn shown(qdisc: &QdiscOverview) -> BTreeMap<String, Value> {
     let mut options = BTreeMap::new();
     options.extend(qdisc.rate.map(|rate| ("rate".to_owned(), Value::from(rate))));
@@ -69,7 +69,7 @@ pub(super) fn shown(qdisc: &QdiscOverview) -> BTreeMap<String, Value> {
             ("fq", 15, Some(_)) => ("horizon_drop", Value::Null),
             ("fq_codel", 4, Some(0)) => continue,
             ("fq_codel", 4, Some(_)) => ("ecn", Value::Bool(true)),
-            // struct tc_prio_qopt: the number of bands, then a byte for each priority.
+            // struct tc_prio_qopt: the number of bands, then one byte for each priority.
             ("fq", 16, None) if bytes.len() == 20 => {
                 options.insert("bands".to_owned(), Value::from(words[0]));
                 ("priomap", Value::from(&bytes[4..]))
@@ -110,12 +110,12 @@ const DEFAULTS: [(&str, &str, u64); 15] = [
 const PRIORITIES: [u64; 16] = [1, 2, 2, 2, 1, 2, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1];
 const WEIGHTS: [u64; 3] = [589_824, 196_608, 65_536];
 
-/// Returns whether options may differ from those of a qdisc that is made now without options, on an interface with this
-/// MTU.
+/// Returns whether these options may differ from the options of a new qdisc that is created without
+/// options, on an interface with this MTU.
 pub(super) fn has_own_options(kind: &str, options: &BTreeMap<String, Value>, mtu: Option<u64>) -> bool {
-    /// Without a known MTU: that of Ethernet.
+    /// MTU of Ethernet, used if the MTU is unknown.
     const ETHERNET: u64 = 1500;
-    /// `psched_mtu` adds the header of Ethernet.
+    /// `psched_mtu` adds the Ethernet header.
     const HEADER: u64 = 14;
     if WITHOUT_OPTIONS.contains(&kind) {
         return false;
@@ -135,7 +135,7 @@ pub(super) fn has_own_options(kind: &str, options: &BTreeMap<String, Value>, mtu
         ("fq", "horizon_drop") | ("fq_codel", "ecn") => matches!(value, Value::Null | Value::Bool(true)),
         _ => DEFAULTS.iter().any(|row| (row.0, row.1) == (kind, name) && value.as_u64() == Some(row.2)),
     };
-    // tc prints ecn only where it is on.
+    // tc prints ecn only if ECN is on.
     let lacks_ecn = kind == "fq_codel" && options.contains_key("target") && !options.contains_key("ecn");
     lacks_ecn || !options.iter().all(|(name, value)| is_default(name, value))
 }

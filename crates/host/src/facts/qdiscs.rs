@@ -1,5 +1,5 @@
-//! Queueing disciplines. They come from the kernel or, in a recorded tree, from a file in the format of `tc
-//! -s -j qdisc show`.
+//! Queueing disciplines, from the kernel or, in a recorded tree, from a file in the format of `tc -s -j
+//! qdisc show`.
 
 use std::collections::BTreeMap;
 
@@ -15,8 +15,8 @@ use super::ranges::COUNT_OF_32_BITS;
 use super::tree::Tree;
 use crate::HostError;
 
-/// A line of `tc -s -j qdisc show`, reduced to the fields that are used. tc prints the others for some qdiscs
-/// only.
+/// A line of `tc -s -j qdisc show`, reduced to the fields that this crate uses. tc prints the other
+/// fields for some qdiscs only.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct QdiscLine {
     kind: String,
@@ -52,10 +52,9 @@ impl QdiscLine {
         }
     }
 
-    /// Returns the facts about the qdisc of an interface with this MTU.
     fn facts(&self, mtu: Option<u64>) -> QdiscFacts {
         let line = self;
-        // netem's rate is nested one level deeper.
+        // The rate of netem is nested one level deeper.
         let rate = line.options.get("rate").map(|rate| rate.get("rate").unwrap_or(rate));
         QdiscFacts {
             kind: line.kind.clone(),
@@ -78,8 +77,8 @@ impl QdiscLine {
     }
 }
 
-/// Returns the options of netem that delay or drop packets. tc prints seconds and fractions of 1, some of
-/// them nested one level deeper.
+/// Returns the options of netem that delay or drop packets. tc prints seconds and fractions of 1, some
+/// of them nested one level deeper.
 fn impairments(options: &BTreeMap<String, Value>) -> String {
     let figure = |name: &str, key: &str| {
         let value = options.get(name)?;
@@ -94,10 +93,9 @@ fn impairments(options: &BTreeMap<String, Value>) -> String {
     words.join(", ")
 }
 
-/// The source that rules name if they need qdiscs.
+/// Name of the source for rules that need qdiscs.
 pub(super) const SOURCE: &str = "netlink/qdiscs";
 
-/// Returns the qdiscs by interface.
 pub(super) fn qdiscs(
     tree: &Tree,
     names: &BTreeMap<u32, String>,
@@ -142,8 +140,8 @@ pub(super) fn qdiscs(
             }
         }
     };
-    // A device has each handle once, and one qdisc at each parent. Default qdiscs of the kernel share the handle
-    // "0:".
+    // On a device, handles are unique, and each parent has one qdisc. Default qdiscs of the kernel
+    // share the handle "0:".
     let handle = |line: &QdiscLine| {
         let is_own = !matches!(line.handle.as_str(), "" | "0:");
         is_own.then(|| (line.dev.clone(), format!("handle {}", line.handle)))
@@ -165,7 +163,7 @@ pub(super) fn qdiscs(
             tree.note(SOURCE, format!("evenkeel/qdiscs.json: {kind} of {dev}: {field}: {why}"));
             continue;
         }
-        // A device may have thousands of qdiscs.
+        // Read the MTU once per device, because a device may have thousands of qdiscs.
         let mtu = *mtus
             .entry(dev.as_str())
             .or_insert_with(|| tree.read_number(&format!("/sys/class/net/{dev}/mtu")));
@@ -177,7 +175,7 @@ pub(super) fn qdiscs(
     Ok(found)
 }
 
-/// Formats a handle like tc: without a minor number of 0.
+/// Formats a handle like tc, which omits a minor number of 0.
 fn tc_name(handle: &Handle) -> String {
     match (handle.major, handle.minor) {
         (major, 0) => format!("{major:x}:"),

@@ -1,4 +1,4 @@
-//! Ranges of figures. A figure outside of its range is impossible, so it counts as unreadable.
+//! Ranges of figures. A figure outside its range is impossible, so it counts as unreadable.
 
 use evenkeel_model::host::Interface;
 
@@ -11,15 +11,14 @@ pub(super) struct Range {
     source: &'static str,
 }
 
-/// MTU of a NIC, bytes.
 pub(super) const MTU: Range =
     Range { least: 68, most: 65_535, source: "ETH_MIN_MTU and ETH_MAX_MTU, include/uapi/linux/if_ether.h" };
 
-/// MTU of another interface, bytes: some have no maximum (`dev_validate_mtu`).
+/// MTU of an interface that is not a NIC, bytes. Some interfaces have no maximum (`dev_validate_mtu`).
 pub(super) const ANY_MTU: Range =
     Range { least: 1, most: i32::MAX as u64, source: "dev_validate_mtu, net/core/dev.c" };
 
-/// Speed of a link, Mbit/s.
+/// Mbit/s.
 pub(super) const SPEED: Range =
     Range { least: 1, most: 10_000_000, source: "SPEED_800000 is the fastest, include/uapi/linux/ethtool.h" };
 
@@ -27,22 +26,21 @@ pub(super) const SPEED: Range =
 pub(super) const COUNT: Range =
     Range { least: 0, most: i64::MAX as u64, source: "a counter below 0 reads as 2^64 - n" };
 
-/// Counters that the kernel keeps in 32 bits.
 pub(super) const COUNT_OF_32_BITS: Range = Range {
     least: 0,
     most: u32::MAX as u64,
     source: "struct gnet_stats_queue, include/uapi/linux/gen_stats.h",
 };
 
-/// Round-trip time, µs. A segment without an answer for that long is sent again and no longer measured.
+/// Round-trip time, µs. TCP retransmits a segment that is not acknowledged for this time, and does not
+/// measure its round trip.
 pub(super) const ROUND_TRIP_US: Range =
     Range { least: 0, most: 120_000_000, source: "TCP_RTO_MAX is 120 s, include/net/tcp.h" };
 
-/// Number of connections from one address to one destination: each has its own port.
+/// Number of connections from one address to one destination. Each connection has its own port.
 pub(super) const CONNECTIONS: Range =
     Range { least: 0, most: 65_535, source: "16 bits of a port, RFC 9293, section 3.1" };
 
-/// Largest read request of PCI Express, bytes.
 pub(super) const READ_REQUEST: Range =
     Range { least: 128, most: 4096, source: "PCI_EXP_DEVCTL_READRQ, include/uapi/linux/pci_regs.h" };
 
@@ -54,13 +52,12 @@ impl Range {
         (self.least..=self.most).contains(&value)
     }
 
-    /// Describes a value out of the range.
     pub(super) fn refusal(&self, value: u64) -> String {
         let Self { least, most, source } = self;
         format!("{value} is impossible: from {least} to {most} ({source})")
     }
 
-    /// Returns a value in the range; notes a value outside the range as unreadable.
+    /// Returns a value in the range. Notes a value outside the range as unreadable.
     pub(super) fn of_file(&self, tree: &Tree, path: &str, value: u64) -> Option<u64> {
         if !self.has(value) {
             tree.note_line(path, 1, &self.refusal(value));
@@ -69,8 +66,8 @@ impl Range {
     }
 }
 
-/// Removes the answers of ethtool that are impossible for a NIC that is up. Returns them by part, with the field and
-/// the reason.
+/// Removes ethtool answers that are impossible for a NIC that is up. Returns the removed parts, with
+/// the field and the reason.
 pub(super) fn forget_impossible(nic: &mut Interface) -> Vec<(&'static str, String)> {
     let mut found = Vec::new();
     if let Some(channels) = nic.channels {
@@ -120,7 +117,7 @@ pub(super) fn forget_impossible(nic: &mut Interface) -> Vec<(&'static str, Strin
             Some(queue) => {
                 Some(format!("rss.indirection: queue {queue} is impossible: from 0 to {most} ({source})"))
             }
-            // A NIC without the table has no key either.
+            // A NIC without an indirection table also has no key.
             None => (queues > 1 && rss.indirection.is_empty() && !rss.key.is_empty()).then(|| {
                 format!("rss.indirection: an empty table is impossible with a key and {queues} queues")
             }),

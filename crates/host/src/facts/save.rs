@@ -16,9 +16,8 @@ use crate::HostError;
 #[derive(Debug, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct About {
-    /// Version of the layout.
     pub(super) format: u32,
-    /// Size of a page, bytes.
+    /// Size of a memory page, bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) page_bytes: Option<u64>,
     /// Whether addresses and process names were replaced.
@@ -27,7 +26,7 @@ pub(super) struct About {
     /// Files for which the kernel had no value, such as the duplex mode of a link that is down.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) without_value: Vec<String>,
-    /// Sysctls, by their path below `/proc/sys`, that no program could set.
+    /// Sysctls that no program could set, by their path below `/proc/sys`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) read_only: Vec<String>,
     /// Sources that could not be read when the recording was made.
@@ -35,11 +34,11 @@ pub(super) struct About {
     pub(super) unknown: Vec<evenkeel_model::host::Unknown>,
 }
 
-/// Version of the layout of a recording; no other version can be read.
+/// Version of the layout of a recording. Recordings of other versions cannot be read.
 pub(super) const FORMAT: u32 = 1;
 
-/// Words of the kernel's command line about processors, interrupts, PCI and the IOMMU. Other words are not saved,
-/// because they may contain names.
+/// Words of the kernel's command line about CPUs, interrupts, PCI and the IOMMU. Other words are not
+/// saved, because they may contain names.
 pub(super) const COMMAND_LINE: &[&str] = &[
     "iommu",
     "isolcpus",
@@ -67,7 +66,6 @@ pub(super) const COMMAND_LINE: &[&str] = &[
     "transparent_hugepage",
 ];
 
-/// Returns the words of a command line that are saved.
 pub(super) fn kept_words(command_line: &str) -> Vec<String> {
     let is_kept = |word: &&str| {
         let key = word.split(['=', '.']).next().unwrap_or_default();
@@ -119,7 +117,7 @@ pub(super) fn write(tree: Tree, directory: &Path, anonymise: bool) -> Result<usi
     Ok(written)
 }
 
-/// Replacements for addresses and process names; the same input always gets the same replacement.
+/// Replacements for addresses and process names. The same input always gets the same replacement.
 #[derive(Default)]
 struct Names {
     addresses: HashMap<String, String>,
@@ -150,8 +148,8 @@ impl Names {
         }
     }
 
-    /// Maps an address to a private or unique local address. There are too few documentation addresses (RFC
-    /// 5737, RFC 3849).
+    /// Maps an address to a private or unique local address, because there are too few documentation
+    /// addresses (RFC 5737, RFC 3849).
     fn address(&mut self, address: &str) -> String {
         let Ok(found) = address.parse::<IpAddr>() else { return address.to_owned() };
         if found.is_unspecified()
@@ -160,7 +158,7 @@ impl Names {
             return address.to_owned();
         }
         let number = self.addresses.len() + 1;
-        // 127.0.0.1 stands for itself only.
+        // Only 127.0.0.1 maps to 127.0.0.1.
         let (network, number_v4) = if found.is_loopback() { (127, number + 1) } else { (10, number) };
         let [high, middle, low] = [number_v4 >> 16 & 255, number_v4 >> 8 & 255, number_v4 & 255];
         let other = if found.is_ipv4() {
@@ -185,7 +183,7 @@ impl Names {
         }
     }
 
-    /// Maps a process name; keeps names by which rules recognise a program.
+    /// Maps a process name. Keeps the names that rules use to recognise a program.
     fn process(&mut self, name: &str) -> String {
         if name == "irqbalance" || LATENCY_SERVERS.contains(&name) {
             return name.to_owned();
@@ -258,7 +256,7 @@ mod tests {
         assert_eq!(names.end("[2001:db8::1]:443"), "[fd00::2]:443");
         assert_eq!(names.end("127.0.0.1:53"), "127.0.0.1:53");
         assert_eq!(names.end("127.9.8.7:53"), "127.0.0.4:53");
-        // This is 192.0.2.7 in the notation of /proc/net/udp.
+        // 192.0.2.7 in the notation of /proc/net/udp.
         let udp = names.udp("  sl  local_address\n 1: 070200C0:0035 00000000:0000 07");
         assert_eq!(udp, "  sl  local_address\n1: 0100000A:0035 00000000:0000 07");
         assert_eq!(names.anonymised("/proc/7/comm", "payroll"), "process-1");
@@ -272,7 +270,7 @@ mod tests {
         );
     }
 
-    /// 127.0.0.1 is kept, so no other address may become it.
+    /// 127.0.0.1 is kept, so no other address may map to 127.0.0.1.
     #[test]
     fn no_address_becomes_one_that_is_kept() {
         let mut names = Names::default();

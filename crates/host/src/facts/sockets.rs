@@ -15,15 +15,16 @@ use super::tree::{Bits, Tree, unreadable};
 use crate::owner::Owners;
 use crate::{Host, HostError};
 
-/// The source that rules name if they need TCP sockets.
+/// Name of the source for rules that need TCP sockets.
 const SOURCE: &str = "netlink/sockets";
-/// The source that rules name if they need the destination with the most connections.
+/// Name of the source for rules that need the destination with the most connections.
 const PORTS: &str = "netlink/ports";
-/// The source that rules name if they need the owners of sockets.
+/// Name of the source for rules that need the owners of sockets.
 const OWNERS: &str = "/proc/PID/fd";
-/// Names of processes that affect interrupts; they are read even without sockets.
+/// Names of processes that affect interrupts; read even without sockets.
 const SERVICES: &[&str] = &["irqbalance"];
-/// Maximum number of sockets in the facts: the busiest ones. No rule needs the others.
+/// Maximum number of sockets in the facts. The facts keep the busiest sockets, because no rule needs
+/// more.
 const MOST_SOCKETS: usize = 4096;
 
 pub(super) struct Sockets {
@@ -32,7 +33,7 @@ pub(super) struct Sockets {
     pub(super) ports: Option<PortUse>,
 }
 
-/// Returns the sockets of the namespace, the busiest first, and their owners.
+/// Returns the sockets of the namespace, busiest first, and their owners.
 pub(super) fn sockets(tree: &Tree, interfaces: &BTreeMap<u32, String>) -> Result<Sockets, HostError> {
     let mut numbers: BTreeSet<u32> = BTreeSet::new();
     let mut found: Vec<SocketFacts> = Vec::new();
@@ -72,7 +73,7 @@ pub(super) fn sockets(tree: &Tree, interfaces: &BTreeMap<u32, String>) -> Result
         if !is_root && found.iter().any(|socket| socket.process.is_none()) {
             tree.note(OWNERS, "owners of sockets of other users are shown to root only");
         }
-        // Compute this before sockets are omitted below, because these have ports, too.
+        // Compute the port use before sockets are omitted, because omitted sockets also use ports.
         ports = port_use(&found);
         found.sort_by_key(|socket| std::cmp::Reverse((socket.drops, socket.bytes())));
         found.truncate(MOST_SOCKETS);
@@ -100,7 +101,7 @@ pub(super) fn sockets(tree: &Tree, interfaces: &BTreeMap<u32, String>) -> Result
         };
         ports = match tree.answers::<Option<PortUse>>("ports.json")? {
             Some(ports) => ports,
-            // The list has only the largest sockets, so at least these connections use ports.
+            // The list contains only the largest sockets, so the result is a lower limit.
             None => {
                 tree.note(PORTS, "the recording has no evenkeel/ports.json");
                 port_use(&found)
@@ -130,7 +131,7 @@ pub(super) fn sockets(tree: &Tree, interfaces: &BTreeMap<u32, String>) -> Result
     Ok(Sockets { sockets: found, processes, ports })
 }
 
-/// Removes the state of TCP from recorded connections that have an impossible time, and notes it.
+/// Removes the TCP state of recorded connections with an impossible time, and notes the removal.
 fn forget_impossible(tree: &Tree, sockets: &mut [SocketFacts]) {
     for (number, socket) in sockets.iter_mut().enumerate() {
         let Some(tcp) = &socket.tcp else { continue };
@@ -150,8 +151,8 @@ fn forget_impossible(tree: &Tree, sockets: &mut [SocketFacts]) {
     }
 }
 
-/// Notes the first recorded socket whose interface is not in the tree. An interface may be deleted while a host is
-/// recorded, so this is no error.
+/// Notes the first recorded socket whose interface is not in the tree. This is no error, because an
+/// interface may be deleted during a recording.
 fn note_unknown_interface(tree: &Tree, sockets: &[SocketFacts], interfaces: &BTreeMap<u32, String>) {
     let known: BTreeSet<&str> = interfaces.values().map(String::as_str).collect();
     let mut named = sockets
@@ -167,7 +168,8 @@ fn note_unknown_interface(tree: &Tree, sockets: &[SocketFacts], interfaces: &BTr
     }
 }
 
-/// Refuses recorded sockets without a local address and port, or with a remote one that is none.
+/// Returns an error for recorded sockets without a local address and port, or with an invalid remote
+/// address.
 fn check_ends(tree: &Tree, sockets: &[SocketFacts]) -> Result<(), HostError> {
     for (number, socket) in sockets.iter().enumerate() {
         for (end, text) in [("local", &socket.local), ("remote", &socket.remote)] {
@@ -227,8 +229,8 @@ fn refused_ports(ports: &PortUse) -> Option<(&'static str, String)> {
     is_refused.then(|| ("connections", CONNECTIONS.refusal(ports.connections)))
 }
 
-/// Returns the destination with the most connections that this host opened, from one address. A connection
-/// whose local port has a listener was opened by the peer.
+/// Returns the destination with the most connections that this host opened, from one address. If the
+/// local port of a connection has a listener, the peer opened the connection.
 fn port_use(sockets: &[SocketFacts]) -> Option<PortUse> {
     let split = |end: &str| {
         let end: SocketAddr = end.parse().ok()?;
@@ -254,7 +256,8 @@ fn port_use(sockets: &[SocketFacts]) -> Option<PortUse> {
 fn tcp_sockets() -> Result<Vec<(SocketRecord, SocketDetail)>, HostError> {
     let states = [SocketState::ESTABLISHED, SocketState::LISTEN];
     let mut found = SocketDiagnosis::open()?.sockets_in_detail(SocketProtocol::Tcp, &states)?;
-    // The kernel may list a connection twice if others begin or end between two parts of its answer (inet_diag_dump).
+    // The kernel may list a connection twice if other connections begin or end between two parts of its
+    // answer (inet_diag_dump).
     let mut seen = BTreeSet::new();
     found.retain(|(record, _)| {
         record.state == SocketState::LISTEN || seen.insert((record.local, record.remote))
@@ -262,7 +265,6 @@ fn tcp_sockets() -> Result<Vec<(SocketRecord, SocketDetail)>, HostError> {
     Ok(found)
 }
 
-/// Returns the interfaces by their addresses.
 fn addresses(interfaces: &BTreeMap<u32, String>) -> HashMap<IpAddr, String> {
     let mut found = HashMap::new();
     let Ok(mut netlink) = Netlink::open() else { return found };
@@ -311,12 +313,11 @@ fn tcp_facts(
     }
 }
 
-/// Returns the UDP sockets with their inodes.
 pub(super) fn udp_sockets(tree: &Tree) -> Vec<(u32, SocketFacts)> {
     let mut found = Vec::new();
     let mut inodes = BTreeSet::new();
     for file in ["/proc/net/udp", "/proc/net/udp6"] {
-        // A kernel without IPv6 lacks the second file.
+        // A kernel without IPv6 lacks `/proc/net/udp6`.
         let is_required = file == "/proc/net/udp" || tree.exists("/proc/net/snmp6");
         let text = if is_required { tree.required_table(file) } else { tree.table(file) };
         let Some(text) = text else { continue };
@@ -381,7 +382,6 @@ pub(super) fn hexadecimal_address(text: &str) -> Option<SocketAddr> {
     Some(SocketAddr::new(address, port))
 }
 
-/// Returns the running processes of the services in [`SERVICES`].
 fn services(tree: &Tree) -> Vec<u32> {
     let mut found = Vec::new();
     if tree.is_live() && are_hidden(tree) {
@@ -390,7 +390,7 @@ fn services(tree: &Tree) -> Vec<u32> {
         tree.note("/proc/PID/comm", why);
     }
     for number in tree.numbers("/proc", "") {
-        // Record only these processes, because other names are private.
+        // Record only the names of these processes, because other names are private.
         let path = format!("/proc/{number}/comm");
         let Some(name) = tree.read_quietly(&path) else {
             require_files(tree, number, &["comm"]);
@@ -406,14 +406,14 @@ fn services(tree: &Tree) -> Vec<u32> {
     found
 }
 
-/// Returns whether `/proc` lacks processes. Each user sees process 2, the kernel's kthreadd, but not with `hidepid=2`, nor
-/// in another PID namespace than the first.
+/// Returns whether `/proc` lacks processes. Every user can see process 2, the kernel's kthreadd.
+/// Exceptions are `hidepid=2`, and a PID namespace other than the initial namespace.
 fn are_hidden(tree: &Tree) -> bool {
     tree.read_quietly("/proc/2/comm").as_deref() != Some("kthreadd")
 }
 
-/// Notes that a recorded tree lacks files of a process. A running process may end between two reads: a recording states
-/// this.
+/// Notes that a recorded tree lacks files of a process. If a process ended between two reads, the
+/// recording states the missing files.
 fn require_files(tree: &Tree, number: u32, names: &[&str]) {
     let path = |name: &str| format!("/proc/{number}/{name}");
     if tree.is_live() {
@@ -430,11 +430,11 @@ fn process(tree: &Tree, number: u32) -> Option<ProcessFacts> {
         return None;
     };
     let path = |name: &str| format!("/proc/{number}/{name}");
-    // A process that ended has none of these files.
+    // A process that ended has neither file.
     for name in ["stat", "status"] {
         tree.require(&path(name));
     }
-    // The name in field 2 may contain any character, even a closing parenthesis. The processor is field 39.
+    // The name in field 2 may contain any character, even a closing parenthesis. Field 39 is the CPU.
     let processor = tree.parse(&path("stat"), |text| {
         text.rsplit_once(')')?.1.split_ascii_whitespace().nth(36)?.parse::<i64>().ok()
     });
@@ -452,7 +452,7 @@ fn process(tree: &Tree, number: u32) -> Option<ProcessFacts> {
         if text.contains(MEMORY) { list(text, MEMORY) } else { Some(Vec::new()) }
     });
     let memory_nodes = memory_nodes.unwrap_or_default();
-    // Arguments may contain secrets, so only those of services are read.
+    // Arguments may contain secrets, so read only the arguments of services.
     let arguments =
         if SERVICES.contains(&name.as_str()) { file("cmdline").unwrap_or_default() } else { String::new() };
     let arguments =

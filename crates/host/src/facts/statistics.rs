@@ -1,5 +1,5 @@
-//! Driver counters under common names. They are identified by the dictionary of [`crate::counters`], and for
-//! other drivers by widely used names (`Documentation/networking/statistics.rst`).
+//! Driver counters under common names. The dictionary of [`crate::counters`] identifies them. For other
+//! drivers, widely used names identify them (`Documentation/networking/statistics.rst`).
 
 use std::collections::BTreeMap;
 
@@ -7,8 +7,8 @@ use evenkeel_model::host::{LossCounters, QueueCounters};
 
 use crate::counters::{Driver, Meaning};
 
-/// Names for drivers without a row. The first name that a driver has is used, because several names often
-/// count the same packets.
+/// Names for drivers without a row. Only the first name that a driver has counts, because several names
+/// often count the same packets.
 const RING: &[&str] = &[
     "rx_no_dma_resources",
     "rx_out_of_buffer",
@@ -22,10 +22,9 @@ const NIC: &[&str] = &["rx_missed_errors", "rx_fifo_errors", "rx_missed", "rx_ov
 const STOPS: &[&str] = &["tx_queue_stopped", "tx_restart_queue", "tx_queue_stop", "queue_stopped"];
 const PAUSE_SENT: &[&str] = &["tx_pause", "tx_pause_frames", "tx_flow_control_xoff"];
 const PAUSE_RECEIVED: &[&str] = &["rx_pause", "rx_pause_frames", "rx_flow_control_xoff"];
-/// Suffixes of per-queue counters of packets that found no descriptor or buffer.
+/// Suffixes of per-queue counters of packets that found no free descriptor or buffer.
 const QUEUE_DROPS: &[&str] = &["drops", "no_buffer", "nobuf"];
 
-/// Returns the losses of an interface.
 pub(crate) fn losses(
     driver: Option<&str>,
     driver_statistics: &BTreeMap<String, u64>,
@@ -41,7 +40,7 @@ pub(crate) fn losses(
         driver.and_then(Driver::of).filter(|row| !driver_statistics.is_empty() || !row.kernel.is_empty());
     if let Some(row) = row {
         let mut found = row.losses(driver_statistics, kernel);
-        // Older versions of a driver may show none of the counters in its row.
+        // Old versions of a driver may show no counter of the driver's row.
         if found.ring.or(found.nic).is_none() {
             found.nic = missed(&kernel_sum);
         }
@@ -50,7 +49,8 @@ pub(crate) fn losses(
             found.nic = found.nic.map(|_| 0);
         }
         found.transmit_stops = found.transmit_stops.or_else(|| queue_stops(driver_statistics));
-        // Drivers add both to the kernel's fields, which also include losses of other layers.
+        // Drivers add wire and transmit losses to the kernel's fields, which also include losses of
+        // other layers.
         return LossCounters {
             wire: found.wire.max(wire),
             transmit: found.transmit.max(transmit),
@@ -80,8 +80,9 @@ pub(crate) fn losses(
     }
 }
 
-/// Returns the largest counter whose name suggests dropped received packets, for a driver without a row, such
-/// as `InDroppedDma` of atlantic. Ignores names that suggest a damaged frame, or a frame for another host.
+/// Returns the largest counter whose name suggests dropped received packets, such as `InDroppedDma` of
+/// atlantic, for a driver without a row. Ignores names that suggest a damaged frame, or a frame for
+/// another host.
 fn likely_drops(statistics: &BTreeMap<String, u64>) -> Option<u64> {
     const LOST: [&str; 8] =
         ["drop", "discard", "nobuf", "no_buf", "overflow", "overrun", "missed", "no_desc"];
@@ -99,8 +100,8 @@ fn likely_drops(statistics: &BTreeMap<String, u64>) -> Option<u64> {
     statistics.iter().filter(|(name, _)| is_likely(name)).map(|(_, value)| *value).max()
 }
 
-/// Returns the packets that a NIC missed according to the kernel's fields. Drivers set one or several of them
-/// to the same value.
+/// Returns the packets that a NIC missed according to the kernel's fields. Drivers set one or more of
+/// these fields to the same value.
 fn missed(kernel_sum: &impl Fn(&[&str]) -> Option<u64>) -> Option<u64> {
     ["rx_missed_errors", "rx_fifo_errors", "rx_over_errors"]
         .iter()
@@ -108,7 +109,7 @@ fn missed(kernel_sum: &impl Fn(&[&str]) -> Option<u64>) -> Option<u64> {
         .max()
 }
 
-/// Returns how often transmit queues stopped, by the names that many drivers use.
+/// Returns the number of times that transmit queues stopped, from common counter names.
 fn queue_stops(statistics: &BTreeMap<String, u64>) -> Option<u64> {
     queue_sum(statistics, false, |name| matches!(name, "stopped" | "restart" | "queue_stop"))
 }
@@ -116,7 +117,7 @@ fn queue_stops(statistics: &BTreeMap<String, u64>) -> Option<u64> {
 /// Splits the name of a per-queue counter into direction, queue and name: `rx_queue_3_packets`,
 /// `rx3_packets`, `rx-3.packets`, `rx-3.rx_packets`, `queue_3_rx_cnt`, `[3]: rx_ucast_packets`.
 fn queue_counter(name: &str) -> Option<(bool, usize, &str)> {
-    /// No NIC has this number of queues.
+    /// Limit for a queue number; no NIC has this number of queues.
     const MOST: usize = 4096;
     let number = |text: &str| -> Option<(usize, usize)> {
         let digits = text.bytes().take_while(u8::is_ascii_digit).count();
@@ -165,9 +166,8 @@ fn queue_sum(
     (!values.is_empty()).then(|| values.iter().fold(0, |sum: u64, value| sum.saturating_add(*value)))
 }
 
-/// Returns the packets of each queue.
 pub(super) fn queues(driver: Option<&str>, statistics: &BTreeMap<String, u64>) -> QueueCounters {
-    /// No NIC has this number of queues.
+    /// Limit for a queue number; no NIC has this number of queues.
     const MOST: usize = 4096;
     let row = driver.and_then(Driver::of);
     let by_row = |name: &str| match row?.meaning(name)? {
@@ -210,7 +210,7 @@ mod tests {
             map(&[("InDroppedDma", 101_511_207), ("InMulticastPackets", 9), ("rx_filter_dropped", 1 << 40)]);
         let found = losses(Some("atlantic"), &own, &map(&[("rx_missed_errors", 0)]));
         assert_eq!((found.nic, found.ring), (Some(101_511_207), None));
-        // For a driver with a row, only the row counts.
+        // If a driver has a row, only the row counts.
         assert_eq!(losses(Some("igb"), &own, &BTreeMap::new()).nic, None);
     }
 

@@ -84,13 +84,13 @@ const SYSCTLS: &[&str] = &[
     "vm/zone_reclaim_mode",
 ];
 
-/// Sysctls with a name instead of a number.
+/// Sysctls whose value is a name.
 const NAMES: &[&str] = &["net/core/default_qdisc", "net/ipv4/tcp_congestion_control"];
 
-/// Sysctls with a mask, which may be empty.
+/// Sysctls whose value is a mask, which may be empty.
 const LISTS: &[&str] = &["net/core/flow_limit_cpu_bitmap"];
 
-/// Sysctls with several numbers, and how many they have. All others have one.
+/// Sysctls with several numbers, and the count of numbers. All other sysctls have one number.
 const SEVERAL: &[(&str, usize)] = &[
     ("net/ipv4/ip_local_port_range", 2),
     ("net/ipv4/tcp_mem", 3),
@@ -102,12 +102,12 @@ const SEVERAL: &[(&str, usize)] = &[
 /// Sysctls that may be negative.
 const SIGNED: &[&str] = &["net/ipv4/tcp_adv_win_scale", "net/ipv6/route/max_size"];
 
-/// Sysctls of type long (net/ipv4/sysctl_net_ipv4.c, ip_fragment.c). All others have 32 bits.
+/// Sysctls of type long (net/ipv4/sysctl_net_ipv4.c, ip_fragment.c). All other numbers have 32 bits.
 const LONG: &[&str] =
     &["net/ipv4/ipfrag_high_thresh", "net/ipv4/tcp_mem", "net/ipv4/udp_mem", "net/ipv6/ip6frag_high_thresh"];
 
-/// Sysctls that may be missing without a note. They depend on a module, a feature, several memory nodes or
-/// the version, or no rule needs them for a verdict.
+/// Sysctls that may be missing without a note. They depend on a module, a feature, several memory nodes
+/// or the kernel's version, or no rule needs them for a verdict.
 const OPTIONAL: &[&str] = &[
     "net/core/bpf_jit_enable",
     "net/core/gro_normal_batch",
@@ -129,8 +129,9 @@ const OPTIONAL: &[&str] = &[
     "vm/zone_reclaim_mode",
 ];
 
-/// Returns whether other files of the host show that it has an optional sysctl: the sysctls of connection tracking, the
-/// memory nodes, the counters of NUMA balancing (`vmstat_text`, mm/vmstat.c), the drops of the flow limit.
+/// Returns whether other files of the host show that it has an optional sysctl. These files are the
+/// sysctls of connection tracking, the memory nodes, the counters of NUMA balancing (`vmstat_text`,
+/// mm/vmstat.c), and the drops of the flow limit.
 fn is_with_others(tree: &Tree, name: &str) -> bool {
     const TRACKING: [&str; 3] = [
         "net/netfilter/nf_conntrack_buckets",
@@ -190,7 +191,7 @@ pub(super) fn sysctls<'a>(
         };
         let count = SEVERAL.iter().find(|(several, _)| *several == name).map_or(1, |(_, count)| *count);
         let is_whole = words.len() == count || LISTS.contains(&name.as_str());
-        // The kernel refuses a range of ports that ends before it begins (ipv4_local_port_range).
+        // The kernel refuses a port range whose end is below its start (ipv4_local_port_range).
         let number = |word: &&str| word.parse::<i64>().ok();
         let is_reversed =
             name.ends_with("_port_range") && words.first().and_then(number) > words.last().and_then(number);
@@ -205,9 +206,10 @@ pub(super) fn sysctls<'a>(
     SYSCTLS.iter().map(|name| (*name).to_owned()).chain(filters).filter_map(read).collect()
 }
 
-/// Returns those of these sysctls that no program can set: in another network namespace than the host's, the kernel shows
-/// some without write permission (`sysctl_core_net_init`, net/core/sysctl_net_core.c). The modes of a recorded tree mean
-/// nothing, so `recorded` names them there.
+/// Returns the sysctls among these that no program can set. Outside the initial network namespace, the
+/// kernel shows some sysctls without write permission (`sysctl_core_net_init`,
+/// net/core/sysctl_net_core.c). File modes in a recorded tree are meaningless, so `recorded` lists
+/// these sysctls.
 pub(super) fn read_only<'a>(
     tree: &Tree,
     sysctls: impl Iterator<Item = &'a String>,

@@ -1,8 +1,8 @@
 //! A host as a tree of files: the running host, or a tree that was recorded or written by hand.
 //!
-//! The tree has the layout of `/proc` and `/sys`. A recorded tree has the kernel's answers over ioctl and
-//! netlink as JSON below [`ANSWERS`]. A recording tree keeps every file that is read through it, so the
-//! recording has exactly the files that are used.
+//! The tree has the layout of `/proc` and `/sys`. A recorded tree has the kernel's answers over ioctl
+//! and netlink as JSON below [`ANSWERS`]. A recording tree keeps every file that is read through it, so
+//! the recording contains exactly these files.
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,7 +20,7 @@ use crate::{Host, HostError, Sysfs};
 /// Directory of a recorded tree with the answers over ioctl and netlink.
 pub const ANSWERS: &str = "/evenkeel";
 
-/// Maximum size of a file that is read, bytes, because a tree is not trusted.
+/// Maximum size of a file that is read, bytes. The limit is needed because a tree is not trusted.
 const MOST_BYTES: u64 = 64 << 20;
 
 /// Files that were read during a recording.
@@ -30,7 +30,6 @@ pub(super) struct Recording {
     pub(super) files: BTreeMap<String, String>,
     /// Last component of a symbolic link's target, by the link's path.
     pub(super) links: BTreeMap<String, String>,
-    /// Files for which the kernel had no value.
     pub(super) without_value: BTreeSet<String>,
 }
 
@@ -47,13 +46,12 @@ pub struct Tree {
     without_value: RefCell<BTreeSet<String>>,
     /// Reasons by source: files and answers that could not be read.
     unknown: RefCell<BTreeMap<String, String>>,
-    /// The processors that the host can have, read on first use; none if a recording lacks them.
+    /// The CPUs that the host can have, read on first use; `None` if a recording lacks them.
     possible: OnceCell<Option<BTreeSet<u32>>>,
 }
 
 /// The reason why a file has no text.
 enum Absent {
-    /// The file does not exist.
     Missing,
     /// The file exists, and the reason why its text is unusable is noted.
     Noted,
@@ -61,13 +59,14 @@ enum Absent {
     NoValue,
 }
 
-/// The processors that a mask may name.
+/// The CPUs that a mask may name.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Bits {
-    /// Only processors that are possible.
+    /// Only possible CPUs.
     Possible,
-    /// At least one possible processor. The kernel's default masks have all `NR_CPUS` bits (`irq_default_affinity`,
-    /// kernel/irq/irqdesc.c; `CPU_MASK_ALL`), and a write needs one processor that is online (`write_irq_affinity`).
+    /// At least one possible CPU. The kernel's default masks have all `NR_CPUS` bits
+    /// (`irq_default_affinity`, kernel/irq/irqdesc.c; `CPU_MASK_ALL`). A write needs at least one
+    /// online CPU (`write_irq_affinity`).
     AnyWithOnePossible,
 }
 
@@ -85,7 +84,7 @@ impl Tree {
             unknown: RefCell::default(),
             possible: OnceCell::new(),
         };
-        // If this cannot be determined, use the mounted sysfs.
+        // If the check fails, use the mounted sysfs.
         if !Sysfs::mounted_is_own().unwrap_or(true) {
             match Sysfs::of_namespace() {
                 Ok(network) => tree.network = Some(network),
@@ -98,7 +97,7 @@ impl Tree {
     /// Returns the recorded tree below a directory.
     ///
     /// # Errors
-    /// Returns an error if it is not a directory with a host's files.
+    /// Returns an error if `root` is not a directory with a host's files.
     pub fn recorded(root: impl Into<PathBuf>) -> Result<Self, HostError> {
         let root = root.into();
         for part in ["proc", "sys"] {
@@ -122,12 +121,11 @@ impl Tree {
         })
     }
 
-    /// States the files that a recording lacks because the kernel had no value for them.
+    /// Sets the files that a recording lacks because the kernel had no value for them.
     pub(super) fn state_without_value(&self, paths: impl IntoIterator<Item = String>) {
         self.without_value.borrow_mut().extend(paths);
     }
 
-    /// Returns the files for which the kernel had no value, sorted.
     pub(super) fn without_value(&self) -> Vec<String> {
         let recorded = self.recording.iter().flat_map(|recording| recording.borrow().without_value.clone());
         recorded.chain(self.without_value.borrow().clone()).collect()
@@ -138,12 +136,11 @@ impl Tree {
         self.foreign.take().map_or(Ok(()), Err)
     }
 
-    /// Refuses a running machine whose `/proc` or `/sys` is not mounted.
+    /// Returns an error if `/proc` or `/sys` of a running machine is not mounted.
     pub(super) fn require_mounts(&self) -> Result<(), HostError> {
         if self.live { Host::live().require_mounted(&["/proc", "/sys"]) } else { Ok(()) }
     }
 
-    /// Starts recording.
     #[must_use]
     pub fn recording(mut self) -> Self {
         self.recording = Some(RefCell::default());
@@ -173,12 +170,12 @@ impl Tree {
         }
     }
 
-    /// Returns a file's trimmed text; none if it is missing or unreadable.
+    /// Returns a file's trimmed text; `None` if the file is missing or unreadable.
     pub fn read(&self, path: &str) -> Option<String> {
         self.text(path).ok()
     }
 
-    /// Returns the text of a file that every Linux has; notes its absence.
+    /// Returns the text of a file that every Linux has. Notes a missing file.
     pub(super) fn required(&self, path: &str) -> Option<String> {
         match self.text(path) {
             Ok(text) => Some(text),
@@ -191,7 +188,8 @@ impl Tree {
         }
     }
 
-    /// Returns the first bytes of a binary file, such as a NIC's configuration space. They are not recorded.
+    /// Returns the first bytes of a binary file, such as a NIC's configuration space. Does not record
+    /// them.
     pub(super) fn first_bytes(&self, path: &str, most: usize) -> Option<Vec<u8>> {
         let place = self.path(path);
         if !std::fs::metadata(&place).ok()?.is_file() {
@@ -202,18 +200,18 @@ impl Tree {
         Some(bytes)
     }
 
-    /// Returns the lines of a table that every Linux has. Notes a last line without a newline, because the
-    /// file was truncated.
+    /// Returns the lines of a table that every Linux has. Notes a last line without a newline, which
+    /// means that the file was truncated.
     pub(super) fn required_table(&self, path: &str) -> Option<String> {
         Some(self.whole(path, self.required(path)?))
     }
 
-    /// Returns the lines of a table that only some hosts have, like [`Self::required_table`].
+    /// Returns the lines of a table that only some hosts have. Otherwise like [`Self::required_table`].
     pub(super) fn table(&self, path: &str) -> Option<String> {
         Some(self.whole(path, self.read(path)?))
     }
 
-    /// Returns the text; notes a last line without a newline.
+    /// Returns the text. Notes a last line without a newline.
     fn whole(&self, path: &str, text: String) -> String {
         if !self.ends_with_line(path) {
             self.note_line(
@@ -225,8 +223,8 @@ impl Tree {
         text
     }
 
-    /// Notes the first line of a table that does not have as many columns as the line before it. The table
-    /// starts at a line.
+    /// Notes the first line of a table whose number of columns differs from the previous line. The
+    /// table starts at line `start`.
     pub(super) fn note_columns(&self, path: &str, table: &str, start: usize) {
         let columns: Vec<usize> = table.lines().map(|line| line.split_ascii_whitespace().count()).collect();
         if let Some(at) = columns.windows(2).position(|pair| pair[0] != pair[1]) {
@@ -235,14 +233,15 @@ impl Tree {
         }
     }
 
-    /// Parses the value of a file that every Linux has; notes its absence and a text that the parser refuses.
+    /// Parses the value of a file that every Linux has. Notes a missing file, or a text that the parser
+    /// refuses.
     pub(super) fn required_value<T>(&self, path: &str, parser: impl FnOnce(&str) -> Option<T>) -> Option<T> {
         let text = self.required(path)?;
         self.parsed(path, &text, parser)
     }
 
-    /// Notes those of these files that some directories of a kind have (`tx-0`, `tx-1`) and others lack: the kernel
-    /// shows an attribute in all of them or in none.
+    /// Notes files that only some directories of a kind (`tx-0`, `tx-1`) have. The kernel shows an
+    /// attribute in all such directories or in none.
     pub(super) fn note_unlike(&self, directories: &[String], names: &[&str]) {
         for name in names {
             let paths = directories.iter().map(|directory| format!("{directory}/{name}"));
@@ -265,7 +264,7 @@ impl Tree {
         Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
     }
 
-    /// Parses the value of a file; notes a text that the parser refuses.
+    /// Parses the value of a file. Notes a text that the parser refuses.
     pub(super) fn parse<T>(&self, path: &str, parser: impl FnOnce(&str) -> Option<T>) -> Option<T> {
         let text = self.read(path)?;
         self.parsed(path, &text, parser)
@@ -279,7 +278,7 @@ impl Tree {
         value
     }
 
-    /// Returns the processors that the kernel can ever bring up (Documentation/admin-guide/cputopology.rst).
+    /// Returns the CPUs that can ever be online (Documentation/admin-guide/cputopology.rst).
     pub(super) fn possible_processors(&self) -> Option<&BTreeSet<u32>> {
         let read = || {
             let list = self.parse("/sys/devices/system/cpu/possible", parse_processor_list)?;
@@ -288,7 +287,7 @@ impl Tree {
         self.possible.get_or_init(read).as_ref()
     }
 
-    /// Parses a mask or list of processors; notes one that names processors that the host cannot have.
+    /// Parses a mask or list of CPUs. Notes a mask or list with CPUs that the host cannot have.
     pub(super) fn processors(
         &self,
         path: &str,
@@ -303,10 +302,11 @@ impl Tree {
         why.is_none().then_some(members)
     }
 
-    /// Returns the reason why a list of processors is impossible.
+    /// Returns the reason why a list of CPUs is impossible, if any.
     pub(super) fn refused_processors(&self, members: &[u32], bits: Bits) -> Option<String> {
         let possible = self.possible_processors()?;
-        // A list that lacks an online processor is wrong itself, which the reader of processors notes.
+        // If the list of possible CPUs lacks an online CPU, the list itself is wrong. The reader of
+        // CPUs notes this.
         let online = self.parse("/sys/devices/system/cpu/online", parse_processor_list).unwrap_or_default();
         if online.iter().any(|number| !possible.contains(number)) {
             return None;
@@ -319,28 +319,26 @@ impl Tree {
         Some(format!("names processor {odd}, and there are only {list} (/sys/devices/system/cpu/possible)"))
     }
 
-    /// Notes that a source could not be read; the first reason is kept.
+    /// Notes that a source could not be read. Keeps the first reason.
     pub(super) fn note(&self, source: &str, why: impl Into<String>) {
         self.unknown.borrow_mut().entry(generalised(source)).or_insert_with(|| why.into());
     }
 
-    /// Forgets the sources that could not be read, before they are read again.
+    /// Removes the notes about unreadable sources, before the sources are read again.
     pub(super) fn forget_gaps(&self) {
         self.unknown.borrow_mut().clear();
     }
 
-    /// Returns whether a source is noted.
     pub(super) fn is_noted(&self, source: &str) -> bool {
         self.unknown.borrow().contains_key(source)
     }
 
-    /// Notes that a line of a file could not be read.
     pub(super) fn note_line(&self, path: &str, line: usize, reason: &str) {
         self.note(path, format!("{path}:{line}: {reason}"));
     }
 
-    /// Notes the reason why a file or directory could not be reached. Absence alone is not noted. If a
-    /// directory is noted, its files are not.
+    /// Notes the reason why a file or directory could not be reached. Does not note mere absence, or
+    /// files of a directory that is already noted.
     pub(super) fn note_error(&self, path: &str, error: &std::io::Error) {
         if self.is_absent(path, error) || self.is_below_gap(path) {
             return;
@@ -352,7 +350,7 @@ impl Tree {
             std::io::ErrorKind::PermissionDenied if self.live => {
                 format!("{} is readable by root only", generalised(path))
             }
-            // The file in the recording, not the one of this host.
+            // Name the file in the recording, not the file of this host.
             std::io::ErrorKind::PermissionDenied => format!("{}: {error}", path_text(&self.name(path))),
             _ => format!("{path}: {error}"),
         };
@@ -364,8 +362,8 @@ impl Tree {
         path.match_indices('/').any(|(at, _)| at > 0 && noted.contains_key(&generalised(&path[..at])))
     }
 
-    /// Returns whether an error means that the host does not have the file. Behind a link without a target,
-    /// this is unknown.
+    /// Returns whether an error means that the host does not have the file. If a parent is a link
+    /// without a target, the answer is unknown.
     pub(super) fn is_absent(&self, path: &str, error: &std::io::Error) -> bool {
         use std::io::ErrorKind::{NotADirectory, NotFound};
         matches!(error.kind(), NotFound | NotADirectory) && self.broken_link(path).is_none()
@@ -404,8 +402,8 @@ impl Tree {
                 let is_stated = self.without_value.borrow().contains(path);
                 if is_stated { Absent::NoValue } else { Absent::Missing }
             }
-            // Drivers return these errors for features that they lack, and the kernel for a process that
-            // exits while its file is read.
+            // Drivers return these errors for missing features. The kernel returns them for a process
+            // that exits while its file is read.
             error
                 if self.live
                     && matches!(
@@ -447,17 +445,18 @@ impl Tree {
         Ok(bytes)
     }
 
-    /// Returns whether a recorded file ends with a newline, as the kernel writes it.
+    /// Returns whether a recorded file ends with a newline. Files of the kernel end with a newline.
     fn ends_with_line(&self, path: &str) -> bool {
         self.live || self.bytes(path).is_ok_and(|bytes| bytes.last() == Some(&b'\n'))
     }
 
-    /// Returns the number in a file; notes a text that is not a number.
+    /// Returns the number in a file. Notes a text that is not a number.
     pub fn read_number(&self, path: &str) -> Option<u64> {
         self.parse(path, |text| text.parse().ok())
     }
 
-    /// Returns the names in a directory, sorted; none if it is missing. Notes any other error.
+    /// Returns the names in a directory, sorted; empty if the directory is missing. Notes any other
+    /// error.
     pub fn list(&self, directory: &str) -> Vec<String> {
         self.entries(directory).unwrap_or_else(|error| {
             self.note_error(directory, &error);
@@ -465,10 +464,10 @@ impl Tree {
         })
     }
 
-    /// Returns the names in a directory, sorted. One that is not UTF-8 is noted and left out.
+    /// Returns the names in a directory, sorted. Notes and omits a name that is not UTF-8.
     ///
     /// # Errors
-    /// Returns an error if it is missing, or cannot be read.
+    /// Returns an error if the directory is missing, or cannot be read.
     pub(super) fn entries(&self, directory: &str) -> std::io::Result<Vec<String>> {
         let entries = std::fs::read_dir(self.path(directory))?.collect::<Result<Vec<_>, _>>()?;
         let mut names = Vec::new();
@@ -485,8 +484,8 @@ impl Tree {
         Ok(names)
     }
 
-    /// Returns the names in a directory that start with a prefix. The names are the facts, so a recording
-    /// keeps them.
+    /// Returns the names in a directory that start with a prefix. A recording keeps the names, because
+    /// they are facts.
     pub(super) fn list_names(&self, directory: &str, prefix: &str) -> Vec<String> {
         let mut names = self.list(directory);
         names.retain(|name| name.starts_with(prefix));
@@ -515,7 +514,6 @@ impl Tree {
         numbers
     }
 
-    /// Returns the last component of a symbolic link's target.
     pub(super) fn link(&self, path: &str) -> Option<String> {
         let target = std::fs::read_link(self.path(path)).ok()?;
         let name = target.file_name()?.to_str()?.to_owned();
@@ -525,7 +523,7 @@ impl Tree {
         Some(name)
     }
 
-    /// Returns whether the mode of a file lets a program write it, such as one of root.
+    /// Returns whether the mode of a file permits writing by any user.
     pub(super) fn is_writable(&self, path: &str) -> bool {
         use std::os::unix::fs::PermissionsExt;
         const WRITE: u32 = 0o222;
@@ -557,10 +555,10 @@ impl Tree {
         }
     }
 
-    /// Reads a JSON file below [`ANSWERS`]; none if it is missing.
+    /// Reads a JSON file below [`ANSWERS`]; `None` if the file is missing.
     ///
     /// # Errors
-    /// Returns an error if it has another format: the message names file, line and column.
+    /// Returns an error if the file has another format. The message names file, line and column.
     pub(super) fn answers<T: serde::de::DeserializeOwned>(&self, name: &str) -> Result<Option<T>, HostError> {
         let path = format!("{ANSWERS}/{name}");
         let Some(text) = self.read(&path) else { return self.answers_absent(&path) };
@@ -573,7 +571,8 @@ impl Tree {
         })
     }
 
-    /// Returns an error if answers exist but cannot be read, because no rule names them as a source.
+    /// Returns an error if an answer exists but cannot be read, because no rule names an answer as a
+    /// source.
     fn answers_absent<T>(&self, path: &str) -> Result<Option<T>, HostError> {
         use std::io::ErrorKind::{NotADirectory, NotFound};
         match self.bytes(path) {
@@ -584,7 +583,6 @@ impl Tree {
         }
     }
 
-    /// Adds an answer of the kernel to the recording.
     pub(super) fn keep_answers(&self, name: &str, answers: &impl serde::Serialize) {
         if let Some(recording) = &self.recording
             && let Ok(text) = serde_json::to_string_pretty(answers)
@@ -593,7 +591,6 @@ impl Tree {
         }
     }
 
-    /// Returns the recording.
     pub(super) fn into_recording(self) -> Recording {
         self.recording.map(RefCell::into_inner).unwrap_or_default()
     }
@@ -616,7 +613,7 @@ pub(super) fn unreadable(text: &str) -> String {
     if text.is_empty() { "empty".to_owned() } else { format!("unreadable: '{shown}{more}'") }
 }
 
-/// Returns a path with `PID` instead of the number of a process, because rules need the files of all
+/// Returns a path with `PID` in place of a process's number, because rules need the files of all
 /// processes.
 fn generalised(path: &str) -> String {
     let of_process = path.strip_prefix("/proc/").and_then(|rest| rest.split_once('/'));

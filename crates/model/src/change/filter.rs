@@ -4,10 +4,10 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Handle of Evenkeel's filters. It distinguishes them from filters of other programs with the same preference.
+/// Handle of Evenkeel's filters. It distinguishes Evenkeel's filters from other programs' filters with
+/// the same preference.
 pub const FILTER_HANDLE: u32 = 0x65_766b;
 
-/// A hook of clsact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Direction {
@@ -41,11 +41,11 @@ impl fmt::Display for FilterPlace {
     }
 }
 
-/// States of the clsact qdisc, as texts of a value.
+/// States of the clsact qdisc, as texts of a `Value`.
 pub mod clsact {
-    /// The interface has none.
+    /// The interface has no clsact qdisc.
     pub const NONE: &str = "none";
-    /// It has no filters, except Evenkeel's.
+    /// The clsact qdisc has no filters, except Evenkeel's filters.
     pub const EMPTY: &str = "without filters of other programs";
     pub const IN_USE: &str = "with filters of other programs";
 }

@@ -1,7 +1,7 @@
 //! Changes to a host as data: a [`Knob`], its new [`Value`], and the equivalent shell line.
 //!
-//! `check` proposes changes, `apply` makes them, and [`shell`] explains them, all with the same data. This
-//! module does not access a kernel.
+//! `check` proposes changes, `apply` makes them, and [`mod@shell`] explains them, all with the same data.
+//! This module does not access the kernel.
 
 mod filter;
 mod permitted;
@@ -28,8 +28,8 @@ pub enum Knob {
     /// A sysctl, by its path below `/proc/sys`, such as `net/ipv4/tcp_rmem` ([`Value::Text`], numbers
     /// separated by spaces).
     Sysctl(String),
-    /// `gso_max_size` and `gso_ipv4_max_size` ([`Value::Sizes`]); setting the first one may also change the
-    /// second.
+    /// `gso_max_size` and `gso_ipv4_max_size` ([`Value::Sizes`]). Setting `gso_max_size` may also
+    /// change `gso_ipv4_max_size`.
     GsoSizes,
     /// `gro_max_size` and `gro_ipv4_max_size` ([`Value::Sizes`]).
     GroSizes,
@@ -43,10 +43,11 @@ pub enum Knob {
     QueueWeight(u32),
     /// The root qdisc with its descendants ([`Value::Qdiscs`], made with [`root_qdisc`]).
     RootQdisc,
-    /// The clsact qdisc: one of the texts of [`clsact`] ([`Value::Text`]). It is removed only without filters of other
-    /// programs.
+    /// The clsact qdisc: a text of [`clsact`] ([`Value::Text`]). It is removed only if it has no
+    /// filters of other programs.
     Clsact,
-    /// The BPF program of an Evenkeel filter below clsact ([`Value::Program`]). A write can only remove it.
+    /// The BPF program of an Evenkeel filter below clsact ([`Value::Program`]). A write can only remove
+    /// the filter.
     Filter(FilterPlace),
     /// The n-tuple rule at a location (`ethtool -n`; [`Value::Rule`]).
     NtupleRule(u32),
@@ -55,7 +56,7 @@ pub enum Knob {
     /// The indirection table of an RSS context, by the context's number (`ethtool -x IFACE context N`;
     /// [`Value::Context`]). Rules that name the context use this table.
     RssContext(u32),
-    /// Processors for an interrupt, by its number: `/proc/irq/N/smp_affinity_list` ([`Value::Text`], a list
+    /// CPUs for an interrupt, by its number: `/proc/irq/N/smp_affinity_list` ([`Value::Text`], a list
     /// such as `0-3,8`).
     InterruptAffinity(u32),
     /// Number of descriptors in a ring of this type (`ethtool -g`; [`Value::Number`]).
@@ -75,7 +76,7 @@ pub enum Knob {
     Mtu,
     /// Default length of a FIFO qdisc on the interface, `txqueuelen` ([`Value::Number`]).
     TransmitQueueLength,
-    /// A file of the processors by its path below `/sys/devices/system/cpu`, such as
+    /// A file of the CPUs by its path below `/sys/devices/system/cpu`, such as
     /// `cpufreq/policy0/scaling_governor` or `cpu0/cpuidle/state3/disable` ([`Value::Text`]).
     ProcessorFile(String),
 }
@@ -84,13 +85,11 @@ pub enum Knob {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Ring {
-    /// For received packets.
     Rx,
     /// For small received packets, if the device separates them.
     RxMini,
     /// For received jumbo frames.
     RxJumbo,
-    /// For transmitted packets.
     Tx,
 }
 
@@ -111,13 +110,13 @@ impl Ring {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Channels {
-    /// With receive queues only.
+    /// Receive queues only.
     Rx,
-    /// With transmit queues only.
+    /// Transmit queues only.
     Tx,
-    /// For other events, such as link changes.
+    /// Other events, such as link changes.
     Other,
-    /// With receive and transmit queues.
+    /// Receive and transmit queues.
     Combined,
 }
 
@@ -138,17 +137,16 @@ impl Channels {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Coalescing {
-    /// Delay of a receive interrupt, to wait for more packets, microseconds.
+    /// Delay of a receive interrupt, to wait for more packets, µs.
     RxUsecs,
     /// Number of received packets that end the delay.
     RxFrames,
-    /// Delay of a transmit interrupt, microseconds.
+    /// Delay of a transmit interrupt, to wait for more packets, µs.
     TxUsecs,
     /// Number of sent packets that end the delay.
     TxFrames,
     /// Whether the driver adapts the receive interrupts to the traffic.
     AdaptiveRx,
-    /// Whether the driver adapts the transmit interrupts to the traffic.
     AdaptiveTx,
 }
 
@@ -156,7 +154,7 @@ impl Coalescing {
     pub const ALL: [Self; 6] =
         [Self::RxUsecs, Self::RxFrames, Self::TxUsecs, Self::TxFrames, Self::AdaptiveRx, Self::AdaptiveTx];
 
-    /// Returns whether the parameter is a boolean instead of a number.
+    /// Returns whether the parameter is a boolean and not a number.
     #[must_use]
     pub fn is_switch(self) -> bool {
         matches!(self, Self::AdaptiveRx | Self::AdaptiveTx)
@@ -176,7 +174,6 @@ impl Coalescing {
     }
 }
 
-/// A setting's value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Value {
@@ -185,11 +182,11 @@ pub enum Value {
     Bytes(u32),
     /// A number in the knob's unit.
     Number(u32),
-    /// On or off.
     Switch(bool),
-    /// The weight in a queue's shaper: 0 if the shaper has no weight, none if the queue has no shaper.
+    /// The weight in a queue's shaper: 0 if the shaper has no weight, `None` if the queue has no
+    /// shaper.
     Weight(Option<u32>),
-    /// A pair of sizes in bytes; on kernels before 6.3 both sizes are the same.
+    /// A pair of sizes in bytes. On kernels before 6.3 the two sizes are equal.
     Sizes {
         /// `gso_max_size` or `gro_max_size`.
         all: u32,
@@ -198,34 +195,28 @@ pub enum Value {
     },
     /// The root qdisc first, then its descendants.
     Qdiscs(Vec<QdiscSnapshot>),
-    /// The id of a BPF program, unique since boot; none without a program.
+    /// The id of a BPF program, unique since boot; `None` without a program.
     Program(Option<u32>),
-    /// The rule at a location, if any.
     Rule(Option<RuleBytes>),
     /// The queue of each entry in an indirection table.
     Table(Vec<u32>),
-    /// The queue of each entry in an RSS context's table; none if the context does not exist.
+    /// The queue of each entry in an RSS context's table; `None` if the context does not exist.
     Context(Option<Vec<u32>>),
 }
 
-/// A wanted change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Change {
-    /// Setting to change.
     pub knob: Knob,
-    /// The new value.
     pub to: Value,
 }
 
 impl Change {
-    /// Creates a change.
     #[must_use]
     pub fn new(knob: Knob, to: Value) -> Self {
         Self { knob, to }
     }
 
-    /// Returns the equivalent shell line.
     #[must_use]
     pub fn shell(&self, interface: &str) -> Line {
         shell(interface, &self.knob, &self.to)
@@ -233,22 +224,22 @@ impl Change {
 }
 
 impl Knob {
-    /// Returns whether the setting belongs to an interface instead of the host.
+    /// Returns whether the setting belongs to an interface and not to the host.
     #[must_use]
     pub fn is_of_interface(&self) -> bool {
         !matches!(self, Self::Sysctl(_) | Self::InterruptAffinity(_) | Self::ProcessorFile(_))
     }
 
-    /// Returns the files of a receive queue that appear and disappear with it when the number of channels
-    /// changes.
+    /// Returns the files of a receive queue. The files appear and disappear with the queue when the
+    /// number of channels changes.
     #[must_use]
     pub fn of_receive_queue(queue: usize) -> Vec<Self> {
         let file = |name: &str| Self::InterfaceFile(format!("queues/rx-{queue}/{name}"));
         ["rps_cpus", "rps_flow_cnt"].map(file).into()
     }
 
-    /// Returns the files of a transmit queue that appear and disappear with it when the number of channels
-    /// changes.
+    /// Returns the files of a transmit queue. The files appear and disappear with the queue when the
+    /// number of channels changes.
     #[must_use]
     pub fn of_transmit_queue(queue: usize) -> Vec<Self> {
         let file = |name: &str| Self::InterfaceFile(format!("queues/tx-{queue}/{name}"));
@@ -265,16 +256,17 @@ impl Knob {
         }
     }
 
-    /// Returns whether two values mean the same, in any format that the kernel uses.
+    /// Returns whether two values are equivalent, in any format that the kernel uses.
     #[must_use]
     pub fn same(&self, one: &Value, other: &Value) -> bool {
         match (one, other) {
             (Value::Text(one), Value::Text(other)) => self.normal_form(one) == self.normal_form(other),
             // A shaper without a weight is equivalent to no shaper.
             (Value::Weight(one), Value::Weight(other)) => one.unwrap_or(0) == other.unwrap_or(0),
-            // No program sets the kernel's default qdisc. Its kind and leaves follow from the number of
-            // queues and `net.core.default_qdisc`, and its options from the MTU. While the interface is down, an empty
-            // tree is the default, too: the kernel installs it when the interface is set up (`dev_activate`,
+            // No program sets the kernel's default qdisc. The number of queues and
+            // `net.core.default_qdisc` determine its kind and leaves, and the MTU determines its
+            // options. While the interface is down, an empty tree also counts as the default: the
+            // kernel installs the default qdisc when the interface is set up (`dev_activate`,
             // net/sched/sch_generic.c).
             (Value::Qdiscs(one), Value::Qdiscs(other)) => {
                 let is_default = |tree: &[QdiscSnapshot]| tree.first().is_none_or(QdiscSnapshot::is_default);
@@ -284,7 +276,7 @@ impl Knob {
         }
     }
 
-    /// Returns text in a form that is the same for equal values:
+    /// Returns the text in a form that is the same for equal values:
     ///
     /// - The kernel writes masks with as many words as the machine needs.
     /// - It writes lists with or without ranges, and separates the numbers of a sysctl by tabs.
@@ -349,10 +341,10 @@ impl Knob {
     }
 }
 
-/// Parses a processor list such as `0-3,8` (cpuset(7)); none if invalid.
+/// Parses a list of CPUs such as `0-3,8` (cpuset(7)); `None` if the list is invalid.
 #[must_use]
 pub fn processor_list(text: &str) -> Option<BTreeSet<u32>> {
-    /// No kernel supports this number of processors. The limit bounds the memory for a list.
+    /// Limit of a CPU number; limits the memory for a list. No kernel supports this number of CPUs.
     const MOST: u32 = 1 << 16;
     let mut found = BTreeSet::new();
     for part in text.trim().split(',').filter(|part| !part.is_empty()) {
@@ -366,7 +358,7 @@ pub fn processor_list(text: &str) -> Option<BTreeSet<u32>> {
     Some(found)
 }
 
-/// Formats a processor list as [`processor_list`] parses it.
+/// Formats a list of CPUs; the inverse of [`processor_list`].
 #[must_use]
 pub fn processor_list_text(processors: &BTreeSet<u32>) -> String {
     let mut ranges: Vec<(u32, u32)> = Vec::new();

@@ -1,8 +1,8 @@
 //! The files that a change may name.
 //!
-//! A change can come from a journal on disk. Its path is joined to `/proc/sys` or `/sys`, so a crafted path
-//! could reach any file of the host, or a sysctl that starts programs (`kernel/core_pattern`). Only the forms
-//! in this module are allowed.
+//! A change can come from a journal on disk. Its path is joined to `/proc/sys` or `/sys`, so a crafted
+//! path could reach any file of the host. It could also reach a sysctl that starts programs
+//! (`kernel/core_pattern`). Only the forms in this module are allowed.
 
 use super::Knob;
 
@@ -17,7 +17,7 @@ const QUEUE_FILES: [&str; 5] = ["xps_cpus", "xps_rxqs", "rps_cpus", "rps_flow_cn
 const INTERFACE_FILES: [&str; 5] =
     ["mtu", "tx_queue_len", "threaded", "gro_flush_timeout", "napi_defer_hard_irqs"];
 
-/// Allowed files in the `cpufreq` directory of a processor or policy.
+/// Allowed files in the `cpufreq` directory of a CPU or policy.
 const FREQUENCY_FILES: [&str; 4] =
     ["scaling_governor", "scaling_min_freq", "scaling_max_freq", "energy_performance_preference"];
 
@@ -36,8 +36,8 @@ fn is_numbered(name: &str, prefix: &str) -> bool {
 }
 
 /// Returns whether a path is an allowed sysctl. Some sysctls contain interface names
-/// (`net/ipv4/conf/eth0/rp_filter`). These may have any character except a slash and white space
-/// (`dev_valid_name`, net/core/dev.c).
+/// (`net/ipv4/conf/eth0/rp_filter`). An interface name may have any character except a slash and white
+/// space (`dev_valid_name`, net/core/dev.c).
 fn is_sysctl(path: &str) -> bool {
     let mut names = path.split('/');
     let is_of_network = names.next() == Some("net") && names.clone().count() >= 2;
@@ -72,7 +72,8 @@ fn is_processor_file(path: &str) -> bool {
 }
 
 impl Knob {
-    /// Returns whether a change may be made or rolled back: its path must be a setting that Evenkeel changes.
+    /// Returns whether a change may be made or rolled back: its path must be a setting that Evenkeel
+    /// changes.
     #[must_use]
     pub fn is_permitted(&self) -> bool {
         match self {

@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 /// A handle in the notation of `tc`, `major:minor`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Handle {
-    /// The qdisc's number.
     pub major: u16,
     /// The class's number within the qdisc; 0 is the qdisc itself.
     pub minor: u16,
@@ -17,13 +16,12 @@ impl Handle {
     /// The parent of a root qdisc.
     pub const ROOT: Self = Self { major: u16::MAX, minor: u16::MAX };
 
-    /// Returns the handle `major:minor`.
     #[must_use]
     pub const fn new(major: u16, minor: u16) -> Self {
         Self { major, minor }
     }
 
-    /// Returns the class id as in `skb->priority`.
+    /// Returns the class id for `skb->priority`.
     #[must_use]
     pub const fn class_id(self) -> u32 {
         (self.major as u32) << 16 | self.minor as u32
@@ -75,12 +73,11 @@ impl TryFrom<String> for ClassHandle {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct QdiscSnapshot {
-    /// The kind, such as `fq`.
     pub kind: String,
-    /// The handle; 0:0 for a qdisc that the kernel installed by default.
+    /// 0:0 for a qdisc that the kernel installed by default.
     pub handle: ClassHandle,
     pub parent: ClassHandle,
-    /// The options in hexadecimal.
+    /// Hexadecimal.
     pub options: String,
 }
 
@@ -135,25 +132,25 @@ impl QdiscSnapshot {
         self.handle.0.major >= FIRST_AUTOMATIC
     }
 
-    /// Returns whether the qdisc is the root.
     #[must_use]
     pub fn is_root(&self) -> bool {
         self.parent.0 == Handle::ROOT
     }
 
-    /// Returns whether the qdisc can be recreated from its snapshot.
     #[must_use]
     pub fn is_restorable(&self) -> bool {
         self.is_default() || RESTORABLE.contains(&self.kind.as_str())
     }
 }
 
-/// Returns the tree that restores `tree` on a host where `default` is now `net.core.default_qdisc`. The kernel made its
-/// default qdiscs when the link came up; since then the sysctl may have changed. A default qdisc of another kind then gets
-/// a handle, as the kernel numbers it (`qdisc_alloc_handle`, net/sched/sch_api.c), so that a program sets it by its kind.
+/// Returns the tree that restores `tree` on a host where `default` is the current
+/// `net.core.default_qdisc`.
+/// The kernel created its default qdiscs when the link came up, and the sysctl may have changed since
+/// then. A default qdisc of another kind gets a handle, numbered as the kernel does
+/// (`qdisc_alloc_handle`, net/sched/sch_api.c). Then a program sets it by its kind.
 #[must_use]
 pub fn naming_kinds(tree: &[QdiscSnapshot], default: &str) -> Vec<QdiscSnapshot> {
-    // These do not follow from the sysctl (`attach_default_qdiscs`, net/sched/sch_generic.c).
+    // These kinds do not depend on the sysctl (`attach_default_qdiscs`, net/sched/sch_generic.c).
     const BY_DEVICE: [&str; 2] = ["mq", "noqueue"];
     let is_other = |qdisc: &QdiscSnapshot| {
         qdisc.is_default() && qdisc.kind != default && !BY_DEVICE.contains(&qdisc.kind.as_str())
@@ -185,11 +182,11 @@ pub fn naming_kinds(tree: &[QdiscSnapshot], default: &str) -> Vec<QdiscSnapshot>
 const FIRST_AUTOMATIC: u16 = 0x8000;
 
 /// Major number of [`root_qdisc`]. It is below 0x8000, where the kernel's automatic numbers begin
-/// (`qdisc_alloc_handle`), and unlikely to be chosen by an administrator.
+/// (`qdisc_alloc_handle`), and an administrator is unlikely to choose it.
 const ROOT_MAJOR: u16 = 0x4e00;
 
-/// Returns a root qdisc of a kind with the kernel's default options. A device with one transmit queue gets a
-/// single qdisc, other devices get one per queue below `mq`.
+/// Returns a root qdisc of a kind with the kernel's default options. A device with one transmit queue
+/// gets a single qdisc. Any other device gets one qdisc per queue below `mq`.
 #[must_use]
 pub fn root_qdisc(kind: &str, queues: u16) -> Vec<QdiscSnapshot> {
     let root = Handle::new(ROOT_MAJOR, 0);
@@ -205,7 +202,8 @@ pub fn root_qdisc(kind: &str, queues: u16) -> Vec<QdiscSnapshot> {
     tree
 }
 
-/// Maximum number of leaves with major numbers below 0x8000; the kernel assigns those above automatically.
+/// Maximum number of leaves with major numbers below 0x8000; the kernel assigns higher numbers
+/// automatically.
 const MOST_LEAVES: u16 = FIRST_AUTOMATIC - 1 - ROOT_MAJOR;
 
 #[cfg(test)]

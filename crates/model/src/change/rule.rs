@@ -1,5 +1,5 @@
-//! N-tuple rules in the kernel's format (`struct ethtool_rx_flow_spec`, `include/uapi/linux/ethtool.h`), at the
-//! header's offsets, which are the same on all 64-bit architectures.
+//! N-tuple rules in the kernel's format (`struct ethtool_rx_flow_spec`,
+//! `include/uapi/linux/ethtool.h`). The offsets are the same on all 64-bit architectures.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::byte_fields::{array, put, word};
 
-/// Length of a rule, bytes.
+/// Bytes.
 pub const RULE_LENGTH: usize = 168;
 /// Offset of the header fields to match, after the flow type.
 const HEADER: usize = 4;
@@ -33,27 +33,24 @@ const TCP: u8 = 6;
 /// A match on TCP or UDP headers for one IP version. A mask of 0 matches any value of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RuleMatch {
-    /// IP protocol number: 6 TCP, 17 UDP.
+    /// IP protocol number: 6 for TCP, 17 for UDP.
     pub protocol: u8,
-    /// The sender's address.
+    /// Address of the sender.
     pub source: IpAddr,
-    /// Mask of the sender's address; for IPv4 the low 32 bits.
+    /// For IPv4, the low 32 bits are used.
     pub source_mask: u128,
     /// This host's address, of the same IP version.
     pub destination: IpAddr,
-    /// Mask of this host's address.
     pub destination_mask: u128,
-    /// The sender's port.
     pub source_port: u16,
     pub source_port_mask: u16,
-    /// This host's port.
     pub destination_port: u16,
     pub destination_port_mask: u16,
 }
 
 /// An n-tuple rule (`struct ethtool_rx_flow_spec`), byte for byte, so that other programs' rules can be
-/// restored. Its RSS context follows, which the kernel stores separately (`rss_context` of `struct
-/// ethtool_rxnfc`).
+/// restored. The second field is the RSS context, which the kernel stores separately (`rss_context` of
+/// `struct ethtool_rxnfc`).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Rule([u8; RULE_LENGTH], u32);
 
@@ -97,8 +94,8 @@ impl Rule {
         Self(bytes, 0)
     }
 
-    /// Returns the rule changed to distribute packets over an RSS context; the rule's queue is added to each
-    /// table entry.
+    /// Returns the rule changed to distribute packets over an RSS context. The rule's queue is added to
+    /// each table entry.
     #[must_use]
     pub fn over(self, context: u32) -> Self {
         let mut bytes = self.0;
@@ -106,14 +103,13 @@ impl Rule {
         Self(bytes, context)
     }
 
-    /// Builds a rule from its bytes and its context.
     #[must_use]
     pub fn from_bytes(bytes: [u8; RULE_LENGTH], context: u32) -> Self {
         let spreads = word(&bytes, 0) & FLOW_RSS != 0;
         Self(bytes, if spreads { context } else { 0 })
     }
 
-    /// Returns the rule's RSS context; none if the rule sends to one queue.
+    /// Returns the rule's RSS context; `None` if the rule sends packets to one queue.
     #[must_use]
     pub fn context(&self) -> Option<u32> {
         (word(&self.0, 0) & FLOW_RSS != 0).then_some(self.1)
@@ -128,13 +124,14 @@ impl Rule {
         &self.0
     }
 
-    /// Returns the rule's location. Of several matching rules, the one at the lowest location is used.
+    /// Returns the rule's location. If several rules match, the device uses the rule with the lowest
+    /// location.
     #[must_use]
     pub fn location(&self) -> u32 {
         word(&self.0, LOCATION)
     }
 
-    /// Returns the rule's queue; none if it drops packets, or sends them to a virtual function.
+    /// Returns the rule's queue; `None` if the rule drops packets, or sends them to a virtual function.
     #[must_use]
     pub fn queue(&self) -> Option<u32> {
         // The upper 32 bits name a virtual function (ethtool_get_flow_spec_ring_vf).
@@ -142,8 +139,8 @@ impl Rule {
         u32::try_from(cookie).ok().filter(|_| cookie != DISCARD)
     }
 
-    /// Returns the rule's match; none if it uses fields that this crate does not parse: other flow types,
-    /// type of service, extensions.
+    /// Returns the rule's match. Returns `None` if the rule uses fields that this crate does not parse:
+    /// other flow types, type of service, extensions.
     #[must_use]
     pub fn matches(&self) -> Option<RuleMatch> {
         let (protocol, is_ipv4) = match self.flow_type() {
@@ -182,14 +179,15 @@ impl Rule {
         })
     }
 
-    /// Returns the rule's bytes in hexadecimal for a journal, followed by those of its context, if any.
+    /// Returns the rule's bytes in hexadecimal for a journal, followed by the bytes of its context, if
+    /// any.
     #[must_use]
     pub fn to_hex(&self) -> String {
         let context = self.context().map(u32::to_ne_bytes);
         self.0.iter().chain(context.iter().flatten()).map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// Parses the text of [`Self::to_hex`]; none if invalid.
+    /// Parses the text of [`Self::to_hex`]; `None` if the text is invalid.
     #[must_use]
     pub fn from_hex(text: &str) -> Option<Self> {
         const WITH_CONTEXT: usize = RULE_LENGTH + 4;
@@ -256,7 +254,7 @@ impl fmt::Display for Rule {
 pub struct RuleBytes(String);
 
 impl RuleBytes {
-    /// Returns the rule; none if the journal is damaged.
+    /// Returns the rule; `None` if the journal is damaged.
     #[must_use]
     pub fn rule(&self) -> Option<Rule> {
         Rule::from_hex(&self.0)

@@ -5,14 +5,14 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use super::{FILTER_HANDLE, FilterPlace, Knob, QdiscSnapshot, RuleBytes, Value, clsact};
 use crate::shell::Line;
 
-/// Returns a sysctl's name in sysctl(8)'s notation; with slashes if a part contains a dot.
+/// Returns a sysctl's name in sysctl(8)'s notation, with slashes if a part contains a dot.
 #[must_use]
 pub fn sysctl_name(path: &str) -> String {
     if path.contains('.') { path.to_owned() } else { path.replace('/', ".") }
 }
 
-/// Returns the line that sets a knob; with the previous value, this is the line that undoes a change. If no
-/// line can express the change, it is a comment.
+/// Returns the line that sets a knob. With the previous value, this line undoes a change. If a shell
+/// line cannot express the change, the result is a comment.
 #[must_use]
 pub fn shell(interface: &str, knob: &Knob, value: &Value) -> Line {
     match (knob, value) {
@@ -73,11 +73,11 @@ pub fn shell(interface: &str, knob: &Knob, value: &Value) -> Line {
     }
 }
 
-/// Returns the lines that set several knobs, in order. A loop sets the files of several processors, queues or
+/// Returns the lines that set several knobs, in order. A loop sets the files of several CPUs, queues or
 /// interrupts that get the same value. Each line has the indices of its settings in the list.
 #[must_use]
 pub fn shell_lines(interface: &str, settings: &[(&Knob, &Value)]) -> Vec<(Line, Vec<usize>)> {
-    /// With at least this number of files, a loop is shorter than single lines.
+    /// For at least this number of files, a loop is shorter than single lines.
     const MANY: usize = 3;
     let mut lines: Vec<(Line, Vec<usize>)> = Vec::new();
     let mut done = vec![false; settings.len()];
@@ -136,7 +136,6 @@ fn series(knob: &Knob) -> Option<(Series, u32, &str)> {
     Some((kind, number.parse().ok()?, rest))
 }
 
-/// Returns the loop that writes a value to the files of a series.
 fn series_line(interface: &str, kind: Series, numbers: &[u32], rest: &str, value: &Value) -> Option<Line> {
     let Value::Text(text) = value else { return None };
     let parts = || interface.split('/').chain(rest.split('/'));
@@ -178,8 +177,9 @@ fn sysctl_line(path: &str, value: &str) -> Line {
     Line::new("sysctl -w {}", &[&format_args!("{}={value}", sysctl_name(path))])
 }
 
-/// Returns the line that sets the largest packets of `gso` or `gro`. Up to 64 KiB, the kernel sets the size for IPv4
-/// along with the other one (`netif_set_gso_max_size`, net/core/dev.h). Only iproute2 6.3 and newer have a word for it.
+/// Returns the line that sets the largest packets of `gso` or `gro`. For a size up to 64 KiB, the
+/// kernel also sets the size for IPv4 (`netif_set_gso_max_size`, net/core/dev.h). Only iproute2 6.3 and
+/// newer has an option for the IPv4 size.
 fn sizes_line(interface: &str, kind: &str, all: u32, ipv4: u32) -> Line {
     const LEGACY_MAX_SIZE: u32 = 65_536;
     let line = Line::new("ip link set dev {} {}_max_size {}", &[&interface, &kind, &all]);
@@ -189,15 +189,16 @@ fn sizes_line(interface: &str, kind: &str, all: u32, ipv4: u32) -> Line {
     line.with(" {}_ipv4_max_size {}", &[&kind, &ipv4])
 }
 
-/// Returns the number of queues if the table's entries are 0, 1, 2, ... repeated; none for another table.
+/// Returns the number of queues if the table's entries are 0, 1, 2, ... repeated; `None` for any other
+/// table.
 fn equal_spread(queues: &[u32]) -> Option<u32> {
     let count = queues.iter().max()?.checked_add(1)?;
     let in_turn = (0..count).cycle().take(queues.len()).eq(queues.iter().copied());
     in_turn.then_some(count)
 }
 
-/// Returns one command per qdisc. A remark names the qdiscs whose options are known only in the kernel's binary form,
-/// which `tc` does not accept.
+/// Returns one command per qdisc. A remark names qdiscs whose options are known only in the kernel's
+/// binary form, which `tc` does not accept.
 fn qdisc_line(interface: &str, qdiscs: &[QdiscSnapshot]) -> Line {
     let Some((root, below)) = qdiscs.split_first().filter(|(root, _)| !root.is_default()) else {
         return Line::new("tc qdisc del dev {} root", &[&interface]);
@@ -229,9 +230,9 @@ fn qdisc_line(interface: &str, qdiscs: &[QdiscSnapshot]) -> Line {
     ))
 }
 
-/// Returns a qdisc's options as words of `tc`; `None` if they are not known.
+/// Returns a qdisc's options as words of `tc`; `None` if the options are not known.
 fn tc_options(qdisc: &QdiscSnapshot) -> Option<Vec<String>> {
-    // The options of these two cannot be set.
+    // The options of mq and pfifo_fast cannot be set.
     if qdisc.options.is_empty() || ["mq", "pfifo_fast"].contains(&&*qdisc.kind) {
         return Some(Vec::new());
     }
@@ -247,7 +248,8 @@ fn word_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
-/// Returns the options of TBF: `struct tc_tbf_qopt` (`include/uapi/linux/pkt_sched.h`) and rates above 32 bits.
+/// Returns the options of TBF: `struct tc_tbf_qopt` (`include/uapi/linux/pkt_sched.h`), and attributes
+/// for rates above 32 bits.
 fn tbf_options(mut attributes: &[u8]) -> Option<Vec<String>> {
     const PARAMETERS: u16 = 1;
     const RATE: u16 = 4;
@@ -295,7 +297,7 @@ fn tbf_options(mut attributes: &[u8]) -> Option<Vec<String>> {
     Some(words)
 }
 
-/// Returns the rule in ethtool(8)'s syntax, in which a mask's set bits are ignored.
+/// Returns the rule in ethtool(8)'s syntax, in which the set bits of a mask are ignored.
 fn rule_line(interface: &str, location: u32, rule: Option<&RuleBytes>) -> Line {
     let Some(rule) = rule.and_then(RuleBytes::rule) else {
         return Line::new("ethtool -N {} delete {}", &[&interface, &location]);
@@ -339,7 +341,8 @@ fn rule_line(interface: &str, location: u32, rule: Option<&RuleBytes>) -> Line {
     line.with(" loc {}", &[&location])
 }
 
-/// Returns an RSS context's table in ethtool(8)'s syntax; a comment if no line can express it.
+/// Returns an RSS context's table in ethtool(8)'s syntax. If a shell line cannot express the table, the
+/// result is a comment.
 fn context_line(interface: &str, context: u32, table: Option<&Vec<u32>>) -> Line {
     let Some(table) = table else {
         return Line::new("ethtool -X {} context {} delete", &[&interface, &context]);
@@ -355,8 +358,8 @@ fn context_line(interface: &str, context: u32, table: Option<&Vec<u32>>) -> Line
     }
 }
 
-/// Returns the call of the kernel's netlink tool (`tools/net/ynl`), which identifies the interface by its
-/// index.
+/// Returns the call of the kernel's netlink tool (`tools/net/ynl`). The tool identifies the interface
+/// by its index.
 fn weight_line(interface: &str, queue: u32, weight: Option<u32>) -> Line {
     let (operation, weight) = match weight {
         Some(weight) => ("set", format!(r#", "weight": {weight}"#)),

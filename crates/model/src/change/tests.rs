@@ -36,7 +36,7 @@ fn what_the_kernel_puts_there_by_itself_is_the_same_with_other_queues() {
     let none = Value::Qdiscs(Vec::new());
     assert!(same(&tree("mq", 0, 4), &none) && same(&none, &tree("noqueue", 0, 0)), "the interface is down");
     assert!(!same(&tree("mq", 7, 4), &none));
-    // A tree that a user created differs if its leaves differ.
+    // Trees that a user created differ if their leaves differ.
     assert!(!same(&tree("mq", 7, 4), &tree("mq", 7, 2)));
     assert!(!same(&tree("mq", 7, 4), &tree("mq", 0, 4)));
 }
@@ -77,7 +77,7 @@ fn shell_lines_can_be_pasted() {
     assert_eq!(odd, r"ip link set dev 'a$(b)'\''c' gso_max_size 1");
 }
 
-/// iproute2 6.1 (Debian 12) knows no `gso_ipv4_max_size`.
+/// iproute2 6.1 (Debian 12) does not support `gso_ipv4_max_size`.
 #[test]
 fn the_size_for_ipv4_has_a_word_only_where_the_kernel_does_not_derive_it() {
     let line = |knob, all, ipv4| Change::new(knob, Value::Sizes { all, ipv4 }).shell("eth0").to_string();
@@ -109,7 +109,6 @@ fn a_rule_is_written_as_ethtool_takes_it() {
         "ethtool -N eth0 flow-type tcp4 src-ip 10.1.0.0 m 0.0.255.255 dst-ip 10.0.0.100 dst-port 11211 action 3 loc 7"
     );
     assert_eq!(Change::new(knob.clone(), Value::Rule(None)).shell("eth0"), "ethtool -N eth0 delete 7");
-    // The journal stores the rule byte for byte.
     let text = serde_json::to_string(&Value::Rule(Some(rule.clone()))).unwrap();
     assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), Value::Rule(Some(rule.clone())));
 }
@@ -229,7 +228,7 @@ fn filters_of_clsact_have_lines() {
         line(Knob::Filter(place), Value::Program(None)),
         "tc filter del dev eth0 egress pref 3 handle 0x65766b bpf"
     );
-    // No line attaches a program of a process.
+    // A shell line cannot attach the BPF program of a process.
     assert!(line(Knob::Filter(place), Value::Program(Some(7))).starts_with('#'));
     assert_eq!(line(Knob::Clsact, text(clsact::NONE)), "tc qdisc del dev eth0 clsact");
     assert_eq!(line(Knob::Clsact, text(clsact::EMPTY)), "tc qdisc add dev eth0 clsact");

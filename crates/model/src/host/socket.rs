@@ -2,27 +2,25 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A socket.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SocketFacts {
     #[serde(default)]
     pub kind: SocketKind,
-    /// Local address and port.
     #[serde(default)]
     pub local: String,
-    /// Remote address and port; empty if not connected.
+    /// Empty if not connected.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub remote: String,
-    /// The interface with its address, if known.
+    /// The interface with the local address, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
-    /// The process that has it open, if known.
+    /// The process that has the socket open, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub process: Option<u32>,
-    /// Unread bytes; of a listener, connections waiting for accept(2).
+    /// Unread bytes. For a listener, the number of connections that wait for accept(2).
     pub receive_queue: u64,
-    /// Unsent and unacknowledged bytes; of a listener, the backlog limit.
+    /// Unsent and unacknowledged bytes. For a listener, the backlog limit.
     pub send_queue: u64,
     /// Current receive buffer, bytes (`sk_rcvbuf`).
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -33,7 +31,6 @@ pub struct SocketFacts {
     /// Packets dropped at the socket (`sk_drops`).
     #[serde(default)]
     pub drops: u64,
-    /// TCP's state of a connection.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tcp: Option<TcpFacts>,
 }
@@ -41,10 +38,8 @@ pub struct SocketFacts {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SocketKind {
-    /// A TCP connection.
     #[default]
     Tcp,
-    /// A TCP listener.
     TcpListen,
     Udp,
 }
@@ -55,7 +50,7 @@ pub enum SocketKind {
 pub struct TcpFacts {
     /// Smoothed round-trip time, µs.
     pub rtt_us: u64,
-    /// Minimum round-trip time, µs; 0: none yet.
+    /// Minimum round-trip time, µs; 0 before the first sample.
     pub min_rtt_us: u64,
     /// Congestion window, segments.
     pub cwnd: u64,
@@ -74,7 +69,7 @@ pub struct TcpFacts {
     pub congestion: String,
     /// Time limited by the receiver's window, µs (`tcpi_rwnd_limited`).
     pub receiver_limited_us: u64,
-    /// Time limited by its send buffer, µs (`tcpi_sndbuf_limited`).
+    /// Time limited by the sender's buffer, µs (`tcpi_sndbuf_limited`).
     pub sender_limited_us: u64,
     /// Time with data to send, µs (`tcpi_busy_time`).
     pub busy_us: u64,
@@ -92,15 +87,14 @@ impl SocketFacts {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PortUse {
-    /// The address of this host.
     pub local: String,
-    /// Address and port of the destination.
     pub remote: String,
-    /// Established connections to it.
+    /// Number of established connections to the destination.
     pub connections: u64,
 }
 
-/// Servers that answer small requests from memory. Their documentation recommends tuning for low latency.
+/// Servers that answer small requests from memory. The documentation of these servers recommends tuning
+/// for low latency.
 pub const LATENCY_SERVERS: [&str; 6] =
     ["redis-server", "valkey-server", "keydb-server", "memcached", "nats-server", "asd"];
 
@@ -109,11 +103,10 @@ pub struct ProcessFacts {
     pub number: u32,
     /// Process name, at most 15 bytes.
     pub name: String,
-    /// Arguments of its command line.
     pub arguments: Vec<String>,
-    /// Processor on which the process last ran.
+    /// CPU on which the process last ran.
     pub processor: Option<u32>,
-    /// Allowed processors (`Cpus_allowed_list`); empty if unknown.
+    /// Allowed CPUs (`Cpus_allowed_list`); empty if unknown.
     pub allowed: Vec<u32>,
     /// Allowed memory nodes (`Mems_allowed_list`); empty if unknown.
     pub memory_nodes: Vec<u32>,

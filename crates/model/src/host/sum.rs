@@ -5,7 +5,6 @@ use std::borrow::Borrow;
 /// Adds counters, limited to the largest number. A driver may report -1, which is 2⁶⁴ - 1, and a recorded
 /// file may contain any number.
 pub trait SaturatingSum {
-    /// Returns the sum.
     fn saturating_sum(self) -> u64;
 }
 

@@ -1,4 +1,4 @@
-//! Files of setups.
+//! Files of qdisc setups.
 
 use std::sync::{Arc, LazyLock};
 
@@ -11,14 +11,14 @@ use super::step;
 use super::template::StepTemplate;
 use super::{Claim, QdiscSetup, Surroundings};
 
-/// The bundled file.
 const BUNDLED: &str = include_str!("../../../../qdiscs/setups.toml");
-/// Name of the bundled file in errors.
+/// Name of the bundled file in error messages.
 const BUNDLED_ORIGIN: &str = "qdiscs/setups.toml";
-/// Maximum numbers of setups in a file, and of steps in a setup; they bound the work for a hostile file.
+/// Maximum numbers of setups in a file, and of steps in a setup. They limit the work for a hostile
+/// file.
 const MOST_SETUPS: usize = 200;
 const MOST_STEPS: usize = 100;
-/// Longest summary, characters.
+/// Characters.
 const LONGEST_SUMMARY: usize = 200;
 
 /// Setups by name, in the order of their files.
@@ -28,7 +28,6 @@ pub struct Catalogue {
 }
 
 impl Catalogue {
-    /// Returns the bundled setups.
     #[must_use]
     pub fn bundled() -> Self {
         // A test checks that the file is valid.
@@ -37,13 +36,12 @@ impl Catalogue {
         PARSED.clone()
     }
 
-    /// Returns the text of the file of bundled setups.
     #[must_use]
     pub fn bundled_text() -> &'static str {
         BUNDLED
     }
 
-    /// Parses a file of setups; errors name it `origin`.
+    /// Parses a file of setups. Errors name the file as `origin`.
     ///
     /// # Errors
     /// Returns the first error in the text.
@@ -54,7 +52,7 @@ impl Catalogue {
         complaints.into_error().map_or(Ok(Self { setups }), Err)
     }
 
-    /// Returns these setups extended by others, which take precedence.
+    /// Returns these setups extended by other setups. On equal names, the other setup takes precedence.
     #[must_use]
     pub fn extended(mut self, other: Self) -> Self {
         for setup in other.setups {
@@ -66,13 +64,11 @@ impl Catalogue {
         self
     }
 
-    /// Returns the setup of this name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<Arc<QdiscSetup>> {
         self.setups.iter().find(|setup| setup.name == name).cloned()
     }
 
-    /// Returns the names of all setups.
     pub fn names(&self) -> impl Iterator<Item = &str> + Clone {
         self.setups.iter().map(|setup| setup.name.as_str())
     }
@@ -89,7 +85,7 @@ fn read(mut root: Table<'_>) -> Option<Vec<Arc<QdiscSetup>>> {
     let setups = root.require("setup", "add at least one setup, for example [setup.mine]");
     root.finish();
     let table = setups?;
-    // In the order of the document.
+    // Keep the order of the document.
     let mut entries: Vec<(&str, Field<'_>)> = table.table()?.entries().collect();
     entries.sort_by_key(|(_, field)| field.at_key().span().start);
     if entries.len() > MOST_SETUPS {

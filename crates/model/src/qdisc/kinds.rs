@@ -1,11 +1,10 @@
 //! Kinds of qdiscs and their options: name, type, and place in the kernel's format.
 //!
-//! Attribute numbers are those of `include/uapi/linux/pkt_sched.h`, names are those of `tc`. Other kinds can be
-//! used without options, or with numbered attributes.
+//! Attribute numbers are from `include/uapi/linux/pkt_sched.h`, and names are from `tc`. Other kinds
+//! can be used without options, or with numbered attributes.
 
 use crate::text::nearest;
 
-/// Type of an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OptionType {
     /// A whole number between the two given numbers.
@@ -23,7 +22,6 @@ pub enum OptionType {
     Bands,
     /// Up to 16 sizes.
     Sizes,
-    /// A service curve.
     Curve,
     /// A keyword without a value.
     Flag,
@@ -32,22 +30,20 @@ pub enum OptionType {
 /// Width of an attribute, in bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Width {
-    /// 8.
     Byte,
-    /// 32.
     Word,
-    /// 64.
     Long,
 }
 
 /// Position of an option inside `TCA_OPTIONS`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// In an attribute: a plain number, a size in bytes, a rate in bytes per second, a time in microseconds.
+    /// An attribute: a plain number, a size in bytes, a rate in bytes per second, a time in
+    /// microseconds.
     Attribute(u16, Width),
-    /// In an attribute, a time in nanoseconds.
+    /// An attribute with a time in nanoseconds.
     Nanoseconds(u16),
-    /// In an attribute, as its logarithm to base 2.
+    /// An attribute with the logarithm to base 2.
     Logarithm(u16),
     /// A keyword that selects this value of an attribute.
     Value(u16, Width, u32),
@@ -58,13 +54,12 @@ pub enum Place {
 #[derive(Clone, Copy, Debug)]
 pub struct KnownOption {
     pub name: &'static str,
-    /// `tc`'s other names for it.
+    /// `tc`'s other names for the option.
     pub aliases: &'static [&'static str],
     pub of: OptionType,
     pub place: Place,
 }
 
-/// Classes of a qdisc.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Classes {
     None,
@@ -72,18 +67,16 @@ pub enum Classes {
     Made,
     /// One class per band, from 1.
     Bands,
-    /// One per transmit queue of the device, from 1.
+    /// One class per transmit queue of the device, from 1.
     Queues,
     /// A single class, which may have any number.
     One,
 }
 
-/// A kind of qdisc.
 #[derive(Clone, Copy, Debug)]
 pub struct Kind {
-    /// As the kernel calls it.
+    /// The kernel's name of the kind.
     pub name: &'static str,
-    /// Options of the qdisc.
     pub options: &'static [KnownOption],
     pub classes: Classes,
     pub class_options: &'static [KnownOption],
@@ -97,9 +90,9 @@ impl Kind {
     /// Returns whether filter rules that match no packet can be attached to the qdisc.
     ///
     /// - The kernel attaches filters only to a qdisc with a `tcf_block` (`tcf_block_find` in
-    ///   net/sched/cls_api.c), which `tbf` and `mq` do not have.
-    /// - `fq_codel` and `sfq` use a block for their internal flows, and drop every packet that no rule
-    ///   matches.
+    ///   net/sched/cls_api.c). `tbf` and `mq` have no block.
+    /// - `fq_codel` and `sfq` use a block for their internal flows, and drop a packet that matches no
+    ///   rule.
     /// - `cake` hashes such a packet.
     #[must_use]
     pub fn takes_rules(&self) -> bool {
@@ -112,11 +105,9 @@ use OptionType::{Count, Curve, Flag, Minor, Rate, Seconds, Size, Sizes, Time};
 use Place::{Attribute, Logarithm, Nanoseconds, Structure, Value};
 use Width::{Byte, Long, Word};
 
-/// A number of 32 bits.
 const NUMBER: OptionType = Count(0, u32::MAX as u64);
-/// A number of 32 bits that is not 0.
 const POSITIVE: OptionType = Count(1, u32::MAX as u64);
-/// Bands of `prio` and `ets` (`TCQ_PRIO_BANDS`, `TCQ_ETS_MAX_BANDS`).
+/// Maximum number of bands of `prio` and `ets` (`TCQ_PRIO_BANDS`, `TCQ_ETS_MAX_BANDS`).
 pub const MOST_BANDS: u64 = 16;
 
 const fn option(name: &'static str, of: OptionType, place: Place) -> KnownOption {
@@ -271,7 +262,7 @@ const HTB_CLASS: &[KnownOption] = &[
 /// `struct tc_hfsc_qopt`.
 const HFSC: &[KnownOption] = &[option("default", Minor, Structure)];
 
-/// `TCA_HFSC_RSC`, `_FSC`, `_USC`; `sc` is the first two.
+/// `TCA_HFSC_RSC`, `_FSC`, `_USC`; `sc` stands for `rt` and `ls`.
 const HFSC_CLASS: &[KnownOption] = &[
     option("sc", Curve, Structure),
     option("rt", Curve, Structure),
@@ -281,7 +272,7 @@ const HFSC_CLASS: &[KnownOption] = &[
 
 const DRR_CLASS: &[KnownOption] = &[option("quantum", Size, Attribute(1, Word))];
 
-/// `TCA_QFQ_WEIGHT`, `TCA_QFQ_LMAX`; the limits are those of `net/sched/sch_qfq.c`.
+/// `TCA_QFQ_WEIGHT`, `TCA_QFQ_LMAX`; the limits are from `net/sched/sch_qfq.c`.
 const QFQ_CLASS: &[KnownOption] =
     &[option("weight", Count(1, 1023), Attribute(1, Word)), option("maxpkt", Size, Attribute(2, Word))];
 
@@ -299,7 +290,6 @@ const ETS: &[KnownOption] = &[
 
 const RATE: &[&[&str]] = &[&["rate"]];
 
-/// Every named kind.
 pub const KINDS: &[Kind] = &[
     plain("pfifo", PFIFO),
     plain("bfifo", BFIFO),
@@ -329,20 +319,19 @@ pub const KINDS: &[Kind] = &[
     Kind { classes: Queues, ..plain("mq", &[]) },
 ];
 
-/// Returns the kind of this name, if known.
 #[must_use]
 pub fn kind(name: &str) -> Option<&'static Kind> {
     KINDS.iter().find(|kind| kind.name == name)
 }
 
-/// Returns a hint at the known kind that a misspelt name resembles: ` (did you mean 'fq'?)`, or nothing.
+/// Returns a hint about the known kind that resembles a misspelt name: ` (did you mean 'fq'?)`. Returns
+/// an empty text if no kind resembles the name.
 #[must_use]
 pub fn hint(name: &str) -> String {
     let near = nearest(name, KINDS.iter().map(|kind| kind.name)).filter(|near| *near != name);
     near.map_or_else(String::new, |near| format!(" (did you mean '{near}'?)"))
 }
 
-/// Returns the option of this name or alias.
 #[must_use]
 pub fn option_named(options: &'static [KnownOption], name: &str) -> Option<&'static KnownOption> {
     options.iter().find(|option| option.name == name || option.aliases.contains(&name))

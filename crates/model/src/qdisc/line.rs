@@ -1,4 +1,5 @@
-//! The shaper above a studied tree. It emulates the link, so that the studied qdisc has a backlog.
+//! The shaper above a studied qdisc tree. It emulates the link, so that the studied qdisc has a
+//! backlog.
 
 use crate::change::Handle;
 use crate::soft_nic;
@@ -6,20 +7,18 @@ use crate::units::{BitRate, ByteSize};
 
 use super::{Node, QdiscTree, Setting, SettingValue, Step};
 
-/// Handle of the shaper.
 const LINE: Handle = Handle::new(0xfff0, 0);
-/// Below `mq`, each queue *q* from 1 has a shaper with this major number plus *q*.
+/// Below `mq`, the shaper of queue *q* (from 1) has this major number plus *q*.
 const QUEUE_LINES: u16 = 0xfe00;
 /// Minor number of a TBF's class.
 const CLASS: u16 = 1;
 
-/// Returns whether a handle belongs to the shaper instead of the studied tree.
+/// Returns whether a handle belongs to the shaper and not to the studied tree.
 #[must_use]
 pub fn is_line(handle: Handle) -> bool {
     handle.major == LINE.major || (QUEUE_LINES..0xff00).contains(&handle.major)
 }
 
-/// Returns the bucket depth of a shaper with this rate.
 #[must_use]
 pub fn line_burst(rate: BitRate) -> ByteSize {
     ByteSize::from_bytes(u64::from(soft_nic::burst_bytes(rate)))

@@ -1,19 +1,19 @@
 //! Configurations of qdiscs, as data.
 //!
-//! A [`QdiscSetup`] is a configuration as written in a file: qdiscs, classes and filters with names, rates as
-//! shares of the link's rate, and steps per flow. [`QdiscSetup::resolve`] turns it into a [`QdiscTree`] for a
-//! link and its flows: concrete steps in order. The kernel gets the tree over netlink; the simulator builds
-//! it from its own qdiscs.
+//! A [`QdiscSetup`] is a configuration as written in a file: qdiscs, classes and filters with names,
+//! rates as shares of the link's rate, and steps per flow. [`QdiscSetup::resolve`] converts it to a
+//! [`QdiscTree`] for a link and its flows: concrete steps in order. The kernel gets the tree over
+//! netlink; the simulator builds the tree from its own qdiscs.
 //!
-//! The destination port identifies flows, so filters can match them in any world: bulk flow *i* uses
-//! [`BULK_PORT`] + *i*, probe *j* uses [`PROBE_PORT`] + *j*.
+//! The destination port identifies flows, so filters can match the flows in any world: bulk flow *i*
+//! uses [`BULK_PORT`] + *i*, probe *j* uses [`PROBE_PORT`] + *j*.
 
 use crate::change::Handle;
 use crate::units::{BitRate, ByteSize, Nanoseconds};
 
-/// Destination port of the first bulk flow; each further flow adds 1.
+/// Destination port of the first bulk flow. Each further flow adds 1.
 pub const BULK_PORT: u16 = 5201;
-/// Destination port of the first latency probe; each further probe adds 1.
+/// Destination port of the first latency probe. Each further probe adds 1.
 pub const PROBE_PORT: u16 = 11_111;
 
 mod catalogue;
@@ -34,16 +34,13 @@ pub use setup::{Claim, QdiscSetup, ResolveError};
 /// The device, link and flows for which a tree is built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Surroundings {
-    /// Rate of the link, of which shares are fractions.
+    /// Rate of the link; a share is a fraction of this rate.
     pub rate: BitRate,
     pub bulk_flows: u32,
-    /// Latency probes.
     pub probes: u32,
-    /// Transmit queues of the device.
     pub queues: u32,
     /// Largest TCP segment, with headers.
     pub largest_segment: ByteSize,
-    /// Layer-3 MTU.
     pub mtu: ByteSize,
 }
 
@@ -54,7 +51,7 @@ pub struct QdiscTree {
 }
 
 impl QdiscTree {
-    /// Returns the root of the whole tree; with a shaper, the shaper.
+    /// Returns the root of the whole tree, which may be a shaper.
     #[must_use]
     pub fn root(&self) -> Option<&Node> {
         self.qdiscs().find(|node| node.parent == Handle::ROOT)
@@ -75,37 +72,25 @@ impl QdiscTree {
     }
 }
 
-/// A step of creation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// A queueing discipline.
     Qdisc(Node),
-    /// A class of a qdisc.
     Class(Node),
-    /// Assigns flows to classes.
-    Filter {
-        /// The qdisc to which the filter is attached.
-        parent: Handle,
-        /// The rule.
-        filter: Filter,
-    },
+    Filter { parent: Handle, filter: Filter },
 }
 
-/// A qdisc or a class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
     /// The parent; [`Handle::ROOT`] is the device.
     pub parent: Handle,
-    /// Handle of the qdisc itself.
     pub handle: Handle,
-    /// The kernel's name for the kind: `htb`.
+    /// The kernel's name for the kind, such as `htb`.
     pub kind: String,
-    /// Explicit settings; everything else has the kernel's default.
+    /// Explicit settings. All other options have the kernel's defaults.
     pub settings: Vec<Setting>,
 }
 
 impl Node {
-    /// Returns the value of an option, if it is set.
     #[must_use]
     pub fn setting(&self, name: &str) -> Option<&SettingValue> {
         self.settings.iter().find(|setting| setting.name == name).map(|setting| &setting.value)
@@ -115,12 +100,11 @@ impl Node {
 /// An option of a qdisc or class, by `tc`'s name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
-    /// The option's name: `quantum`.
+    /// Such as `quantum`.
     pub name: String,
     pub value: SettingValue,
 }
 
-/// The value of an option.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SettingValue {
     /// A number, for example of packets or bands.
@@ -131,7 +115,6 @@ pub enum SettingValue {
     Class(Handle),
     /// Several numbers, or sizes in bytes, such as a map from priorities to bands.
     List(Vec<u64>),
-    /// A service curve.
     Curve(Curve),
     /// A flag that is set.
     Flag,
@@ -158,52 +141,39 @@ pub struct Attribute {
     pub value: AttributeValue,
 }
 
-/// Payload of an attribute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AttributeValue {
-    /// No payload.
     Flag,
-    /// 8 bits.
     U8(u8),
-    /// 16 bits.
     U16(u16),
-    /// 32 bits.
     U32(u32),
-    /// 64 bits.
     U64(u64),
     /// Text that ends with a zero byte.
     Text(String),
-    /// Raw bytes.
     Bytes(Vec<u8>),
 }
 
 /// Assigns flows to classes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Filter {
-    /// Sends each flow to a class: flow *i* goes to `first` + *i* modulo `classes`. Bulk flows are numbered
-    /// first: probe *j* is flow `bulk_flows` + *j*.
+    /// Sends each flow to a class: flow *i* goes to `first` + *i* modulo `classes`. Bulk flows are
+    /// numbered first: probe *j* is flow `bulk_flows` + *j*.
     PerFlow {
         /// Class of bulk flow 0.
         first: Handle,
         bulk_flows: u32,
         probes: u32,
-        /// Number of classes; at least the number of flows if each flow has a separate class.
+        /// Number of classes. If each flow has a separate class, it is at least the number of flows.
         classes: u32,
-        /// Class of all other packets, such as ARP; none for the qdisc's default.
+        /// Class of all other packets, such as ARP; `None` for the qdisc's default.
         rest: Option<Handle>,
     },
-    /// Sends probes to one class and all other packets to another.
-    ByRole {
-        /// Class of the probes.
-        probes: Handle,
-        /// Class of all other packets.
-        bulk: Handle,
-    },
-    /// Sends packets to one destination port to a class.
+    /// Sends probes to one class and all other packets to another class.
+    ByRole { probes: Handle, bulk: Handle },
+    /// Sends the packets for one destination port to a class.
     Port { classifier: Classifier, port: u16, class: Handle },
 }
 
-/// A classifier of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Classifier {
     /// `cls_u32`.
@@ -218,7 +188,6 @@ pub enum Classifier {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FilterRules {
     pub classifier: Classifier,
-    /// How many rules.
     pub rules: u32,
 }
 

@@ -1,8 +1,10 @@
 //! Resolves the steps of a setup for one device.
 //!
-//! `tc` fills in some defaults before it calls the kernel. They are filled in here, so that both worlds use
-//! the same values: bursts and ceiling of an HTB class, the limit for a latency of TBF, bands and map of
-//! `prio`.
+//! `tc` fills in some defaults before it calls the kernel. This module fills in the same defaults, so
+//! that the kernel and the simulator use the same values:
+//! - bursts and ceiling of an HTB class
+//! - the limit for a latency of TBF
+//! - bands and map of `prio`
 
 use std::collections::BTreeSet;
 
@@ -20,14 +22,15 @@ use super::{
     structure,
 };
 
-/// Maximum number of steps in a tree; bounds the work for a file, whose steps repeat by queue or flow.
+/// Maximum number of steps in a tree. It limits the work for a file, because steps repeat by queue or
+/// flow.
 const MOST_STEPS: usize = 20_000;
-/// First major number for automatic handles, unlikely to be chosen in a file.
+/// First major number for automatic handles. A file is unlikely to contain it.
 const FREE_MAJOR: u16 = 0x7000;
 /// Largest packet that `tc` assumes if no burst is given, bytes (`tc/q_htb.c`).
 const TC_MTU: u64 = 1600;
-/// The highest rate that fits 32 bits of bytes per second. It replaces shares of a faster link if the kernel
-/// stores only 32 bits.
+/// The highest rate that fits 32 bits of bytes per second. If the kernel stores only 32 bits, this rate
+/// replaces shares of a faster link.
 const MOST_32_BITS: BitRate = BitRate::from_bits_per_second(u32::MAX as u64 * 8);
 /// `tc`'s map of `prio` (`tc/q_prio.c`, `prio2band` of `net/sched/sch_generic.c`).
 const PRIOMAP: [u64; 16] = [1, 2, 2, 2, 1, 2, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1];
@@ -87,11 +90,11 @@ fn free_majors(templates: &[StepTemplate], on: &Surroundings) -> impl Iterator<I
             );
         }
     }
-    // The kernel allocates the numbers from 0x8000 (`qdisc_alloc_handle`).
+    // The kernel allocates numbers from 0x8000 (`qdisc_alloc_handle`).
     (FREE_MAJOR..0x8000).filter(move |major| !taken.contains(major))
 }
 
-/// Returns leaves with the kernel's default qdisc for the queues of an `mq` root that have no step.
+/// Returns leaves with the kernel's default qdisc, for the queues of an `mq` root without a step.
 fn implied_leaves(steps: &[Step], on: &Surroundings, free: &mut impl Iterator<Item = u16>) -> Vec<Step> {
     let nodes = || {
         steps.iter().filter_map(|step| match step {
@@ -164,7 +167,7 @@ fn resolve_filter(filter: FilterTemplate, nth: u32, on: &Surroundings) -> Result
         FilterTemplate::PerFlow { class, modulo, rest } => {
             let flows = on.flows().max(1);
             let classes = modulo.unwrap_or(flows).min(flows);
-            // The last class must have a valid number, too.
+            // The last class must also have a valid number.
             at(class, classes)?;
             Filter::PerFlow {
                 first: at(class, 1)?,
@@ -188,7 +191,7 @@ fn resolve_filter(filter: FilterTemplate, nth: u32, on: &Surroundings) -> Result
     })
 }
 
-/// Returns the port of a flow, from 0; bulk flows come first.
+/// Returns the destination port of a flow, numbered from 0. Bulk flows come first.
 fn port_of_flow(flow: u32, on: &Surroundings) -> Option<u16> {
     let (first, number) = match flow.checked_sub(on.bulk_flows) {
         None => (BULK_PORT, flow),
@@ -225,7 +228,7 @@ fn settings(node: &NodeTemplate, handle: Handle, on: &Surroundings) -> Result<Ve
                 let (m1, m2) = (curve.m1.min(MOST_32_BITS), curve.m2.min(MOST_32_BITS));
                 let curve = SettingValue::Curve(Curve { m1, m2, ..curve });
                 if name == "sc" {
-                    // `tc` sets both curves for `sc`.
+                    // For `sc`, `tc` sets both curves.
                     settings.push(Setting { name: "rt".to_owned(), value: curve.clone() });
                     settings.push(Setting { name: "ls".to_owned(), value: curve });
                     continue;

@@ -12,10 +12,8 @@ use super::{QdiscTree, Surroundings};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QdiscSetup {
     pub name: String,
-    /// Description in a sentence.
     pub summary: String,
     pub claims: BTreeSet<Claim>,
-    /// The written steps.
     pub(super) steps: Vec<StepTemplate>,
 }
 
@@ -31,7 +29,6 @@ pub enum Claim {
 }
 
 impl Claim {
-    /// Every claim with its keyword.
     pub const SPELLINGS: [(&'static str, Self); 3] = [
         ("fairness", Self::Fairness),
         ("priority", Self::Priority),
@@ -46,13 +43,11 @@ impl fmt::Display for Claim {
     }
 }
 
-/// The reason why a setup does not fit a device.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the qdisc setup {setup}: {problem}; {advice}")]
 pub struct ResolveError {
     pub setup: String,
     pub problem: String,
-    /// The remedy.
     pub advice: String,
 }
 
@@ -72,7 +67,6 @@ impl QdiscSetup {
         })
     }
 
-    /// Returns the kinds of all qdiscs in the setup, by the kernel's names.
     #[must_use]
     pub fn kinds(&self) -> BTreeSet<&str> {
         self.steps
@@ -84,13 +78,11 @@ impl QdiscSetup {
             .collect()
     }
 
-    /// Returns whether the setup assigns flows to classes.
     #[must_use]
     pub fn is_classful(&self) -> bool {
         self.steps.iter().any(|step| matches!(step, StepTemplate::Filter { .. }))
     }
 
-    /// Returns the kind of the qdisc at the root.
     fn root_kind(&self) -> Option<&str> {
         self.steps.iter().find_map(|step| match step {
             StepTemplate::Qdisc(node) if node.parent.is_none() => Some(node.kind.as_str()),
@@ -98,8 +90,8 @@ impl QdiscSetup {
         })
     }
 
-    /// Returns the reason why the root cannot have filter rules, and what to do. For a kind that is not in
-    /// [`super::kinds`], it returns none, and the kernel decides.
+    /// Returns the reason why the root cannot have filter rules, and a remedy. For a kind that is not
+    /// in [`super::kinds`], returns `None`, because the kernel decides.
     #[must_use]
     pub fn without_rules(&self) -> Option<(String, &'static str)> {
         let root = self.root_kind().and_then(kind).filter(|root| !root.takes_rules())?;
@@ -110,7 +102,6 @@ impl QdiscSetup {
         Some((problem, "use a classful qdisc, or rules = [0]"))
     }
 
-    /// Returns the steps as lines of a file.
     pub fn lines(&self) -> impl Iterator<Item = String> {
         self.steps.iter().map(ToString::to_string)
     }

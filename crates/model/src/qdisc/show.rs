@@ -1,4 +1,4 @@
-//! Steps as lines, which parse to the same steps.
+//! Formats steps as lines that parse to the same steps.
 
 use std::fmt;
 

@@ -22,7 +22,6 @@ const LONGEST_KIND: usize = 15;
 /// `tc`'s commands other than `add` and `replace`.
 const OTHER_COMMANDS: [&str; 8] = ["del", "delete", "change", "chg", "link", "show", "list", "get"];
 
-/// An error in a line, with its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Mistake {
     /// Offset from the start of the line, bytes.
@@ -82,7 +81,7 @@ impl<'t> Words<'t> {
         self.peek().filter(|word| word.text == text).inspect(|_| self.next += 1)
     }
 
-    /// Returns the next word, or an error if there is none.
+    /// Returns the next word, or an error at the end of the line.
     fn need(&mut self, what: &str, advice: &str) -> Result<Word<'t>, Mistake> {
         self.next().ok_or_else(|| self.missing(what, advice))
     }
@@ -100,7 +99,6 @@ impl<'t> Words<'t> {
         Err(word.wrong(format!("expected '{text}', found '{}'", excerpt(word.text)), advice))
     }
 
-    /// Parses the next word as a value.
     fn value<T>(
         &mut self,
         what: &str,
@@ -126,7 +124,6 @@ impl<'t> Words<'t> {
     }
 }
 
-/// Parses a line.
 pub(super) fn parse(line: &str) -> Result<StepTemplate, Mistake> {
     if line.len() > LONGEST_LINE {
         let problem = format!("the step is longer than {LONGEST_LINE} bytes");
@@ -174,7 +171,7 @@ pub(super) fn parse(line: &str) -> Result<StepTemplate, Mistake> {
     Ok(step)
 }
 
-/// Skips a device in a command copied from elsewhere: the tree's device is used.
+/// Skips a device in a command copied from elsewhere, because the tree has its own device.
 fn skip_device(words: &mut Words<'_>) -> Result<(), Mistake> {
     if words.take("dev").is_some() {
         words.need("the device's name", "leave dev out: a setup is for any device")?;
@@ -261,7 +258,7 @@ fn read_kind<'t>(words: &mut Words<'t>) -> Result<Word<'t>, Mistake> {
     ))
 }
 
-/// Reports a group of options if none of them is set.
+/// Returns an error if no option of a group is set.
 fn require(
     words: &Words<'_>,
     kind: Word<'_>,
@@ -276,7 +273,7 @@ fn require(
     })
 }
 
-/// Parses all options up to the end of the line. `known` is none for an unknown kind.
+/// Parses all options up to the end of the line. `known` is `None` for an unknown kind.
 fn settings(
     words: &mut Words<'_>,
     of: &str,
@@ -425,7 +422,7 @@ fn fitting_time(time: Nanoseconds, place: Place) -> Result<Nanoseconds, Wrong> {
     Ok(time)
 }
 
-/// Parses values up to the first word that is not one.
+/// Parses values up to the first word that is not a value.
 fn entries<T>(
     words: &mut Words<'_>,
     what: &str,

@@ -1,5 +1,5 @@
-//! Checks a tree's steps: every parent exists, and filters name existing classes. The kernel would also
-//! detect these errors, but without their position in the file.
+//! Checks a tree's steps: every parent exists, and filters name existing classes. The kernel also
+//! detects these errors, but cannot report their position in the file.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +22,7 @@ struct Qdisc<'t> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Own {
     None,
-    /// Minor numbers from 1 to this.
+    /// Minor numbers from 1 to this number.
     UpTo(u16),
     /// The kind is unknown, so the kernel decides.
     Any,
@@ -53,7 +53,7 @@ pub(super) fn check(steps: &[Step], on: &Surroundings) -> Result<(), (usize, Wro
         ));
     }
     for (class, at) in tree.qdiscs.values().filter_map(|qdisc| qdisc.default) {
-        // In HTB, 0 means no default class; no class has that number.
+        // In HTB, 0 means no default class; it is not the number of a class.
         if class.minor != 0 && !tree.has_class(class) {
             let advice = "add a step that creates the class, or name another class";
             return Err((at, wrong(format!("there is no class {class} to be the default"), advice)));
@@ -209,7 +209,6 @@ impl<'t> Tree<'t> {
     }
 }
 
-/// Reports bands that do not exist.
 fn check_bands(node: &Node) -> Result<(), Wrong> {
     let Some(SettingValue::Count(bands)) = node.setting("bands") else { return Ok(()) };
     if *bands == 0 || *bands > super::kinds::MOST_BANDS {

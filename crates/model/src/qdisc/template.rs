@@ -5,12 +5,11 @@ use crate::units::{BitRate, ByteSize, Nanoseconds};
 
 use super::{Attribute, Classifier, Surroundings};
 
-/// The objects for each of which a step is repeated.
+/// The objects for which a step is repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Counter {
     /// Flows; bulk flows come first.
     Flow,
-    /// Transmit queues.
     Queue,
 }
 
@@ -28,7 +27,6 @@ pub(super) struct HandleTemplate {
     pub(super) minor: Number,
 }
 
-/// Divisor of a share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Divisor {
     One,
@@ -44,7 +42,6 @@ pub(super) enum RateTerm {
     Share(u32, Divisor),
 }
 
-/// Unit of a size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Measure {
     /// The largest segment with the length that qdiscs use for it.
@@ -59,18 +56,16 @@ pub(super) enum SizeTerm {
     Times(u32, Measure),
 }
 
-/// A service curve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CurveTerm {
     /// A constant slope.
     Straight(RateTerm),
-    /// A slope for some time, and then another slope.
+    /// A slope for some time, then another slope.
     Bent { m1: RateTerm, first: Nanoseconds, m2: RateTerm },
-    /// This number of bytes within this time, then a rate.
+    /// A number of bytes within a time, then a rate.
     Delay { umax: SizeTerm, dmax: Nanoseconds, rate: RateTerm },
 }
 
-/// The value of an option.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Term {
     Count(u64),
@@ -86,14 +81,12 @@ pub(super) enum Term {
     Attribute(Attribute),
 }
 
-/// An option.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SettingTemplate {
     pub(super) name: String,
     pub(super) value: Term,
 }
 
-/// A qdisc or a class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct NodeTemplate {
     /// `None`: the device.
@@ -107,7 +100,6 @@ pub(super) struct NodeTemplate {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PortTerm {
     Fixed(u16),
-    /// The flow's port.
     OfFlow,
 }
 
@@ -130,7 +122,7 @@ impl Number {
         Self { base, counter: None }
     }
 
-    /// Returns the number for the `nth` repetition, from 1; none if it does not fit 16 bits.
+    /// Returns the number for the `nth` repetition, from 1; `None` if the number does not fit 16 bits.
     fn at(self, nth: u32) -> Option<u16> {
         match self.counter {
             None => Some(self.base),
@@ -144,7 +136,7 @@ impl HandleTemplate {
         Self { major: Number::fixed(handle.major), minor: Number::fixed(handle.minor) }
     }
 
-    /// Returns the handle for the `nth` repetition, from 1; none if it does not fit 16 bits.
+    /// Returns the handle for the `nth` repetition, from 1; `None` if a number does not fit 16 bits.
     pub(super) fn at(self, nth: u32) -> Option<Handle> {
         Some(Handle::new(self.major.at(nth)?, self.minor.at(nth)?))
     }
@@ -155,12 +147,11 @@ impl HandleTemplate {
 }
 
 impl StepTemplate {
-    /// Returns the objects for each of which the step is repeated.
+    /// Returns the objects for which the step is repeated.
     pub(super) fn counter(&self) -> Option<Counter> {
         self.counters().next()
     }
 
-    /// Returns all counters in the step.
     pub(super) fn counters(&self) -> impl Iterator<Item = Counter> + use<> {
         let handles: [Option<HandleTemplate>; 3] = match self {
             Self::Qdisc(node) | Self::Class(node) => [node.parent, node.handle, None],
@@ -185,7 +176,7 @@ impl StepTemplate {
 pub(super) const WHOLE: u32 = 1_000_000;
 
 impl RateTerm {
-    /// Returns the rate on a link; a share is at least one byte per second.
+    /// Returns the rate on a link. A share is at least one byte per second.
     pub(super) fn on(self, on: &Surroundings) -> BitRate {
         let Self::Share(millionths, divisor) = self else {
             let Self::Fixed(rate) = self else { return on.rate };
@@ -204,7 +195,6 @@ impl RateTerm {
 }
 
 impl SizeTerm {
-    /// Returns the size for a device.
     pub(super) fn on(self, on: &Surroundings) -> ByteSize {
         match self {
             Self::Fixed(size) => size,
@@ -226,8 +216,8 @@ impl Surroundings {
         self.bulk_flows.saturating_add(self.probes)
     }
 
-    /// Returns the length that qdiscs use for the largest segment: it includes the headers of all its packets
-    /// (`qdisc_pkt_len_init`, `net/core/dev.c`).
+    /// Returns the length that qdiscs use for the largest segment. The length includes the headers of
+    /// all its packets (`qdisc_pkt_len_init`, `net/core/dev.c`).
     #[must_use]
     pub fn counted_segment(&self) -> ByteSize {
         /// Ethernet, IPv4, and TCP with time stamps.

@@ -23,7 +23,6 @@ fn resolved(steps: &[&str], on: &Surroundings) -> String {
     setup(steps).resolve(on).unwrap().to_string()
 }
 
-/// Returns the error for a file with one setup of these steps.
 fn refusal(steps: &str) -> String {
     let text = format!("schema = 1\n[setup.mine]\nsummary = \"mine\"\nsteps = [\n{steps}\n]\n");
     Catalogue::parse(&text, "mine.toml").unwrap_err().to_string()
@@ -115,7 +114,7 @@ filter parent 1: u32 match ip dport 11111 0xffff classid 1:13
 
 #[test]
 fn a_segment_counts_as_qdiscs_count_it() {
-    // 46 packets of 1448 bytes of payload, and 66 bytes of headers of each.
+    // 46 packets with 1448 bytes of payload and 66 bytes of headers each.
     assert_eq!(surroundings(1, 0, 1).counted_segment().bytes(), 65_550 + 45 * 66);
     let plain = Surroundings { largest_segment: ByteSize::from_bytes(1514), ..surroundings(1, 0, 1) };
     assert_eq!(plain.counted_segment().bytes(), 1514);
@@ -283,7 +282,7 @@ qdisc parent fe02:1 handle 102: fq_codel
     let below = tree.on_line(rate);
     assert_eq!(below.to_string(), expected);
     assert!(below.qdiscs().filter(|node| node.kind == "tbf").all(|node| is_line(node.handle)));
-    // Queues without a step have the kernel's default.
+    // Queues without a step have the kernel's default qdisc.
     let plain = resolved(&["qdisc root handle 1: mq", "qdisc parent 1:2 handle 2: fq"], &on);
     assert!(plain.ends_with("qdisc parent 1:1 handle 7000: pfifo_fast\n"), "{plain}");
 }
@@ -443,7 +442,6 @@ fn the_documentation_is_right() {
     let example = text.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
     let catalogue = Catalogue::parse(example, "mine.toml").unwrap();
     assert_eq!(catalogue.names().collect::<Vec<_>>(), ["two-tenants"]);
-    // Errors name this file.
     let refusal = |from: &str, to: &str| {
         let broken = example.replace(from, to);
         assert_ne!(broken, example);
@@ -452,7 +450,7 @@ fn the_documentation_is_right() {
     let shown = |message: &str| assert!(text.contains(&format!("\n{message}\n")), "{message}");
     shown(&refusal("default", "defualt"));
     shown(&refusal("1:10 htb", "1:11 htb"));
-    // The row of every kind has all of its options.
+    // Each kind must have a row that contains all its options.
     for kind in kinds::KINDS {
         let name = format!("`{}`", kind.name);
         let row = text
@@ -503,7 +501,7 @@ mod properties {
             OptionType::Size => size().boxed(),
             OptionType::Time => time().boxed(),
             OptionType::Seconds => (0_u32..100).prop_map(|seconds| seconds.to_string()).boxed(),
-            // Every tree here has the class 1:1.
+            // Every tree in this test has the class 1:1.
             OptionType::Minor => Just("1".to_owned()).boxed(),
             OptionType::Bands => vec(0_u8..1, 1..=16)
                 .prop_map(|bands| bands.iter().map(u8::to_string).collect::<Vec<_>>().join(" "))
@@ -520,7 +518,6 @@ mod properties {
         }
     }
 
-    /// Generates some of the options, each with a value.
     fn options(options: &'static [KnownOption]) -> BoxedStrategy<String> {
         let each: Vec<BoxedStrategy<String>> = options
             .iter()

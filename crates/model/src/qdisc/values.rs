@@ -8,7 +8,6 @@ use crate::units::{BitRate, ByteSize, Nanoseconds};
 use super::template::{Counter, Divisor, HandleTemplate, Measure, Number, RateTerm, SizeTerm, WHOLE};
 use super::{Attribute, AttributeValue};
 
-/// A problem and its remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Wrong {
     pub(super) problem: String,
@@ -42,7 +41,6 @@ fn only(text: &str, allowed: impl Fn(char) -> bool) -> bool {
     !text.is_empty() && text.chars().all(allowed)
 }
 
-/// Splits a text into number and unit.
 fn split_unit(text: &str) -> (&str, &str) {
     text.split_at(text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len()))
 }
@@ -51,7 +49,7 @@ fn unit_error(error: &crate::units::UnitError) -> Wrong {
     wrong(error.to_string(), "")
 }
 
-/// Parses a rate: `1gbit`, `50%`, `100%/flows`. A number without a unit is in bit/s, as in `tc`.
+/// Parses a rate: `1gbit`, `50%`, `100%/flows`. Without a unit, the number is in bit/s, as in `tc`.
 pub(super) fn rate(text: &str) -> Result<RateTerm, Wrong> {
     if let Some((percent, rest)) = text.split_once('%') {
         let millionths = percent_to_millionths(percent).ok_or_else(|| {
@@ -85,7 +83,7 @@ pub(super) fn rate(text: &str) -> Result<RateTerm, Wrong> {
     rate.map(RateTerm::Fixed).map_err(|error| unit_error(&error))
 }
 
-/// Parses a share in per cent, and returns it in millionths, from 1 to 1,000,000.
+/// Parses a share in per cent. Returns the share in millionths, from 1 to 1,000,000.
 fn percent_to_millionths(percent: &str) -> Option<u32> {
     const DECIMALS: usize = 4;
     let (whole, fraction) = percent.split_once('.').unwrap_or((percent, "0"));
@@ -169,7 +167,7 @@ pub(super) fn show_size(size: SizeTerm) -> String {
     }
 }
 
-/// Parses a time: `5ms`. A number without a unit is in microseconds, as in `tc`.
+/// Parses a time: `5ms`. Without a unit, the number is in microseconds, as in `tc`.
 pub(super) fn time(text: &str) -> Result<Nanoseconds, Wrong> {
     let (number, unit) = split_unit(text);
     let spelled = match unit {

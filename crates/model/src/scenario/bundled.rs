@@ -1,6 +1,6 @@
 //! The scenarios and variant tables that are compiled into the program.
 //!
-//! They are the files of `scenarios/` at the root of the repository; none is generated.
+//! They are the files in `scenarios/` at the root of the repository. No scenario is generated.
 
 macro_rules! scenario_files {
     ($($name:literal),+ $(,)?) => {
@@ -8,9 +8,9 @@ macro_rules! scenario_files {
     };
 }
 
-/// Returns the names and texts of the bundled scenarios: bulk flows between two hosts, then clusters, each
-/// with the fewest flows first; then fetching clients, requesting clients, tenants, and
-/// transfers.
+/// Returns the names and texts of the bundled scenarios. The order is: bulk flows between two hosts,
+/// clusters, fetching clients, requesting clients, tenants, transfers. Scenarios of bulk flows and of
+/// clusters are sorted by the number of flows.
 #[must_use]
 pub fn bundled() -> &'static [(&'static str, &'static str)] {
     const SCENARIOS: [(&str, &str); 32] = scenario_files![
@@ -50,7 +50,6 @@ pub fn bundled() -> &'static [(&'static str, &'static str)] {
     &SCENARIOS
 }
 
-/// Returns the names and texts of the variant tables.
 #[must_use]
 pub fn variant_tables() -> &'static [(&'static str, &'static str)] {
     const TABLES: [(&str, &str); 2] = [

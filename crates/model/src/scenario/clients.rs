@@ -8,14 +8,12 @@ use super::toml_table::{Field, Table};
 use super::{ClientGroup, Link};
 use crate::units::ByteSize;
 
-/// Sizes of values: up to far more than a cache holds under one key.
+/// Permitted sizes of values. The maximum is far above the size of a value in a cache.
 const SIZES: RangeInclusive<ByteSize> = ByteSize::from_bytes(1)..=ByteSize::from_kib(1 << 20);
-/// Limit of sizes per client: each has its own figures.
+/// Maximum number of sizes per client, because each size has its own figures.
 const MOST_SIZES: usize = 32;
-/// Groups of clients.
 const MOST_GROUPS: usize = 32;
 
-/// Reads the `[[workload.clients]]` tables.
 pub(super) fn read_clients(field: &Field<'_>, link: Option<&Link>) -> Option<Vec<ClientGroup>> {
     let elements = field.list("tables, each [[workload.clients]]")?;
     if elements.is_empty() || elements.len() > MOST_GROUPS {

@@ -1,8 +1,9 @@
 //! Reads a TOML file like a scenario: key by key, strictly, with the position of every error.
 //!
-//! Other configuration files use it, too, such as policies of receive steering. [`document`] parses text into
-//! a tree with the position of every key and value. A [`Table`] over its root returns the keys that the
-//! reader requests, and reports the others. [`Complaints`] keeps the first error in file order.
+//! Other configuration files also use this module, such as policies of receive steering. [`document`]
+//! parses text into a tree with the position of every key and value. A [`Table`] over its root returns
+//! the keys that the reader requests, and reports the other keys. [`Complaints`] keeps the first error
+//! in file order.
 //!
 //! ```
 //! use evenkeel_model::scenario::document::{Complaints, Table, document};
@@ -40,7 +41,7 @@ impl Field<'_> {
         flow_weights::cgroup(self)
     }
 
-    /// Returns `tcp` or `udp`, as its IP protocol number.
+    /// Returns `tcp` or `udp` as its IP protocol number.
     #[must_use]
     pub fn protocol(&self) -> Option<u8> {
         self.one_of(&PROTOCOLS)
@@ -52,25 +53,22 @@ impl Field<'_> {
         &self.path
     }
 
-    /// Returns the position of the value: byte offsets in the text.
+    /// Returns the position of the value, as byte offsets in the text.
     #[must_use]
     pub fn span(&self) -> Range<usize> {
         self.span.clone()
     }
 
-    /// Returns whether the value is a list.
     #[must_use]
     pub fn is_list(&self) -> bool {
         matches!(self.value, toml::de::DeValue::Array(_))
     }
 
-    /// Returns whether the value is a table.
     #[must_use]
     pub fn is_table(&self) -> bool {
         matches!(self.value, toml::de::DeValue::Table(_))
     }
 
-    /// Returns whether the value is a string.
     #[must_use]
     pub fn is_string(&self) -> bool {
         matches!(self.value, toml::de::DeValue::String(_))

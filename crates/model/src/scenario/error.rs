@@ -9,19 +9,17 @@ use crate::text::{excerpt, printable};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}:{line}:{column}: {}{problem}{}", printable(.origin), prefix(.key), suffix(.advice))]
 pub struct ScenarioError {
-    /// Class of the error, for callers.
     pub kind: ScenarioErrorKind,
     /// Name of the file, as the caller gave it.
     pub origin: String,
-    /// Line, from 1.
+    /// From 1.
     pub line: usize,
     /// Column in characters, from 1.
     pub column: usize,
-    /// Path of the key, such as `link.queues`; empty if the error concerns no single key.
+    /// Path of the key, such as `link.queues`; empty if the error does not concern a single key.
     pub key: String,
-    /// Description of the problem.
     pub problem: String,
-    /// The remedy; may be empty.
+    /// May be empty.
     pub advice: String,
 }
 
@@ -33,7 +31,6 @@ fn suffix(advice: &str) -> String {
     if advice.is_empty() { String::new() } else { format!("; {advice}") }
 }
 
-/// Classes of [`ScenarioError`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ScenarioErrorKind {
@@ -41,17 +38,14 @@ pub enum ScenarioErrorKind {
     Syntax,
     /// Another version of the format.
     Schema,
-    /// A key that does not exist.
     UnknownKey,
-    /// A required key is missing.
     MissingKey,
     /// A value of the wrong type, such as a number without a unit.
     WrongType,
-    /// An impossible value, or one that contradicts another.
+    /// An impossible value, or a value that contradicts another value.
     BadValue,
     /// An unknown name of a variant, a variant table or a metric.
     UnknownName,
-    /// A duplicate name.
     Duplicate,
     /// Variants whose bases form a cycle.
     Cycle,
@@ -63,15 +57,15 @@ pub(super) fn key_segment(key: &str) -> String {
     if bare { excerpt(key) } else { format!("\"{}\"", excerpt(key)) }
 }
 
-/// Returns line and column of a byte offset, both from 1. Columns are counted in characters. A byte order
-/// mark at the start of the text is not counted, because editors hide it.
+/// Returns line and column of a byte offset, both from 1. Columns are counted in characters, without a
+/// byte order mark at the start of the text, because editors hide the mark.
 pub(super) fn line_and_column(text: &str, offset: usize) -> (usize, usize) {
     let before = &text.as_bytes()[..offset.min(text.len())];
     let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
     let start = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |newline| newline + 1);
     let in_line = &before[start..];
     let in_line = in_line.strip_prefix("\u{feff}".as_bytes()).filter(|_| start == 0).unwrap_or(in_line);
-    // Count characters by their first bytes: an offset may be inside a character.
+    // Count characters by their first bytes, because an offset may be inside a character.
     let column = in_line.iter().filter(|byte| **byte & 0b1100_0000 != 0b1000_0000).count() + 1;
     (line, column)
 }

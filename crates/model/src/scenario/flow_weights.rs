@@ -34,20 +34,18 @@ pub(super) const PROTOCOLS: [Spelling<u8>; 2] = [("tcp", 6), ("udp", 17)];
 pub struct FlowWeights {
     /// In the order of the file: the first match decides.
     pub rules: Vec<FlowRule>,
-    /// Weight of flows without a matching rule.
+    /// Weight of flows that match no rule.
     pub default: u32,
 }
 
 /// A weight for the flows that match every given field.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FlowRule {
-    /// Weight, 1 to [`MAX_FLOW_WEIGHT`].
+    /// 1 to [`MAX_FLOW_WEIGHT`].
     pub weight: u32,
     /// IP protocol number.
     pub protocol: Option<u8>,
-    /// Sender's port.
     pub source_port: Option<RangeInclusive<u16>>,
-    /// Receiver's port.
     pub destination_port: Option<RangeInclusive<u16>>,
     /// `skb->mark`, and its mask.
     pub mark: Option<(u32, u32)>,

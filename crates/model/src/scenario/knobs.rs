@@ -19,7 +19,7 @@ const DEFAULT: &str = "default";
 /// Allowed segment sizes. The minimum is the MTU that every IPv4 host must support (RFC 791). The maximum is
 /// the kernel's `GSO_MAX_SIZE` (include/linux/netdevice.h), rounded up.
 const SEGMENT_SIZES: RangeInclusive<ByteSize> = ByteSize::from_bytes(576)..=ByteSize::from_kib(512);
-/// Allowed limits of queued bytes; the maximum is far above what any NIC queues.
+/// Allowed limits of queued bytes. The maximum is far above the queue length of any NIC.
 const QUEUE_LIMITS: RangeInclusive<ByteSize> = ByteSize::from_bytes(1)..=ByteSize::from_kib(1 << 20);
 /// Allowed interrupt intervals: drivers support whole microseconds, up to a fraction of a second.
 const INTERRUPT_INTERVALS: RangeInclusive<Nanoseconds> =
@@ -52,11 +52,14 @@ pub(super) fn spelled<T: PartialEq>(value: T, spellings: &[Spelling<T>]) -> &'st
     spellings.iter().find(|(_, spelt)| *spelt == value).map_or("", |(word, _)| word)
 }
 
-/// Declares the knobs of a kind of variant, each once: its documentation, name and type, its key in the file,
-/// its value in files without it (if it is newer than the schema), how to read it, and how to write it.
+/// Declares each knob of a kind of variant once. A declaration contains:
+/// - documentation, name and type
+/// - the key in the file
+/// - the value for files without the key, if the knob is newer than the schema
+/// - how to read and how to write the value
 ///
-/// Defines the struct of the values, and the struct of the values that one variant sets and its base
-/// completes.
+/// Defines the struct of the values, and the struct of the values that a variant sets. The variant's
+/// base supplies the other values.
 macro_rules! knobs {
     (
         $(#[$meta:meta])* struct $knobs:ident, $settings:ident;
@@ -66,8 +69,8 @@ macro_rules! knobs {
         pub struct $knobs { $($(#[$about])* pub $name: $type,)* }
 
         impl $knobs {
-            /// Returns every knob with its value, in the file's spelling and the reference's order; without those
-            /// that are written as nothing.
+            /// Returns every knob with its value, in the file's spelling and the reference's order.
+            /// Omits knobs whose value is written as an empty text.
             #[must_use]
             pub fn settings(&self) -> Vec<(&'static str, String)> {
                 fn written<T>(write: impl Fn(&T) -> String, value: &T) -> String {
@@ -79,7 +82,7 @@ macro_rules! knobs {
             }
         }
 
-        /// The knobs that a variant sets; the others come from its base.
+        /// The knobs that a variant sets. The other knobs come from the variant's base.
         #[derive(Clone, Debug, Default)]
         pub(super) struct $settings { $($name: Option<Located<$type>>,)* }
 
@@ -92,13 +95,13 @@ macro_rules! knobs {
                 },)* }
             }
 
-            /// Returns these settings, completed by those of `base`.
+            /// Returns these settings, completed by the settings of `base`.
             pub(super) fn over(&self, base: Self) -> Self {
                 let own = self.clone();
                 Self { $($name: own.$name.or(base.$name),)* }
             }
 
-            /// Returns the knobs; none if one is missing, which has been reported.
+            /// Returns the knobs; `None` if a knob is missing, which has been reported.
             pub(super) fn knobs(&self) -> Option<$knobs> {
                 Some($knobs { $($name: {
                     let own = self.$name.as_ref().map(|setting| setting.value.clone());
@@ -118,7 +121,7 @@ macro_rules! knobs {
 }
 pub(super) use knobs;
 
-/// Reads one knob of a variant, which is required if `required`.
+/// Reads one knob of a variant. If `required`, a missing knob is an error.
 pub(super) fn knob<'t, T>(
     table: &mut Table<'t>,
     required: bool,
@@ -130,7 +133,7 @@ pub(super) fn knob<'t, T>(
     read(&field).map(|value| field.located(value))
 }
 
-/// Returns a formatter for an optional value; `word` means `None`.
+/// Returns a formatter for an optional value. `word` stands for `None`.
 fn or<T: fmt::Display>(word: &'static str) -> impl Fn(&Option<T>) -> String {
     move |value| value.as_ref().map_or_else(|| word.to_owned(), T::to_string)
 }
@@ -142,28 +145,28 @@ knobs! {
     #[derive(Clone, Debug, PartialEq)]
     struct Knobs, KnobSettings;
 
-    /// How the transmit queue of a flow is chosen.
+    /// Method to choose the transmit queue of a flow.
     queue_choice: QueueChoice, "queue-choice", |field| field.one_of(&QUEUE_CHOICES), ToString::to_string;
-    /// Number of queues in use; none: all of the link's.
+    /// Number of queues in use; `None` for all queues of the link.
     queues: Option<u32>, "queues", |field| field.word_or_integer(ALL_QUEUES, QUEUE_COUNTS), or(ALL_QUEUES);
-    /// Queues per XPS pool; none if every core may use every queue.
+    /// Queues per XPS pool; `None` if every core may use every queue.
     xps_pool: Option<u32>, "xps-pool", |field| field.word_or_integer(OFF, QUEUE_COUNTS), or(OFF);
     /// Dynamic queue weights (DQWA).
     queue_weights: bool, "queue-weights", Field::boolean, ToString::to_string;
     /// Service balancing: flows alternate on shared queues.
     service_balancing: bool, "service-balancing" or false, Field::boolean, ToString::to_string;
-    /// Dynamic segment sizing (DSOS): the size used on shared queues.
+    /// Dynamic segment sizing (DSOS): the segment size on shared queues.
     segment_size: Option<ByteSize>, "segment-size",
         |field| field.word_or_quantity(&[(OFF, None)], SEGMENT_SIZES, "16KiB", Some), or(OFF);
     /// TCP transmit batching. The simulator then also uses the small queues of Titan's kernel.
     transmit_batching: bool, "transmit-batching", Field::boolean, ToString::to_string;
     /// The qdisc of each queue.
     qdisc: Qdisc, "qdisc", |field| field.one_of(&QDISCS), ToString::to_string;
-    /// TCP small queues limit per socket; none is off.
+    /// TCP small queues limit per socket; `None` if the limit is off.
     tcp_small_queues: Option<ByteSize>, "tcp-small-queues",
         |field| field.word_or_quantity(&[(OFF, None)], QUEUE_LIMITS, "256KiB", Some), or(OFF);
     byte_queue_limit: ByteQueueLimit, "byte-queue-limit", byte_queue_limit, ToString::to_string;
-    /// Shortest time between two interrupts; none: the driver's default.
+    /// Minimum time between two interrupts; `None` for the driver's default.
     interrupt_interval: Option<Nanoseconds>, "interrupt-interval",
         |field| field.word_or_quantity(&[(DEFAULT, None)], INTERRUPT_INTERVALS, "50us", Some), or(DEFAULT);
     /// Largest segment of the device.
@@ -200,7 +203,7 @@ fn byte_queue_limit(field: &Field<'_>) -> Option<ByteQueueLimit> {
     field.word_or_quantity(&WORDS, QUEUE_LIMITS, "256KiB", ByteQueueLimit::Fixed)
 }
 
-/// A conflict between knobs: their keys, with the most likely cause first, and the problem.
+/// A conflict between knobs. Contains the problem and the keys of the knobs, most likely cause first.
 pub(super) struct Clash {
     pub(super) knobs: &'static [&'static str],
     pub(super) problem: String,

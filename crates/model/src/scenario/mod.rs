@@ -1,16 +1,17 @@
 //! Scenarios: data that defines a run.
 //!
-//! A scenario is a TOML file (see `docs/reference/scenarios.md`). [`parse`] turns its text into a
-//! [`Scenario`] in which every variant has its knobs resolved through the chain of bases, every number has
-//! its unit, and all values are checked. It is strict: it refuses unknown keys and values, with file, line
-//! and column ([`ScenarioError`]).
+//! A scenario is a TOML file (see `docs/reference/scenarios.md`). [`mod@parse`] converts its text to a
+//! [`Scenario`]. In a [`Scenario`], the knobs of every variant are resolved through the chain of bases,
+//! every number has its unit, and all values are checked. The parser is strict: it refuses unknown keys
+//! and values, with file, line and column ([`ScenarioError`]).
 //!
 //! ```text
 //! text ──────────> TOML with positions ─ tables ─> link, workload, ... ──────────┐
 //! variant table ─> TOML with positions ─ tables ─> knob settings ─ bases ─ knobs ┴─> Scenario
 //! ```
 //!
-//! [`bundled`] has the built-in scenarios, and the tables of variants from which any scenario may inherit.
+//! [`bundled`] contains the built-in scenarios, and the tables of variants from which any scenario may
+//! inherit.
 
 use std::collections::BTreeMap;
 
@@ -54,10 +55,10 @@ pub use transfer_knobs::{
     HostMachine, HostNode, InterruptCores, OtherTuning, TransferControl, TransferKnobs,
 };
 
-/// Largest weight of a flow. The same limit applies in the BPF programs.
+/// Maximum weight of a flow, equal to the limit in the BPF programs.
 pub const MAX_FLOW_WEIGHT: u32 = 65_535;
 
-/// A scenario with all of its variants resolved.
+/// A scenario with all its variants resolved.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scenario {
     /// Name on the command line.
@@ -66,47 +67,44 @@ pub struct Scenario {
     pub title: String,
     /// Purpose of the scenario in a few sentences; may be empty.
     pub description: String,
-    /// The sender's link.
     pub link: Link,
     pub hosts: Hosts,
     /// The switch between the hosts, if the workload needs one.
     pub switch: Option<Switch>,
-    /// The traffic.
     pub workload: Workload,
-    /// Length and windows of the measurement.
     pub measure: Measure,
     /// The variants that run by default, in the order of the file's `variants`.
     pub variants: Vec<Variant>,
-    /// The other variants of the file and of its variant table, which run if they are named. Variants of the
-    /// table that do not fit the link are omitted.
+    /// Further variants of the file and of its variant table. They run only if the user names them.
+    /// Variants of the table that do not fit the link are omitted.
     pub further_variants: Vec<Variant>,
     /// Named groups of variants, such as `main`.
     pub groups: BTreeMap<String, Vec<String>>,
-    /// Figures of the scenario's paper.
     pub paper: Option<Paper>,
-    /// Expectations; a run that does not meet one exits with 1.
+    /// If an expectation is not met, the run exits with 1.
     pub expectations: Vec<Expectation>,
 }
 
-/// The sender's link and its NIC.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Link {
     /// Nominal link rate, for which the windows are defined.
     pub rate: BitRate,
     /// Layer-3 MTU.
     pub mtu: ByteSize,
-    /// Transmit queues of the NIC, 1 to [`MAX_QUEUES`].
+    /// Number of transmit queues of the NIC, 1 to [`MAX_QUEUES`].
     pub queues: u32,
-    /// Number of queues of each priority of data-centre bridging (a traffic class, IEEE 802.1Q). The queues
-    /// of a priority are consecutive and form a pool (Titan, section 1). Empty if all flows share all queues.
+    /// Number of queues of each priority of data-centre bridging (a traffic class, IEEE 802.1Q). The
+    /// queues of a priority are consecutive and form a pool (Titan, section 1). Empty if all flows
+    /// share all queues.
     pub priorities: Vec<u32>,
-    /// Receive queues of each simulated host, 1 to [`MAX_QUEUES`]; none for the simulator's default.
+    /// Number of receive queues of each simulated host, 1 to [`MAX_QUEUES`]; `None` for the simulator's
+    /// default.
     pub receive_queues: Option<u32>,
-    /// How the test bed on a real kernel builds the NIC.
     pub topology: Topology,
 }
 
-/// Maximum number of transmit queues in a scenario: that of the queue choice (`EK_MAX_QUEUES`).
+/// Maximum number of transmit queues in a scenario, equal to the limit of the queue choice
+/// (`EK_MAX_QUEUES`).
 pub const MAX_QUEUES: u32 = 256;
 
 /// How the test bed on a real kernel builds the NIC.
@@ -122,54 +120,51 @@ pub enum Topology {
 pub struct Hosts {
     /// Number of hosts: a sender and a receiver, or the hosts of a shuffle.
     pub count: u32,
-    /// Cores of each sender; half of them have twice as many flows as the others.
+    /// Cores of each sender. Half of them have twice as many flows as the other half.
     pub sending_cores: u32,
 }
 
-/// The switch between several hosts, each with a link like the scenario's.
+/// The switch between several hosts. Each host has a link like the scenario's link.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Switch {
     /// Packet buffer that all ports share.
     pub buffer: ByteSize,
 }
 
-/// The traffic.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Workload {
-    /// The kind of traffic.
     pub kind: WorkloadKind,
-    /// TCP flows of each sending host.
+    /// Number of TCP flows of each sending host.
     pub flows: u32,
     /// A name of `net.ipv4.tcp_available_congestion_control`.
     pub congestion_control: String,
     /// Priority of the flows, an index into [`Link::priorities`]; clients have separate priorities.
     pub priority: u32,
-    /// The request-response latency probe, if any.
     pub latency: Option<LatencyProbe>,
 }
 
-/// The kind of traffic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WorkloadKind {
-    /// One host sends to another, and all flows always have a backlog.
+    /// One host sends to another host, and all flows always have a backlog.
     Bulk,
-    /// Every host sends to every other host, one flow each. The run ends when all flows are complete.
+    /// Every host sends one flow to every other host. The run ends when all flows are complete.
     Shuffle {
         /// Payload of each flow.
         bytes_per_flow: ByteSize,
     },
-    /// Clients on one host fetch values from a server on the other. Each uses a permanent connection: a small
-    /// request, with the value as its response. The next request follows immediately.
+    /// Clients on one host fetch values from a server on another host. Each client uses a permanent
+    /// connection: a small request, with the value as its response. The next request follows
+    /// immediately.
     Fetch {
-        /// The clients; together they have all flows of the workload.
+        /// The clients, which together have all flows of the workload.
         clients: Vec<ClientGroup>,
     },
-    /// Clients send requests to a server over UDP, the next one after each response. The run studies the
-    /// server's receive queues. Variants are [`ReceiveKnobs`].
+    /// Clients send requests to a server over UDP. After each response, a client sends its next
+    /// request. The run studies the server's receive queues. Variants are [`ReceiveKnobs`].
     Requests(Requests),
     /// Clients share a link with one qdisc. Variants are [`TenantPoint`]s.
     Tenants(Tenants),
-    /// Bulk flows between hosts whose receiver is modelled. Variants are [`TransferKnobs`].
+    /// Bulk flows between hosts with a model of the receiver. Variants are [`TransferKnobs`].
     Transfers,
 }
 
@@ -179,16 +174,16 @@ pub struct Requests {
     pub server: ServerKind,
     /// Number of the clients' hosts, each with one address.
     pub client_hosts: u32,
-    /// Share of requests that set a value, per cent; all others get one. 0 for an echo server.
+    /// Percentage of requests that set a value. All other requests get a value. 0 for an echo server.
     pub set_percent: u32,
-    /// Time after which a client replaces a lost request; none for never.
+    /// Time after which a client replaces a lost request; `None` for never.
     pub timeout: Option<Nanoseconds>,
     pub clients: Vec<RequestClients>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerKind {
-    /// Returns each message.
+    /// Returns each message to the sender.
     Echo,
     /// Gets and sets values.
     Memcached,
@@ -197,21 +192,20 @@ pub enum ServerKind {
 /// A group of clients with the same settings that send requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestClients {
-    /// Name in results.
     pub name: String,
-    /// Number of clients.
     pub count: u32,
-    /// UDP flows of each client.
+    /// Number of UDP flows of each client.
     pub flows: u32,
     /// Outstanding requests per flow.
     pub outstanding: u32,
-    /// Whether policies give their flows high priority.
+    /// Whether policies give high priority to the flows of these clients.
     pub high_priority: bool,
-    /// Their start, relative to the start of the measurement; with 0 they start with the warm-up.
+    /// Start of the clients, relative to the start of the measurement. With 0 the clients start with
+    /// the warm-up.
     pub from: Nanoseconds,
-    /// How long they run; none for until the end.
+    /// Time for which the clients run; `None` for until the end.
     pub stay: Option<Nanoseconds>,
-    /// The variants in which they run; none for all.
+    /// The variants in which the clients run; `None` for all variants.
     pub variants: Option<Vec<String>>,
 }
 
@@ -226,18 +220,17 @@ impl RequestClients {
 /// A group of clients with the same settings in a fetch workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientGroup {
-    /// Number of clients.
     pub count: u32,
     /// Sizes of the values that each client fetches in sequence.
     pub sizes: Vec<ByteSize>,
-    /// Whether results include the completion times of their fetches.
+    /// Whether results include the completion times of these clients' fetches.
     pub timed: bool,
-    /// Priority of their responses, an index into [`Link::priorities`].
+    /// Priority of the responses, an index into [`Link::priorities`].
     pub priority: u32,
 }
 
 impl Workload {
-    /// Returns the bytes of each flow; none in workloads other than a shuffle.
+    /// Returns the payload of each flow; `None` in workloads other than a shuffle.
     #[must_use]
     pub fn shuffled_bytes(&self) -> Option<ByteSize> {
         match self.kind {
@@ -250,7 +243,7 @@ impl Workload {
         }
     }
 
-    /// Returns the requests of a closed loop; none in other workloads.
+    /// Returns the requests of a closed loop; `None` in other workloads.
     #[must_use]
     pub fn requests(&self) -> Option<&Requests> {
         match &self.kind {
@@ -263,7 +256,7 @@ impl Workload {
         }
     }
 
-    /// Returns the tenants; none in other workloads.
+    /// Returns the tenants; `None` in other workloads.
     #[must_use]
     pub fn tenants(&self) -> Option<&Tenants> {
         match &self.kind {
@@ -276,7 +269,7 @@ impl Workload {
         }
     }
 
-    /// Returns the clients of a fetch workload; none in other workloads.
+    /// Returns the clients of a fetch workload; `None` in other workloads.
     #[must_use]
     pub fn clients(&self) -> &[ClientGroup] {
         match &self.kind {
@@ -290,34 +283,30 @@ impl Workload {
     }
 }
 
-/// A request-response probe during the bulk flows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LatencyProbe {
     /// Payload of a request and of its answer.
     pub message: ByteSize,
-    /// How long the probe runs.
     pub duration: Nanoseconds,
     /// Priority of the requests, an index into [`Link::priorities`].
     pub priority: u32,
 }
 
-/// Length and windows of a measurement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measure {
     /// Time before the measurement, excluded from every figure.
     pub warmup: Nanoseconds,
-    /// Windows of the fairness metric at the nominal rate, shortest first. There are none in a shuffle, which
-    /// lasts as long as its flows, and with fetching clients, whose flows do not always have a backlog.
+    /// Windows of the fairness metric at the nominal rate, shortest first. Empty in two workloads: a
+    /// shuffle lasts as long as its flows, and the flows of fetching clients do not always have a
+    /// backlog.
     pub windows: Vec<Window>,
-    /// Length of the measurement at the nominal rate, if it is not defined by windows.
+    /// Length of the measurement at the nominal rate, if windows do not define the length.
     pub length: Option<Nanoseconds>,
     /// Length of a repeat, as a multiple of the longest window.
     pub long_windows: u32,
-    /// Default number of repeats.
     pub repeats: u32,
 }
 
-/// A window of the fairness metric.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Window {
     /// Name in results, such as `1ms`.
@@ -326,16 +315,14 @@ pub struct Window {
     pub length: Nanoseconds,
 }
 
-/// One configuration to compare.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Variant {
     /// Name, such as `dqa+dqwa`.
     pub name: String,
-    /// The variant it was derived from.
+    /// The variant from which this variant is derived.
     pub base: Option<String>,
-    /// How the variant differs from its base, in a sentence.
+    /// The difference from the base, in a sentence.
     pub summary: String,
-    /// Values of the variant's knobs.
     pub sets: Sets,
 }
 
@@ -353,26 +340,27 @@ pub enum Sets {
 }
 
 impl Variant {
-    /// Returns the settings of the transmit side: the kernel's defaults if the variant has none.
+    /// Returns the settings of the transmit side; the kernel's defaults if the variant has no such
+    /// settings.
     #[must_use]
     pub fn knobs(&self) -> &Knobs {
         static KERNEL: Knobs = Knobs::KERNEL;
         if let Sets::Transmit(knobs) = &self.sets { knobs } else { &KERNEL }
     }
 
-    /// Returns the settings of the receive side; none in scenarios without requests.
+    /// Returns the settings of the receive side; `None` in scenarios without requests.
     #[must_use]
     pub fn receive(&self) -> Option<&ReceiveKnobs> {
         if let Sets::Receive(knobs) = &self.sets { Some(knobs) } else { None }
     }
 
-    /// Returns the point of the sweep; none in scenarios without tenants.
+    /// Returns the point of the sweep; `None` in scenarios without tenants.
     #[must_use]
     pub fn tenants(&self) -> Option<&TenantPoint> {
         if let Sets::Tenants(point) = &self.sets { Some(point) } else { None }
     }
 
-    /// Returns the hosts and the placement of transfers; none in other scenarios.
+    /// Returns the hosts and the placement of transfers; `None` in other scenarios.
     #[must_use]
     pub fn transfers(&self) -> Option<&TransferKnobs> {
         if let Sets::Transfers(knobs) = &self.sets { Some(knobs) } else { None }
@@ -402,34 +390,34 @@ pub enum ReceiveNic {
     RssOnly,
     /// Any NIC with XDP: software steering.
     XdpCpumap,
-    /// A NIC that a model of the user describes.
+    /// A NIC that the user's model describes.
     Own(Supplied),
 }
 
-/// How flows are distributed over receive queues.
+/// Distribution of flows over receive queues.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReceivePolicy {
     /// The NIC's hash decides.
     None,
     /// Every queue has the same number of flows.
     Balance,
-    /// Flows of high priority have exclusive queues. Within both groups, every queue has the same number of
-    /// flows.
+    /// Flows of high priority have exclusive queues. Among the queues of each priority, every queue has
+    /// the same number of flows.
     Isolation,
-    /// A policy of the user, whose classes give flows high priority by the label `high`.
+    /// The user's policy. Classes with the label `high` give flows high priority.
     Own(Supplied),
 }
 
 /// A file of the user: its text within the scenario, or its path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Supplied {
-    /// The name for errors; the path if there is one.
+    /// The name for error messages; the path if the file has a path.
     pub origin: String,
-    /// The text; none for a path that was not read yet ([`Scenario::supplied`]).
+    /// The text; `None` if the path has not been read ([`Scenario::supplied`]).
     pub text: Option<String>,
 }
 
-/// How the transmit queue of a flow is chosen.
+/// Method to choose the transmit queue of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueChoice {
     /// The kernel's choice: a hash per socket.
@@ -438,7 +426,6 @@ pub enum QueueChoice {
     Dqa,
 }
 
-/// The qdisc of each queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Qdisc {
     /// The kernel's default.
@@ -447,21 +434,16 @@ pub enum Qdisc {
     SfqPrio,
 }
 
-/// Byte queue limits of a hardware queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ByteQueueLimit {
     /// The kernel's dynamic queue limits.
     Dynamic,
-    /// A fixed limit.
     Fixed(ByteSize),
-    /// No limit.
     Off,
 }
 
-/// A paper's figures for the scenario.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Paper {
-    /// Source of the figures.
     pub source: String,
     /// Figures by variant and metric key (see [`crate::record::metric`]).
     pub variants: BTreeMap<String, BTreeMap<String, f64>>,
@@ -470,7 +452,6 @@ pub struct Paper {
 /// Minimum number of repeats for a confidence interval, and therefore for a verdict.
 pub const LEAST_REPEATS: u32 = 5;
 
-/// An expected result.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Expectation {
     pub variant: String,
@@ -482,18 +463,15 @@ pub struct Expectation {
     pub share: Option<f64>,
     /// The variant whose value divides this variant's value.
     pub relative_to: Option<String>,
-    /// Smallest value allowed.
     pub at_least: Option<f64>,
-    /// Largest value allowed.
     pub at_most: Option<f64>,
-    /// Repeats required for a verdict; at least [`LEAST_REPEATS`].
+    /// Number of repeats required for a verdict; at least [`LEAST_REPEATS`].
     pub repeats: u32,
 }
 
-/// The value that an expectation compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Statistic {
-    /// Mean over the repeats; for a ratio the geometric mean.
+    /// Mean over the repeats; for a ratio, the geometric mean.
     Mean,
     /// Share of the repeats within the bounds.
     Share,

@@ -21,11 +21,10 @@ use crate::units::{ByteSize, Nanoseconds};
 /// Version of the scenario format that this code reads.
 pub const SCHEMA: u32 = 1;
 
-/// Longest description of a scenario or a table.
 pub(super) const LONGEST_DESCRIPTION: usize = 4000;
 /// Longest title: one line of a terminal.
 pub(super) const LONGEST_TITLE: usize = 100;
-/// Maximum size of a file, which also bounds the work for a hostile file.
+/// Maximum size of a scenario file, bytes. The limit bounds the work for a hostile file.
 const LARGEST_FILE: usize = 1 << 20;
 
 fn too_large(origin: &str) -> ScenarioError {
@@ -59,8 +58,8 @@ pub fn document<'t>(text: &'t str, origin: &str) -> Result<Spanned<DeTable<'t>>,
 
 /// Returns the offset of the line where the parser fails without a position.
 ///
-/// This happens only for keys with very many parts (`a.b.c...`), whatever text follows. So bisection finds
-/// the line.
+/// The parser omits the position only for keys with very many parts (`a.b.c...`). The text after such a
+/// key does not matter, so bisection finds the line.
 fn line_with_spanless_error(text: &str) -> usize {
     let ends: Vec<usize> = text
         .split_inclusive('\n')
@@ -75,8 +74,8 @@ fn line_with_spanless_error(text: &str) -> usize {
     line.checked_sub(1).and_then(|previous| ends.get(previous)).copied().unwrap_or(0)
 }
 
-/// Returns file, line and column of a key's value, such as `workload.flows`; none if the text does not have
-/// the key.
+/// Returns file, line and column of the value of a key such as `workload.flows`, or `None` if the text
+/// lacks the key.
 #[must_use]
 pub fn place_of(text: &str, origin: &str, key: &str) -> Option<String> {
     let tree = document(text, origin).ok()?;
@@ -90,7 +89,8 @@ pub fn place_of(text: &str, origin: &str, key: &str) -> Option<String> {
     Some(format!("{}:{line}:{column}", printable(origin)))
 }
 
-/// Reads `schema`, and returns false for another version, because the rest cannot be checked then.
+/// Reads `schema`. Returns false for another version, because the rest of the file cannot be checked
+/// then.
 pub fn read_schema(table: &mut Table<'_>) -> bool {
     let Some(field) = table.require("schema", &format!("add the line schema = {SCHEMA}")) else {
         return true;
@@ -113,19 +113,16 @@ pub fn read_schema(table: &mut Table<'_>) -> bool {
 
 /// Parses a scenario.
 ///
-/// `origin` names the text in errors. `tables` are the names and texts of variant tables that it may inherit
-/// from, usually [`super::bundled::variant_tables`].
+/// `origin` names the text in errors. `tables` are the names and texts of the variant tables that the
+/// scenario may inherit from, usually [`super::bundled::variant_tables`].
 ///
 /// # Errors
-/// Returns the first error in the text, or in the variant table that it names.
+/// Returns the first error in the text, or in the variant table that the text names.
 pub fn parse(text: &str, origin: &str, tables: &[(&str, &str)]) -> Result<Scenario, ScenarioError> {
     parse_with(text, origin, tables, Setups::default())
 }
 
 /// Parses a scenario like [`parse`], with further qdisc setups for scenarios of tenants.
-///
-/// # Errors
-/// Returns the errors of [`parse`].
 pub fn parse_with(
     text: &str,
     origin: &str,
@@ -136,7 +133,7 @@ pub fn parse_with(
     let complaints = Complaints::new(text, origin);
     let root = || Table::root(document.get_ref(), &complaints);
     let mut head = root();
-    // An unknown version or kind would cause errors in the rest of the file.
+    // With an unknown version or kind, the rest of the file would cause misleading errors.
     let kind = if read_schema(&mut head) { kind_of(head.take("workload")) } else { None };
     let scenario = match kind {
         Some(Kind::Tenants) => sweep::read_scenario(root(), setups, &complaints),
@@ -149,12 +146,13 @@ pub fn parse_with(
     match (complaints.into_error(), scenario) {
         (None, Some(scenario)) => Ok(scenario),
         (Some(error), _) => Err(error),
-        // This is a fallback: every reader that returns none has reported an error.
+        // Fallback: every reader that returns `None` has recorded an error.
         (None, None) => Err(syntax_error(origin, (1, 1), "not a complete scenario", "")),
     }
 }
 
-/// Reads a scenario; none if there were errors, an error if the variant table is invalid.
+/// Reads a scenario. Returns `None` if it recorded errors, and an error if the variant table is
+/// invalid.
 fn read_scenario(
     mut root: Table<'_>,
     kind: Kind,

@@ -26,9 +26,9 @@ const POLICIES: [Spelling<ReceivePolicy>; 3] = [
 const MESSAGES: RangeInclusive<ByteSize> = ByteSize::from_bytes(1)..=ByteSize::from_kib(64);
 /// Allowed delays between the first packet of new flows and their configuration in the NIC.
 const REACTIONS: RangeInclusive<Nanoseconds> = Nanoseconds::new(0)..=Nanoseconds::from_secs(3600);
-/// Length of IPv4 and UDP headers (RFC 791, RFC 768), and of the part of memcached's request and response
-/// without the value. That part is the UDP frame, the command, a key of 64 bytes (memaslap's default), flags
-/// and lengths, rounded up.
+/// Bytes of a message besides the value. IPv4 and UDP headers (RFC 791, RFC 768), and memcached's
+/// fields in the request and the response. memcached's fields are the UDP frame, the command, a key of
+/// 64 bytes (memaslap's default), flags and lengths. The sum is rounded up.
 const HEADERS: u64 = 200;
 
 /// Allowed sizes of a receive ring; the maximum is above that of large rings (`rx_max_pending` of mlx5 is
@@ -38,7 +38,7 @@ const RINGS: RangeInclusive<u32> = 1..=65_536;
 /// drivers/net/ethernet/intel/ixgbe/ixgbe.h).
 const RING: u32 = 512;
 
-/// Returns the file's keyword for an enumeration's value; for the user's own file, its name.
+/// Returns the file's keyword for an enumeration's value, or the name of the user's own file.
 fn word<'w, T: PartialEq>(value: &T, words: &'w [Spelling<T>], own: Option<&'w Supplied>) -> &'w str {
     let known = words.iter().find(|(_, spelt)| spelt == value).map(|(word, _)| *word);
     known.or_else(|| own.map(|own| own.origin.as_str())).unwrap_or_default()
@@ -57,7 +57,7 @@ impl fmt::Display for ReceivePolicy {
 }
 
 impl ReceivePolicy {
-    /// Returns the user's policy, if it is one.
+    /// Returns the user's own policy, or `None` for a built-in policy.
     #[must_use]
     pub fn own(&self) -> Option<&Supplied> {
         if let Self::Own(own) = self { Some(own) } else { None }
@@ -67,7 +67,7 @@ impl ReceivePolicy {
 /// Reads one of some keywords, a path to a file, or a file's text.
 fn word_or_own<T: Clone>(field: &Field<'_>, words: &[Spelling<T>], own: fn(Supplied) -> T) -> Option<T> {
     let is_file = |text: &str| text.ends_with(".toml");
-    // A text without a key has no effect, and a path can contain a '='.
+    // Only a text with a '=' can set a key, but the path of a `.toml` file may also contain a '='.
     let is_text = |text: &str| text.contains('\n') || (text.contains('=') && !is_file(text));
     let is_own = |text: &&str| is_text(text) || is_file(text) || text.contains('/');
     let Some(text) = field.text().filter(is_own) else { return field.one_of(words) };
@@ -79,8 +79,8 @@ fn word_or_own<T: Clone>(field: &Field<'_>, words: &[Spelling<T>], own: fn(Suppl
 }
 
 impl Scenario {
-    /// Returns the user's files of all variants, each with the variant's name. The caller reads those that
-    /// have only a path.
+    /// Returns the user's files of all variants, each with the variant's name. The caller reads each
+    /// file that has only a path.
     pub fn supplied(&mut self) -> impl Iterator<Item = (&str, &mut Supplied)> {
         self.variants.iter_mut().chain(&mut self.further_variants).flat_map(|variant| {
             let name = variant.name.as_str();
@@ -91,13 +91,12 @@ impl Scenario {
 }
 
 impl ReceiveNic {
-    /// Returns the user's model, if it is one.
+    /// Returns the user's own model, or `None` for a built-in model.
     #[must_use]
     pub fn own(&self) -> Option<&Supplied> {
         if let Self::Own(own) = self { Some(own) } else { None }
     }
 
-    /// Returns every NIC that a scenario can name.
     pub fn all() -> impl Iterator<Item = Self> {
         NICS.iter().map(|(_, nic)| nic.clone())
     }
@@ -111,19 +110,17 @@ impl ReceiveKnobs {
     }
 }
 
-/// Formats a keyword or the name of the user's file; records contain the complete text of the file.
+/// Formats a keyword, or the name of the user's file with the file's complete text.
 fn with_text(word: &dyn fmt::Display, own: Option<&Supplied>) -> String {
     let text = own.and_then(|own| own.text.as_ref()).map(|text| format!(" = {text:?}"));
     format!("{word}{}", text.unwrap_or_default())
 }
 
 knobs! {
-    /// The knobs of a variant with requests: how flows get their receive queues.
     #[derive(Clone, Debug, PartialEq, Eq)]
     struct ReceiveKnobs, ReceiveSettings;
 
     nic: ReceiveNic, "nic", |field| word_or_own(field, &NICS, ReceiveNic::Own), |nic| with_text(nic, nic.own());
-    /// The policy for flows on queues.
     policy: ReceivePolicy, "policy", |field| word_or_own(field, &POLICIES, ReceivePolicy::Own),
         |policy| with_text(policy, policy.own());
     /// Exclusive queues for flows of high priority, with [`ReceivePolicy::Isolation`].

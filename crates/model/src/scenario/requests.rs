@@ -19,7 +19,6 @@ const SERVERS: [Spelling<ServerKind>; 2] = [("echo", ServerKind::Echo), ("memcac
 const MOST_GROUPS: usize = 16;
 /// Allowed flows per client; each flow is a UDP port.
 const CLIENT_FLOWS: RangeInclusive<u32> = 1..=1024;
-/// Allowed outstanding requests per flow.
 const OUTSTANDING: RangeInclusive<u32> = 1..=1024;
 /// Maximum number of outstanding requests of all clients: more than any NIC's ring holds.
 const MOST_OUTSTANDING: u64 = 1_000_000;
@@ -28,10 +27,12 @@ const CLIENT_HOSTS: RangeInclusive<u32> = 1..=250;
 /// Allowed start times of clients, and allowed durations of their presence.
 const TIMES: RangeInclusive<Nanoseconds> = Nanoseconds::new(0)..=Nanoseconds::from_secs(24 * 3600);
 const STAYS: RangeInclusive<Nanoseconds> = Nanoseconds::from_millis(1)..=Nanoseconds::from_secs(24 * 3600);
-/// Allowed times after which clients replace a lost request, and the keyword for no replacement.
+/// Allowed times after which clients replace a lost request. The keyword `NEVER` disables the
+/// replacement.
 const TIMEOUTS: RangeInclusive<Nanoseconds> = Nanoseconds::from_micros(1)..=Nanoseconds::from_secs(24 * 3600);
 const NEVER: &str = "never";
-/// memaslap's timeout (`SOCK_WAIT_TIMEOUT`, libmemcached, clients/ms_conn.h). netperf's UDP_RR has none.
+/// memaslap's timeout (`SOCK_WAIT_TIMEOUT`, libmemcached, clients/ms_conn.h). netperf's UDP_RR has no
+/// timeout.
 const MEMASLAP_TIMEOUT: Nanoseconds = Nanoseconds::from_secs(30);
 
 impl fmt::Display for ServerKind {
@@ -49,8 +50,8 @@ impl Requests {
     }
 }
 
-/// Reads the keys of `[workload]` with requests. `measure` limits the clients' times. `variants` are the
-/// known names; none if they could not be read.
+/// Reads the keys of `[workload]` with requests. `measure` limits the clients' times. `variants` are
+/// the known names, or `None` if the names could not be read.
 pub(super) fn read_requests(
     table: &mut Table<'_>,
     measure: Option<&Measure>,

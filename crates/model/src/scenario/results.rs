@@ -16,7 +16,6 @@ use super::{
 use crate::record::metric;
 use crate::text::excerpt;
 
-/// Longest source of a paper's figures.
 const LONGEST_SOURCE: usize = 200;
 
 const STATISTICS: [Spelling<Statistic>; 2] = [("mean", Statistic::Mean), ("share", Statistic::Share)];
@@ -30,7 +29,7 @@ impl fmt::Display for Statistic {
 /// Returns the keys of all metrics that a scenario with these windows and sizes can use.
 pub(super) fn metric_keys(measure: &Measure, workload: &Workload) -> BTreeSet<String> {
     let windows = || measure.windows.iter().map(|window| window.name.as_str());
-    // Requests have no connections, and nothing counts the bytes of shuffles and fetches by flow.
+    // Requests have no connections. For shuffles and fetches, the bytes are not counted per flow.
     let plain: &[&str] = match workload.kind {
         WorkloadKind::Bulk | WorkloadKind::Tenants(_) => &metric::PLAIN,
         WorkloadKind::Transfers => {
@@ -75,7 +74,8 @@ pub(super) fn metric_keys(measure: &Measure, workload: &Workload) -> BTreeSet<St
         .collect()
 }
 
-/// Reads `[paper]`. `variants` and `metrics` are the known names; none if they could not be read.
+/// Reads `[paper]`. `variants` and `metrics` are the known names, or `None` if the names could not be
+/// read.
 pub(super) fn read_paper(
     mut table: Table<'_>,
     variants: Option<&BTreeSet<&str>>,
@@ -128,7 +128,6 @@ fn read_figures(
     }
 }
 
-/// Reports a metric that this workload does not measure.
 pub(super) fn check_metric(key: &str, field: &Field<'_>, metrics: Option<&BTreeSet<String>>) {
     let Some(known) = metrics.filter(|known| !known.contains(key)) else { return };
     let prefix = |key: &str| key.split('.').next().unwrap_or_default().to_owned();
@@ -141,7 +140,6 @@ pub(super) fn check_metric(key: &str, field: &Field<'_>, metrics: Option<&BTreeS
     }
 }
 
-/// Reports a figure that a metric cannot have. No figure is negative.
 fn check_range(figure: f64, key: &str, field: &Field<'_>) {
     let (least, most) = metric::range(key);
     if figure > most {
@@ -150,7 +148,6 @@ fn check_range(figure: f64, key: &str, field: &Field<'_>) {
     }
 }
 
-/// Reads the `[[expect]]` tables.
 pub(super) fn read_expectations(
     field: &Field<'_>,
     variants: Option<&BTreeSet<&str>>,
@@ -204,7 +201,8 @@ pub(super) fn check_measured(mut root: Table<'_>, scenario: &Scenario) {
     }
 }
 
-/// Returns the problem and the advice if no repeat of a variant can have a metric of its kind of workload.
+/// Returns the problem and the advice if no repeat of `variant` can have the metric, although this kind
+/// of workload has the metric.
 fn unmeasured(scenario: &Scenario, variant: &Variant, key: &str) -> Option<(String, String)> {
     let is = |prefix: &str| key.split('.').next() == Some(prefix);
     let is_fairness = is(metric::NFM) || is(metric::NFM_MAX);
@@ -334,7 +332,7 @@ fn read_expectation(
         let problem = format!("at-least is {least_allowed}, and at-most is {most_allowed}");
         field.complain(BadValue, problem, "at-least must not be above at-most");
     }
-    // A ratio may be larger than the metric.
+    // A ratio may exceed the metric's own range.
     if let (Some(metric), None) = (&metric, &relative_to) {
         for (bound, field) in [(at_least, &least), (at_most, &most)] {
             if let (Some(Some(bound)), Some(field)) = (bound, field) {

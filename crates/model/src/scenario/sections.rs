@@ -28,7 +28,7 @@ const SENDING_CORES: RangeInclusive<u32> = 1..=1024;
 pub(super) const FLOWS: RangeInclusive<u32> = 1..=100_000;
 /// Priorities of data-centre bridging: the eight code points of IEEE 802.1Q.
 const MOST_PRIORITIES: usize = 8;
-/// Number of hosts in a workload between a sender and a receiver.
+/// Number of hosts in a workload with one sender and one receiver.
 const TWO_HOSTS: u32 = 2;
 /// Allowed numbers of hosts in a shuffle: at most ten racks, whose flows fit into the memory of a repeat.
 const SHUFFLE_HOSTS: RangeInclusive<u32> = 2..=320;
@@ -53,9 +53,9 @@ pub(super) const REPEATS: RangeInclusive<u32> = 1..=1000;
 const DEFAULT_REPEATS: u32 = 5;
 /// Allowed lengths of a measurement without windows.
 const DURATIONS: RangeInclusive<Nanoseconds> = Nanoseconds::from_millis(1)..=LONGEST_REPEAT;
-/// Longest measurement of one repeat.
 const LONGEST_REPEAT: Nanoseconds = Nanoseconds::from_secs(24 * 3600);
-/// Maximum number of the shortest windows in a repeat, because the meter has one bin per flow for each.
+/// Maximum number of the shortest windows in a repeat. The meter has one bin per flow for each of the
+/// windows.
 const MOST_SHORT_WINDOWS: u64 = 1_000_000;
 
 const TOPOLOGIES: [Spelling<Topology>; 2] = [("soft-nic", Topology::SoftNic), ("mq", Topology::Mq)];
@@ -97,7 +97,7 @@ const WORKLOAD_KEYS: [(&str, &str); 5] = [
 const WITH_WINDOWS: &str = "bulk or tenants";
 const WITH_DURATION: &str = "fetch, requests, tenants or transfers";
 
-/// Returns the kind of a workload, on which other tables depend; none if it is invalid.
+/// Returns the kind of a workload, on which other tables depend, or `None` if the kind is invalid.
 pub(super) fn kind_of(workload: Option<Field<'_>>) -> Option<Kind> {
     or_default(workload, Kind::Bulk, |field| {
         or_default(field.table()?.take("kind"), Kind::Bulk, |kind| kind.one_of(&KINDS))
@@ -110,7 +110,7 @@ impl fmt::Display for Topology {
     }
 }
 
-/// Returns the value of an optional key; none if it is invalid.
+/// Returns the value of an optional key, or `None` if the value is invalid.
 pub(super) fn or_default<'t, T>(
     field: Option<Field<'t>>,
     default: T,
@@ -119,7 +119,6 @@ pub(super) fn or_default<'t, T>(
     field.map_or(Some(default), |field| read(&field))
 }
 
-/// Reads `[link]`.
 pub(super) fn read_link(mut table: Table<'_>, kind: Kind) -> Option<Link> {
     if kind == Kind::Transfers {
         return read_link_of_transfers(table);
@@ -135,7 +134,7 @@ pub(super) fn read_link(mut table: Table<'_>, kind: Kind) -> Option<Link> {
         Kind::Bulk | Kind::Shuffle | Kind::Fetch => {
             or_default(table.take("receive-queues"), None, |field| field.integer(1..=MAX_QUEUES).map(Some))
         }
-        // The link's queues serve requests; tenants use one.
+        // The link's queues receive the requests. Tenants use one queue.
         Kind::Requests | Kind::Tenants | Kind::Transfers => Some(None),
     };
     table.finish_except(&[("receive-queues", "bulk, shuffle or fetch")]);
@@ -149,7 +148,7 @@ pub(super) fn read_link(mut table: Table<'_>, kind: Kind) -> Option<Link> {
     })
 }
 
-/// Reads `[link]` of transfers, whose variants state the rest.
+/// Reads `[link]` of transfers. Their variants set the other values of the link.
 fn read_link_of_transfers(mut table: Table<'_>) -> Option<Link> {
     let rate = table.require("rate", "for example rate = \"100gbit\"");
     let rate = rate.and_then(|field| field.quantity(LINE_RATES, "100gbit"));
@@ -189,7 +188,8 @@ fn read_priorities(field: &Field<'_>, queues: Option<u32>) -> Option<Vec<u32>> {
     Some(priorities)
 }
 
-/// Reads the `priority` of flows: an index into `link.priorities`. `link` is none if it is invalid.
+/// Reads the `priority` of flows: an index into `link.priorities`. `link` is `None` if the table is
+/// invalid.
 pub(super) fn read_priority(field: Option<Field<'_>>, link: Option<&Link>) -> Option<u32> {
     or_default(field, 0, |field| {
         let Some(link) = link else { return field.integer(0..=MAX_QUEUES) };
@@ -205,7 +205,6 @@ pub(super) fn read_priority(field: Option<Field<'_>>, link: Option<&Link>) -> Op
     })
 }
 
-/// Reads `[hosts]`.
 pub(super) fn read_hosts(mut table: Table<'_>, kind: Kind) -> Option<Hosts> {
     let count = match kind {
         Kind::Bulk | Kind::Fetch | Kind::Requests | Kind::Tenants | Kind::Transfers => Some(TWO_HOSTS),
@@ -240,8 +239,9 @@ pub(super) fn read_switch(mut table: Table<'_>, link: Option<&Link>) -> Option<S
     Some(Switch { buffer: buffer? })
 }
 
-/// Reads `[workload]`. `link` has the priorities, `measure` (if valid) limits the latency probe, and `hosts`
-/// are those of a shuffle. `variants` are the known names; none if they could not be read.
+/// Reads `[workload]`. `link` has the priorities, `measure` (if valid) limits the latency probe, and
+/// `hosts` are the hosts of a shuffle. `variants` are the known names, or `None` if the names could not
+/// be read.
 pub(super) fn read_workload(
     mut table: Table<'_>,
     link: Option<&Link>,
@@ -275,9 +275,9 @@ pub(super) fn read_workload(
                 latency: None,
             });
         }
-        // The variants have the flows of transfers.
+        // The variants set the number of flows of transfers.
         Some(Kind::Transfers) => (Some(WorkloadKind::Transfers), Some(0)),
-        // Scenarios of tenants are read elsewhere.
+        // `sweep.rs` reads scenarios of tenants.
         Some(Kind::Bulk | Kind::Tenants) => {
             let flows = table.require("flows", "for example flows = 12");
             (Some(WorkloadKind::Bulk), flows.and_then(|field| field.integer(FLOWS)))
@@ -399,7 +399,8 @@ pub(super) fn read_fetch_measure(mut table: Table<'_>) -> Option<Measure> {
     })
 }
 
-/// Reads `[measure]` of tenants with its values for quick runs; windows are optional, and need a line.
+/// Reads `[measure]` of tenants with its values for quick runs. Windows are optional, and require
+/// `workload.line`.
 pub(super) fn read_tenants_measure(mut table: Table<'_>, has_line: bool) -> Option<(Measure, Effort)> {
     let full = read_effort(&mut table, None);
     let quick = match table.take("quick") {
@@ -454,7 +455,6 @@ fn read_effort(table: &mut Table<'_>, otherwise: Option<Effort>) -> Option<Effor
     Some(Effort { warmup: warmup?, duration: duration?, repeats: repeats? })
 }
 
-/// Reads `[measure]`.
 pub(super) fn read_measure(mut table: Table<'_>) -> Option<Measure> {
     let warmup = or_default(table.take("warmup"), DEFAULT_WARMUP, |field| field.quantity(WARMUPS, "1s"));
     let windows_field = table.require("windows", "add for example [measure.windows] with 1s = \"1s\"");
@@ -495,7 +495,8 @@ fn check_extent(measure: &Measure, windows: &Field<'_>) {
     }
 }
 
-/// Reports windows that the bins of a repeat, parts of its shortest window, cannot measure.
+/// Reports windows that are not a multiple of the shortest window, because the bins of a repeat are
+/// parts of the shortest window.
 fn check_multiples(field: &Field<'_>, windows: &[Window]) {
     let (Some(table), Some(shortest)) = (field.table(), windows.first()) else { return };
     let shortest_ns = shortest.length.as_u64().max(1);
@@ -514,7 +515,8 @@ fn check_multiples(field: &Field<'_>, windows: &[Window]) {
     }
 }
 
-/// Reads the windows; none if one is invalid, because dependent values cannot be checked then.
+/// Reads the windows. Returns `None` if a window is invalid, because dependent values cannot be checked
+/// then.
 fn read_windows(field: &Field<'_>) -> Option<Vec<Window>> {
     let table = field.table()?;
     if table.is_empty() {
@@ -533,8 +535,7 @@ fn read_windows(field: &Field<'_>) -> Option<Vec<Window>> {
             complete = false;
             continue;
         };
-        // The name of a window must match its length; otherwise it would be misleading in every table of
-        // results.
+        // A name that does not match the length of the window would mislead in every table of results.
         if name.parse::<Nanoseconds>().is_ok_and(|named| named != length) {
             let problem = format!("the window '{}' is {length} long", excerpt(name));
             field.complain(BadValue, problem, "write the length of the window as its name, or use a word");
@@ -558,7 +559,6 @@ fn check_window_name(name: &str, key: &Field<'_>) {
     }
 }
 
-/// Reads `[groups]`.
 pub(super) fn read_groups(
     table: &Table<'_>,
     variants: Option<&BTreeSet<&str>>,

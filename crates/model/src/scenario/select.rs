@@ -8,7 +8,6 @@ use crate::text::{excerpt, suggestion};
 #[error("scenario '{scenario}' has no variant or group '{}'; {advice}", excerpt(.name))]
 pub struct UnknownVariant {
     pub scenario: String,
-    /// The requested name.
     pub name: String,
     /// The most similar name, and all known names.
     pub advice: String,
@@ -20,14 +19,13 @@ impl Scenario {
         self.variants.iter().chain(&self.further_variants)
     }
 
-    /// Returns the variant of this name.
     #[must_use]
     pub fn variant(&self, name: &str) -> Option<&Variant> {
         self.all_variants().find(|variant| variant.name == name)
     }
 
-    /// Returns the variants that are requested by name or group, in order and without duplicates. If none are
-    /// requested, returns [`Scenario::variants`].
+    /// Returns the variants that are requested by name or group, in order and without duplicates. If
+    /// `asked` is empty, returns [`Scenario::variants`].
     ///
     /// # Errors
     /// Returns the first name that is neither a variant nor a group.

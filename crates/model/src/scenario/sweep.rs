@@ -37,7 +37,6 @@ const LONGEST_PATH: usize = 1000;
 const LONGEST_PLOT_TITLE: usize = 100;
 
 const SETUP_NAMES: &str = "names of qdisc setups";
-/// Name of the axis of setups.
 const QDISC: &str = "qdisc";
 
 const CLASSIFIERS: [Spelling<Classifier>; 3] =
@@ -49,10 +48,9 @@ impl fmt::Display for Classifier {
     }
 }
 
-/// The qdisc setups that a scenario can name, and the user's additional setups.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Setups<'a> {
-    /// Setups that the scenario can name; none for the bundled ones.
+    /// Setups that the scenario can name; `None` for the bundled setups.
     pub catalogue: Option<&'a Catalogue>,
     /// Names of the user's setups, which are added to every sweep.
     pub further: &'a [String],
@@ -80,7 +78,7 @@ fn read_files(field: &Field<'_>) -> Option<Vec<String>> {
     elements.iter().map(|element| element.prose(LONGEST_PATH, false)).collect()
 }
 
-/// Reads a scenario of tenants; none if there were errors.
+/// Reads a scenario of tenants, or returns `None` after errors.
 pub(super) fn read_scenario(
     mut root: Table<'_>,
     setups: Setups<'_>,
@@ -192,7 +190,6 @@ pub(super) fn read_scenario(
     build()
 }
 
-/// Returns the group of all points, and one group per setup.
 fn groups(points: &[(Variant, bool)]) -> BTreeMap<String, Vec<String>> {
     let mut groups: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut add = |group: &str, variant: &Variant| {
@@ -208,7 +205,7 @@ fn groups(points: &[(Variant, bool)]) -> BTreeMap<String, Vec<String>> {
 }
 
 impl Traffic {
-    /// Returns whether a sweep must define the axis; none if the axis does not affect the traffic.
+    /// Returns whether a sweep must define the axis because the workload does not set the value.
     fn needs(&self, axis: AxisKind) -> bool {
         match axis {
             AxisKind::Clients => self.bulk.iter().any(|group| matches!(group.count, GroupCount::Share(_))),
@@ -277,7 +274,8 @@ enum AxisValue {
 /// An axis of a sweep: each value, its spelling, and whether a quick run has it.
 type Values = Vec<(AxisValue, String, bool)>;
 
-/// A sweep: its setups and its values on every axis, each with whether a quick run has it.
+/// A sweep: its setups and its values on every axis. The flag of a setup or a value states whether a
+/// quick run includes it.
 #[derive(Clone, Debug)]
 struct Sweep {
     setups: Vec<(Arc<QdiscSetup>, bool)>,
@@ -440,13 +438,13 @@ fn read_sweep(
     Some(Sweep { setups, axes: axes.into_iter().collect::<Option<_>>()? })
 }
 
-/// Reports a value of a quick run that the sweep does not have.
 fn not_in_the_sweep(field: &Field<'_>, value: &str) {
     let problem = format!("{} is not among the values of the sweep", excerpt(value));
     field.complain(BadValue, problem, "a quick run uses a subset of the values of the sweep");
 }
 
-/// Reports numbers of clients of which the share of a group is no whole client. Without clients, no group has any.
+/// Reports a number of clients for which the share of a group is less than one client. Zero clients are
+/// valid.
 fn check_shares(clients: &Field<'_>, traffic: &Traffic) {
     for element in clients.list("values").unwrap_or_default() {
         let Some(count) = element.integer(PROCESSES).filter(|count| *count > 0) else { continue };
@@ -458,7 +456,7 @@ fn check_shares(clients: &Field<'_>, traffic: &Traffic) {
     }
 }
 
-/// Reads one axis of a sweep; `chosen` are the values of a quick run, if not all.
+/// Reads one axis of a sweep. `chosen` lists the values of a quick run; `None` means all values.
 fn read_axis(
     kind: AxisKind,
     field: &Field<'_>,
@@ -530,7 +528,6 @@ fn listed<'t>(field: &Field<'t>, of: &str) -> Option<Vec<Field<'t>>> {
     Some(elements)
 }
 
-/// Returns the axes of all sweeps together.
 fn axes(sweeps: &[Sweep]) -> Vec<Axis> {
     fn add(axis: &mut Axis, value: &str, quick: bool) {
         if !axis.values.iter().any(|known| known == value) {
@@ -560,8 +557,8 @@ fn axes(sweeps: &[Sweep]) -> Vec<Axis> {
 /// A value on each axis of a sweep, with its spelling.
 type Combination<'s> = Vec<(AxisKind, AxisValue, &'s str)>;
 
-/// Returns every point without duplicates, with whether a quick run has it; the points of a setup are
-/// consecutive.
+/// Returns every point without duplicates, and whether a quick run includes the point. The points of a
+/// setup are consecutive.
 fn points(sweeps: &[Sweep], traffic: &Traffic) -> Vec<(Variant, bool)> {
     let mut points: Vec<(Variant, bool)> = Vec::new();
     let mut places: BTreeMap<String, usize> = BTreeMap::new();

@@ -14,25 +14,23 @@ use super::{Link, Scenario};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tenants {
     /// Whether the link is the bottleneck: the qdisc's packets then pass a shaper with the link's rate.
-    /// Otherwise only the processors limit the throughput, as with a NIC that is faster than they are.
+    /// Otherwise only the processors limit the throughput, as with a NIC that is faster than the
+    /// processors.
     pub line: bool,
     /// The axes, in the order of the file.
     pub axes: Vec<Axis>,
-    /// The bulk senders as the workload states them; [`TenantPoint::bulk`] has those of a point.
+    /// The bulk senders of the workload; [`TenantPoint::bulk`] has the senders of a point.
     pub bulk: Vec<BulkGroup>,
-    /// The probes as the workload states them.
     pub probes: Option<ProbeGroup>,
     /// Measured time and repeats of a quick run; [`super::Measure`] has the values of a full run.
     pub quick: Effort,
-    /// The charts.
     pub plots: Vec<Plot>,
 }
 
-/// A group of equal bulk senders in the workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BulkGroup {
     pub count: GroupCount,
-    /// Bytes of each write; if none, the axis `length` has them.
+    /// Bytes of each write; `None` if the axis `length` sets the value.
     pub length: Option<ByteSize>,
     pub on_off: Option<OnOff>,
 }
@@ -44,7 +42,7 @@ pub enum GroupCount {
     Share(u32),
 }
 
-/// Probes in the workload; if none, an axis has their values.
+/// Probes in the workload. An axis sets each value that is `None`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProbeGroup {
     pub count: Option<u32>,
@@ -53,7 +51,6 @@ pub struct ProbeGroup {
 }
 
 impl BulkGroup {
-    /// Returns the number of senders of each group, with this number of clients on the axis `clients`.
     #[must_use]
     pub fn counts(groups: &[Self], clients: u32) -> Vec<u32> {
         let mut shared = 0;
@@ -74,23 +71,17 @@ fn rounded_share(of: u32, percent: u32) -> u32 {
     (u64::from(of) * u64::from(percent) + 50).div_euclid(100) as u32
 }
 
-/// An axis of a sweep with its values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Axis {
     /// Name of the axis: `qdisc`, `clients`, `length`, `message`, `rules`, `classifier`.
     pub name: String,
-    /// Values in the file's spelling, in order.
     pub values: Vec<String>,
-    /// Values in a quick run.
     pub quick: Vec<String>,
 }
 
-/// Extent of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Effort {
-    /// Time before the measurement.
     pub warmup: Nanoseconds,
-    /// Measured time.
     pub duration: Nanoseconds,
     pub repeats: u32,
 }
@@ -100,9 +91,7 @@ pub struct Effort {
 pub struct Plot {
     /// File name without extension.
     pub name: String,
-    /// Title above the chart.
     pub title: String,
-    /// Metric key.
     pub metric: String,
     /// The horizontal axis.
     pub across: String,
@@ -120,11 +109,9 @@ pub struct TenantPoint {
     pub coordinates: Vec<(String, String)>,
     /// The bulk senders. Bulk flows are numbered in this order.
     pub bulk: Vec<BulkTenants>,
-    /// The request-response probes, if any.
     pub probes: Option<Probes>,
     /// Rules that precede the qdisc's own filters.
     pub filter_rules: Option<FilterRules>,
-    /// The device's offloads.
     pub offloads: Offloads,
     /// Whether both ends of each flow are pinned, see [`TenantPoint::processors_of`].
     pub pinned: bool,
@@ -133,20 +120,17 @@ pub struct TenantPoint {
 /// A group of bulk senders with the same settings; each is a process with one flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BulkTenants {
-    /// Number of senders.
     pub count: u32,
     /// Bytes of each write to the socket.
     pub length: ByteSize,
-    /// Alternating times of sending and silence; none if they always send.
+    /// Alternating times of sending and silence; `None` if the senders never pause.
     pub on_off: Option<OnOff>,
 }
 
 /// Alternating times of sending and silence, from the start of the measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OnOff {
-    /// Time of sending.
     pub on: Nanoseconds,
-    /// Time of silence.
     pub off: Nanoseconds,
 }
 
@@ -154,7 +138,6 @@ pub struct OnOff {
 /// at a time).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Probes {
-    /// Number of probes.
     pub count: u32,
     /// Payload of a request and of its answer.
     pub message: ByteSize,
@@ -162,7 +145,6 @@ pub struct Probes {
     pub slo: Option<Nanoseconds>,
 }
 
-/// Offloads of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offloads {
     /// TSO and GSO at the sender.
@@ -191,15 +173,16 @@ impl TenantPoint {
         self.bulk.iter().map(|tenants| tenants.count).sum()
     }
 
-    /// Returns the number of probes.
     #[must_use]
     pub fn probe_count(&self) -> u32 {
         self.probes.map_or(0, |probes| probes.count)
     }
 
-    /// Returns the processors of a flow's client and server; none if they are not pinned. Flows are numbered
-    /// with bulk flows first, then probes. Clients are assigned round-robin. A server's processor is half of
-    /// `processors` away from its client's, so each processor gets the same number of clients and servers.
+    /// Returns the processors of a flow's client and server, or `None` if the flow is not pinned.
+    ///
+    /// Bulk flows have the first numbers, then probes. Clients are assigned round robin. The distance
+    /// between the processors of client and server is half of `processors`. So each processor gets the
+    /// same number of clients and servers.
     #[must_use]
     pub fn processors_of(&self, flow: u32, processors: u32) -> Option<(u32, u32)> {
         let processors = processors.max(1);
@@ -238,7 +221,7 @@ impl TenantPoint {
         self.qdisc.resolve(&self.surroundings(link, rate)).map_err(|error| error.to_string())
     }
 
-    /// Returns every setting of this point of a scenario, by name. `tree` is the tree of its qdisc.
+    /// Returns every setting of this point by name. `tree` is the point's qdisc tree.
     #[must_use]
     pub fn settings(&self, scenario: &Scenario, tree: &QdiscTree) -> BTreeMap<String, String> {
         let switch = |on: bool| if on { "on" } else { "off" };
@@ -259,7 +242,6 @@ impl TenantPoint {
         self.coordinates.iter().cloned().chain(own).collect()
     }
 
-    /// Returns the value on an axis, in the file's spelling.
     #[must_use]
     pub fn coordinate(&self, axis: &str) -> Option<&str> {
         self.coordinates.iter().find(|(name, _)| name == axis).map(|(_, value)| value.as_str())

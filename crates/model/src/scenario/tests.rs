@@ -122,7 +122,7 @@ fn the_memcached_experiment_is_that_of_the_paper() {
     );
 }
 
-/// A link with priorities; the bulk flows have the second one.
+/// A link with priorities; the bulk flows have the second priority.
 const PRIORITIES: &str = "queues = 4\npriorities = [{ queues = 1 }, { queues = 3 }]";
 
 #[test]
@@ -185,7 +185,6 @@ fn expectations_of_the_bundled_scenarios() {
     assert_eq!(expectations("titan-192-flows"), []);
 }
 
-/// Returns the kernel's defaults, the base of the whole table.
 fn cvanilla() -> Knobs {
     Knobs {
         queue_choice: QueueChoice::Hash,

@@ -1,8 +1,8 @@
 //! Walks a TOML document key by key, and keeps the first error in file order.
 //!
-//! A [`Table`] records the requested keys: the remaining ones are unknown, and the requested ones are the known
-//! keys. Reading continues after an error, so that the reported error is the first one in the file, not in the
-//! code.
+//! A [`Table`] records the requested keys. Every other key is unknown, and errors list the requested
+//! keys as the known keys. Reading continues after an error. So the reported error is the first error
+//! in the file, not the first error that the code finds.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -12,7 +12,6 @@ use toml::de::{DeTable, DeValue};
 use super::error::{ScenarioError, ScenarioErrorKind, key_segment, line_and_column};
 use crate::text::{list, nearest};
 
-/// A value with its position.
 #[derive(Clone, Debug)]
 pub struct Located<T> {
     pub(super) value: T,
@@ -28,9 +27,8 @@ pub struct Complaints<'a> {
 }
 
 struct Complaint {
-    /// Offset for ordering.
+    /// Offset that determines which error is the earliest.
     order: usize,
-    /// Reported offset.
     offset: usize,
     kind: ScenarioErrorKind,
     path: String,
@@ -39,12 +37,11 @@ struct Complaint {
 }
 
 impl<'a> Complaints<'a> {
-    /// Starts without errors for `text`; errors name it `origin`.
+    /// Creates an empty collection for `text`; errors name the text `origin`.
     pub fn new(text: &'a str, origin: &'a str) -> Self {
         Self { text, origin, first: RefCell::new(None) }
     }
 
-    /// Records an error at `span`.
     pub fn push(
         &self,
         kind: ScenarioErrorKind,
@@ -77,7 +74,6 @@ impl<'a> Complaints<'a> {
         self.first.borrow().as_ref().is_none_or(|first| span.start < first.order)
     }
 
-    /// Returns whether there is no error yet.
     pub fn is_empty(&self) -> bool {
         self.first.borrow().is_none()
     }
@@ -90,7 +86,6 @@ impl<'a> Complaints<'a> {
     }
 }
 
-/// A table from which a reader takes keys one by one.
 pub struct Table<'t> {
     entries: &'t DeTable<'t>,
     /// Start of the table: its header or brace.
@@ -101,17 +96,14 @@ pub struct Table<'t> {
 }
 
 impl<'t> Table<'t> {
-    /// Returns the table of the whole document.
     pub fn root(entries: &'t DeTable<'t>, complaints: &'t Complaints<'t>) -> Self {
         Self { entries, span: 0..0, path: String::new(), known: Vec::new(), complaints }
     }
 
-    /// Returns whether the table is empty.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Returns the path of one of the table's keys.
     fn path_of(&self, key: &str) -> String {
         join(&self.path, key)
     }
@@ -162,7 +154,6 @@ impl<'t> Table<'t> {
         );
     }
 
-    /// Returns all keys, for a table whose keys are free names.
     pub fn entries(&self) -> impl Iterator<Item = (&'t str, Field<'t>)> + use<'t> {
         let (path, complaints) = (self.path.clone(), self.complaints);
         self.entries.iter().map(move |(key, value)| {
@@ -182,8 +173,8 @@ impl<'t> Table<'t> {
         self.finish_except(&[]);
     }
 
-    /// Reports the first unknown key. `elsewhere` has the keys that only other kinds of workload have, with
-    /// these kinds.
+    /// Reports the first unknown key. `elsewhere` lists the keys that only other kinds of workload
+    /// have, each with the names of the kinds.
     pub fn finish_except(self, elsewhere: &[(&str, &str)]) {
         let unknown = self.entries.keys().filter(|key| !self.known.contains(&key.get_ref().as_ref()));
         let Some(key) = unknown.min_by_key(|key| key.span().start) else { return };
@@ -216,7 +207,6 @@ pub struct Field<'t> {
 }
 
 impl<'t> Field<'t> {
-    /// Records an error in the value.
     pub fn complain(&self, kind: ScenarioErrorKind, problem: impl Into<String>, advice: impl Into<String>) {
         self.complaints.push(kind, &self.span, &self.path, problem, advice);
     }
@@ -250,7 +240,6 @@ impl<'t> Field<'t> {
         }
     }
 
-    /// Records that the value has the wrong type.
     pub fn wrong_type(&self, wanted: &str) {
         let found = match self.value {
             DeValue::String(_) => "a string",
@@ -264,7 +253,6 @@ impl<'t> Field<'t> {
         self.complain(ScenarioErrorKind::WrongType, format!("expected {wanted}, found {found}"), "");
     }
 
-    /// Returns the value with its position.
     pub fn located<T>(&self, value: T) -> Located<T> {
         Located { value, span: self.span.clone(), path: self.path.clone() }
     }
@@ -283,7 +271,6 @@ impl<'t> Field<'t> {
         })
     }
 
-    /// Returns the elements of a list.
     pub fn list(&self, of: &str) -> Option<Vec<Field<'t>>> {
         let DeValue::Array(elements) = self.value else {
             self.wrong_type(&format!("a list of {of}"));

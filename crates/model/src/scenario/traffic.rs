@@ -19,7 +19,6 @@ const TIMES: RangeInclusive<Nanoseconds> = Nanoseconds::from_micros(1)..=Nanosec
 /// Maximum number of groups of bulk senders; bounds the work for a hostile file.
 const MOST_GROUPS: usize = 16;
 
-/// The traffic from `[workload]`, without the values that a sweep varies.
 #[derive(Clone, Debug)]
 pub(super) struct Traffic {
     pub(super) line: bool,

@@ -1,4 +1,4 @@
-//! The knobs of a variant with transfers: hosts, the path between them, and where the work happens.
+//! The knobs of a variant with transfers: hosts, the path between them, and the cores that do the work.
 
 use std::fmt;
 use std::ops::{Range, RangeInclusive};
@@ -11,7 +11,6 @@ use super::toml_table::{Field, Located, Table};
 use super::value::Spelling;
 use crate::units::{BitRate, ByteSize, Nanoseconds};
 
-/// A machine whose processors, memory and caches are modelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostMachine {
     /// The servers of *TCP at 100 Gbit/s* (2014): two packages with 8 cores of 2.4 GHz.
@@ -21,7 +20,6 @@ pub enum HostMachine {
 }
 
 impl HostMachine {
-    /// Returns the number of physical cores.
     #[must_use]
     pub const fn cores(self) -> u32 {
         match self {
@@ -31,16 +29,13 @@ impl HostMachine {
     }
 }
 
-/// A memory node, relative to the NIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostNode {
-    /// The node of the NIC.
     Nic,
-    /// Another package.
+    /// The node of another package.
     Other,
 }
 
-/// Cores that serve the interrupts of a receiving NIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InterruptCores {
     /// A queue on each core of the node; the hash of a flow chooses one.
@@ -55,7 +50,6 @@ pub enum InterruptCores {
     OwnCore,
 }
 
-/// A congestion control of simulated transfers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransferControl {
     Cubic,
@@ -64,11 +58,9 @@ pub enum TransferControl {
     Bbr,
     /// BBR version 1 as in Linux 4.15.
     Bbr415,
-    /// BBR version 3.
     Bbr3,
     /// Data Center TCP, with ECN.
     Dctcp,
-    /// TCP LoLa.
     Lola,
     /// TCP LoLa without reaction to loss.
     LolaNoLoss,
@@ -83,7 +75,6 @@ pub enum OtherTuning {
     Backlog,
     /// `tcp_mtu_probing`.
     MtuProbing,
-    /// Whether irqbalance runs.
     Irqbalance,
 }
 
@@ -129,7 +120,7 @@ macro_rules! spelled_as {
 spelled_as!(HostMachine: MACHINES, HostNode: NODES, InterruptCores: INTERRUPT_CORES, TransferControl: CONTROLS);
 
 const OFF: &str = "off";
-/// Hosts on one side; more would share one bottleneck without another effect.
+/// Allowed numbers of hosts on one side. More hosts would only share the same bottleneck.
 const HOSTS: RangeInclusive<u32> = 1..=64;
 const FLOWS: RangeInclusive<u32> = 1..=1000;
 const PORTS: RangeInclusive<usize> = 1..=8;
@@ -144,12 +135,10 @@ const SOCKET_BUFFERS: RangeInclusive<ByteSize> = ByteSize::from_kib(64)..=ByteSi
 const RINGS: RangeInclusive<u32> = 64..=65_536;
 
 knobs! {
-    /// The knobs of a variant with transfers.
     #[derive(Clone, Debug, PartialEq)]
     struct TransferKnobs, TransferSettings;
 
     machine: HostMachine, "machine", |field| field.one_of(&MACHINES), ToString::to_string;
-    /// Sending hosts.
     senders: u32, "senders" or 1, |field| field.integer(HOSTS), ToString::to_string;
     /// Receiving hosts; flows are assigned to them round robin.
     receivers: u32, "receivers" or 1, |field| field.integer(HOSTS), ToString::to_string;
@@ -160,29 +149,31 @@ knobs! {
         |field| field.quantity(START_INTERVALS, "30s"), ToString::to_string;
     /// Rates of a sending host's ports; its flows are assigned to them round robin.
     ports: Vec<BitRate>, "ports", ports, |ports| list(ports);
-    /// Buffer of the switch in front of the link that all flows share; none if the hosts are connected directly.
+    /// Buffer of the switch in front of the link that all flows share; `None` if the hosts are
+    /// connected directly.
     switch_buffer: Option<ByteSize>, "switch-buffer" or None,
         |field| field.word_or_quantity(&[(OFF, None)], BUFFERS, "16MiB", Some), or_off;
-    /// Round trip without queues.
+    /// Round-trip time with empty queues.
     round_trip: Nanoseconds, "round-trip", |field| field.quantity(ROUND_TRIPS, "40us"), ToString::to_string;
-    /// Delay of acknowledgements in addition, as by a delay emulator on the path from the receivers.
+    /// Additional delay of acknowledgements, as from a delay emulator on the path from the receivers.
     reverse_delay: Nanoseconds, "reverse-delay" or Nanoseconds::new(0),
         |field| field.quantity(REVERSE_DELAYS, "20ms"), |delay| unless_default(delay, &Nanoseconds::new(0));
-    /// Congestion controls, to which flows are assigned round robin; none: that of the workload.
+    /// Congestion controls, to which flows are assigned round robin. An empty list means the workload's
+    /// congestion control.
     congestion_control: Vec<TransferControl>, "congestion-control" or Vec::new(),
         transfer_controls, |controls| list(controls);
-    /// Queue in front of the link, above which the switch marks packets of flows with ECN.
+    /// Backlog in front of the link above which the switch marks packets of flows with ECN.
     ecn_threshold: Option<ByteSize>, "ecn-threshold" or None,
         |field| field.word_or_quantity(&[(OFF, None)], BUFFERS, "1MiB", Some),
         |threshold| threshold.map(|it| it.to_string()).unwrap_or_default();
-    /// Whether the series of a record have window, round trip, pacing rate and packets in flight of each flow.
+    /// Whether the series of a record contain the window, round-trip time, pacing rate and packets in
+    /// flight of each flow.
     tcp_series: bool, "tcp-series" or false, Field::boolean, |series| unless_default(series, &false);
     mtu: ByteSize, "mtu", |field| field.quantity(MTUS, "9000B"), ToString::to_string;
     /// Descriptors of each receive ring.
     ring: u32, "ring", |field| field.integer(RINGS), ToString::to_string;
     /// Segmentation offload (TSO and GSO).
     tso: bool, "tso", Field::boolean, ToString::to_string;
-    /// Generic receive offload.
     gro: bool, "gro", Field::boolean, ToString::to_string;
     /// Whether TCP's segments are paced (`fq`).
     pacing: bool, "pacing", Field::boolean, ToString::to_string;
@@ -190,16 +181,14 @@ knobs! {
     receive_buffer: ByteSize, "receive-buffer", |field| field.quantity(SOCKET_BUFFERS, "6MiB"), ToString::to_string;
     /// Largest send buffer (`tcp_wmem`).
     send_buffer: ByteSize, "send-buffer", |field| field.quantity(SOCKET_BUFFERS, "4MiB"), ToString::to_string;
-    /// Cores that serve the receiving NIC's interrupts.
     interrupts: InterruptCores, "interrupts", |field| field.one_of(&INTERRUPT_CORES), ToString::to_string;
-    /// Memory node of these cores.
+    /// Memory node of the interrupt cores.
     interrupt_node: HostNode, "interrupt-node" or HostNode::Nic, |field| field.one_of(&NODES), ToString::to_string;
-    /// Memory node of the receiving applications.
     application_node: HostNode, "application-node" or HostNode::Nic,
         |field| field.one_of(&NODES), ToString::to_string;
     /// Whether the governor keeps the clock at its highest (`performance`).
     highest_clock: bool, "highest-clock" or true, Field::boolean, ToString::to_string;
-    /// A setting that differs from the base, for worlds that have it.
+    /// A setting that differs from the base, for worlds that support the setting.
     other_tuning: Option<OtherTuning>, "other-tuning" or None,
         |field| field.one_of(&OTHER_TUNINGS), |setting| spelled(*setting, &OTHER_TUNINGS).to_owned();
 }
@@ -208,12 +197,11 @@ fn or_off(buffer: &Option<ByteSize>) -> String {
     buffer.map_or_else(|| OFF.to_owned(), |buffer| buffer.to_string())
 }
 
-/// Returns nothing for the default, so that records made before the knob existed do not change.
+/// Returns an empty text for the default, so that records without the knob keep their form.
 fn unless_default<T: PartialEq + fmt::Display>(value: &T, default: &T) -> String {
     if value == default { String::new() } else { value.to_string() }
 }
 
-/// Reads the congestion control of transfers.
 pub(super) fn transfer_control(field: &Field<'_>) -> Option<TransferControl> {
     field.one_of(&CONTROLS)
 }
@@ -222,7 +210,6 @@ fn list(values: &[impl fmt::Display]) -> String {
     values.iter().map(ToString::to_string).collect::<Vec<_>>().join("+")
 }
 
-/// Reads one congestion control, or a list of several.
 fn transfer_controls(field: &Field<'_>) -> Option<Vec<TransferControl>> {
     if field.text().is_some() {
         return transfer_control(field).map(|control| vec![control]);
@@ -235,7 +222,6 @@ fn transfer_controls(field: &Field<'_>) -> Option<Vec<TransferControl>> {
     elements.iter().map(transfer_control).collect()
 }
 
-/// Reads the rates of a host's ports.
 fn ports(field: &Field<'_>) -> Option<Vec<BitRate>> {
     let elements = field.list("rates, for example [\"100gbit\"]")?;
     if !PORTS.contains(&elements.len()) {
@@ -247,7 +233,8 @@ fn ports(field: &Field<'_>) -> Option<Vec<BitRate>> {
 }
 
 impl TransferKnobs {
-    /// Returns the rate that limits all flows together: that of the ports in use, or of the link behind a switch.
+    /// Returns the rate that limits all flows together: the rate of the ports in use, or of the link
+    /// behind a switch.
     #[must_use]
     pub fn limit(&self, link: BitRate) -> BitRate {
         let of_sender = |sender: u32| {

@@ -12,19 +12,16 @@ use super::toml_table::{Field, Located};
 use crate::text::{excerpt, is_invisible, list, suggestion};
 use crate::units::UnitError;
 
-/// Longest name of a scenario, a variant or a group.
 const LONGEST_NAME: usize = 64;
 
-/// A value of an enumeration with its spelling.
 pub type Spelling<T> = (&'static str, T);
 
 impl<'t> Field<'t> {
-    /// Returns a string, if it is one.
+    /// Returns the text of a string, or `None` for another type.
     pub fn text(&self) -> Option<&'t str> {
         if let DeValue::String(text) = self.value { Some(text.as_ref()) } else { None }
     }
 
-    /// Returns a string, or reports another type.
     pub fn string(&self, wanted: &str) -> Option<&'t str> {
         if self.text().is_none() {
             self.wrong_type(wanted);
@@ -32,7 +29,7 @@ impl<'t> Field<'t> {
         self.text()
     }
 
-    /// Reads prose on one line, or on several lines if `lines`.
+    /// Reads prose of at most `longest` characters, on one line or, with `lines`, on several lines.
     pub fn prose(&self, longest: usize, lines: bool) -> Option<String> {
         let text = self.string("a string")?.trim();
         let allowed = |c: char| !is_invisible(c) || (lines && matches!(c, '\n' | '\r'));
@@ -49,8 +46,8 @@ impl<'t> Field<'t> {
         None
     }
 
-    /// Returns whether `name` is valid for a scenario, a variant or a group. It must be usable in file names,
-    /// on command lines and in tables.
+    /// Returns whether `name` is valid for a scenario, a variant or a group. A name must be usable in
+    /// file names, on command lines and in tables.
     pub fn check_name(&self, name: &str, punctuation: &str) -> bool {
         let good = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || punctuation.contains(c);
         let fits = name.len() <= LONGEST_NAME
@@ -69,7 +66,7 @@ impl<'t> Field<'t> {
 
     /// Reads at least one known name, without duplicates.
     ///
-    /// `known` is none if another error hides the names.
+    /// `known` is `None` if another error hides the names.
     pub fn names(&self, what: &str, known: Option<&BTreeSet<&str>>) -> Option<Vec<Located<String>>> {
         let elements = self.list(&format!("{what} names"))?;
         if elements.is_empty() {
@@ -174,7 +171,6 @@ impl<'t> Field<'t> {
         self.quantity(range, example).map(value)
     }
 
-    /// Reads a whole number within `range`.
     pub fn integer(&self, range: RangeInclusive<u32>) -> Option<u32> {
         let DeValue::Integer(integer) = self.value else {
             self.wrong_type("a whole number");
@@ -238,7 +234,6 @@ impl<'t> Field<'t> {
         None
     }
 
-    /// Reads `true` or `false`.
     pub fn boolean(&self) -> Option<bool> {
         if let DeValue::Boolean(value) = self.value {
             return Some(*value);
@@ -247,7 +242,6 @@ impl<'t> Field<'t> {
         None
     }
 
-    /// Reads one of some keywords.
     pub fn one_of<T: Clone>(&self, spellings: &[Spelling<T>]) -> Option<T> {
         let words = spellings.iter().map(|(word, _)| *word);
         let text = self.string(&format!("one of {}", list(words.clone())))?;
@@ -259,7 +253,6 @@ impl<'t> Field<'t> {
         found
     }
 
-    /// Reports that `name` is none of `known`.
     pub fn unknown_name<'k>(&self, what: &str, name: &str, known: impl Iterator<Item = &'k str> + Clone) {
         if self.complaints.would_be_first(&self.span) {
             let advice = suggestion(name, known);

@@ -1,6 +1,7 @@
-//! Variants: reading them, and resolving their inheritance.
-//! A variant names a *base* and the knobs that differ from it. Bases are in the same file or in its variant
-//! table. The bases of a table's variants must be in the table.
+//! Reads variants, and resolves their inheritance.
+//!
+//! A variant names a *base* and the knobs that differ from the base. A base is in the same file or in
+//! the file's variant table. The bases of a table's variants must be in the same table.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -23,10 +24,8 @@ const LONGEST_SUMMARY: usize = 200;
 /// Characters of a variant's name besides letters and digits.
 pub(super) const NAME_MARKS: &str = "-_+:.";
 
-/// The knobs that a variant sets.
 #[derive(Clone, Debug)]
 enum Settings {
-    /// Knobs of the transmit side.
     Transmit(Box<KnobSettings>),
     /// Knobs of the receive side, in scenarios with requests.
     Receive(Box<ReceiveSettings>),
@@ -35,7 +34,6 @@ enum Settings {
 }
 
 impl Settings {
-    /// Returns settings without any knob.
     fn none(kind: Kind) -> Self {
         match kind {
             Kind::Requests => Self::Receive(Box::default()),
@@ -61,8 +59,8 @@ impl Settings {
         }
     }
 
-    /// Returns these settings, completed by those of `base`. All variants of a scenario have knobs of the
-    /// same side.
+    /// Returns these settings, and takes missing settings from `base`. All variants of a scenario have
+    /// knobs of the same side.
     fn over(&self, base: Self) -> Self {
         match (self, base) {
             (Self::Transmit(own), Self::Transmit(base)) => Self::Transmit(Box::new(own.over(*base))),
@@ -73,17 +71,14 @@ impl Settings {
     }
 }
 
-/// A variant as written in one file.
 #[derive(Clone, Debug)]
 struct Draft {
-    /// Name, with the position of its key.
     name: Located<String>,
     base: Option<Located<String>>,
     summary: String,
     settings: Settings,
 }
 
-/// Reads the `[variant.NAME]` tables.
 fn read_drafts(variants: &Table<'_>, kind: Kind) -> Vec<Draft> {
     let read_one = |(name, field): (&str, Field<'_>)| {
         let key = field.at_key();
@@ -109,17 +104,16 @@ fn read_drafts(variants: &Table<'_>, kind: Kind) -> Vec<Draft> {
 #[derive(Clone, Debug)]
 struct Resolved {
     draft: Draft,
-    /// The variant's settings merged over those of the bases; none if a base could not be resolved.
+    /// The variant's settings merged over the settings of the bases; `None` if a base could not be
+    /// resolved.
     settings: Option<Settings>,
 }
 
 impl Resolved {
-    /// Returns the name of the variant.
     fn name(&self) -> &str {
         &self.draft.name.value
     }
 
-    /// Returns the finished variant if it is valid.
     fn variant(&self) -> Option<Variant> {
         let sets = match self.settings.as_ref()? {
             Settings::Transmit(settings) => Sets::Transmit(settings.knobs()?),
@@ -134,7 +128,6 @@ impl Resolved {
         })
     }
 
-    /// Returns a conflict in the finished variant, within its knobs, with `link` or with the length of a repeat.
     fn clash(&self, link: &Link, length: Nanoseconds) -> Option<Clash> {
         match self.settings.as_ref()? {
             Settings::Transmit(settings) => clash(&settings.knobs()?, link),
@@ -191,17 +184,17 @@ impl Resolved {
         complaints.push(BadValue, &used.span, &used.path, problem, "remove the variant, or change the link");
     }
 
-    /// Returns whether the variant is complete and can run on `link`.
     fn fits(&self, link: &Link, length: Nanoseconds) -> bool {
         self.variant().is_some() && self.clash(link, length).is_none()
     }
 }
 
-/// The variants of a scenario: those of its variant table and those of its file.
+/// The variants of a scenario, from its variant table and from its file.
 pub(super) struct VariantSet {
     inherited: Vec<Resolved>,
     own: Vec<Resolved>,
-    /// Whether both could be read. If not, a name that is not found may still exist.
+    /// Whether the table and the file could be read completely. If not, a name that is not found may
+    /// still exist.
     complete: bool,
 }
 
@@ -255,13 +248,13 @@ impl VariantSet {
         Ok(Self { inherited, own, complete: true })
     }
 
-    /// Returns all names; none if they could not all be read.
+    /// Returns all names, or `None` if some names could not be read.
     pub(super) fn names(&self) -> Option<BTreeSet<&str>> {
         self.complete.then(|| self.inherited.iter().chain(&self.own).map(Resolved::name).collect())
     }
 
-    /// Reports variants that cannot run on `link`: all variants of the file, and those of the table that the
-    /// scenario names.
+    /// Reports variants that cannot run on `link`: all variants of the file, and the variants of the
+    /// table that the scenario names.
     pub(super) fn check<'u>(
         &self,
         link: &Link,
@@ -358,7 +351,6 @@ fn resolve(
     drafts.into_iter().zip(resolved).map(|(draft, settings)| Resolved { draft, settings }).collect()
 }
 
-/// Reports a cycle at its earliest `base`.
 fn complain_of_cycle(drafts: &[Draft], members: &[usize], complaints: &Complaints<'_>) {
     let base_of = |member: &usize| drafts[*member].base.as_ref();
     let Some(first) = members.iter().filter_map(base_of).min_by_key(|base| base.span.start) else { return };
@@ -372,10 +364,8 @@ fn kind_of_table(kind: Kind) -> Kind {
     if matches!(kind, Kind::Requests | Kind::Transfers) { kind } else { Kind::Bulk }
 }
 
-/// Reads a table of variants: `schema`, `name`, `description`, `kind` (bulk by default) and the variants.
-///
-/// # Errors
-/// Returns the first error in the text.
+/// Reads a table of variants: `schema`, `name`, `description`, `kind` (bulk by default) and the
+/// variants.
 fn read_table(text: &str, origin: &str) -> Result<(Kind, Vec<Resolved>), ScenarioError> {
     let document = document(text, origin)?;
     let complaints = Complaints::new(text, origin);

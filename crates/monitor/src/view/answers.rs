@@ -1,4 +1,4 @@
-//! The first line of the screen and of each pane: its answer in plain words.
+//! The first line of the screen and of each pane: a summary in words.
 
 use evenkeel_model::text::{counted, excerpt};
 
@@ -10,7 +10,8 @@ fn number(value: u64) -> usize {
     usize::try_from(value).unwrap_or(usize::MAX)
 }
 
-/// Returns the losses that concern an interface: its own, and those of processors and sockets.
+/// Returns the losses that concern an interface: losses of the interface itself, of processors and of
+/// sockets.
 fn losses_of<'s>(sample: &'s Sample, interface: &'s Interface) -> impl Iterator<Item = &'s Loss> {
     let is_other = |loss: &&Loss| {
         loss.subject != interface.name && sample.interfaces.iter().any(|other| other.name == loss.subject)
@@ -29,7 +30,7 @@ fn loss_words<'l>(losses: impl Iterator<Item = &'l Loss>, seconds: f64) -> Optio
     Some(format!("{rate} {noun} lost/s{most_of} at the {}", excerpt(&most.place)))
 }
 
-/// Returns the answer of the whole screen for an interface.
+/// Returns the summary of the whole screen for an interface.
 pub fn summary(sample: &Sample, interface: Option<&Interface>) -> String {
     let Some(interface) = interface else { return "no interface".to_owned() };
     let name = excerpt(&interface.name);
@@ -70,7 +71,7 @@ pub fn queues(interface: &Interface, seconds: f64) -> String {
     let count = counted(queues.len(), "queue");
     let mut parts = Vec::new();
     let fullest = queues.iter().filter(|queue| queue.busy_flows > Some(0)).max_by_key(|queue| {
-        // The first one of several.
+        // Of several queues with the maximum, choose the first.
         (queue.busy_flows, u32::MAX - queue.index)
     });
     match fullest {

@@ -5,10 +5,10 @@ use evenkeel_model::units::rate_text;
 
 use crate::sample::Interval;
 
-/// Shown for a figure that is not known.
+/// Text for an unknown figure.
 pub const UNKNOWN: &str = "-";
 
-/// Returns the growth per second; `None` if the time is no positive number, as in the first sample.
+/// Returns the growth per second; `None` if the time is not positive, as in the first sample.
 pub fn per_second(interval: Interval, seconds: f64) -> Option<f64> {
     (seconds > 0.0 && seconds.is_finite()).then(|| interval.delta as f64 / seconds)
 }
@@ -30,7 +30,7 @@ pub fn unknown() -> String {
 pub fn quantity(value: f64) -> String {
     let plain = |value: f64| match value.abs() {
         size if size < 1e-9 => "0".to_owned(),
-        // 5.02 a second is 5 in an interval that is a little short.
+        // 5.02 per second is a count of 5 in a slightly short interval, so omit the decimal.
         size if size < 9.95 && (value - value.round()).abs() >= 0.05 => format!("{value:.1}"),
         size if size < 99_999.5 && value >= 0.0 => thousands(value.round() as usize),
         _ => format!("{value:.0}"),
@@ -58,7 +58,7 @@ fn scaled(value: f64, prefixes: &[&str]) -> String {
     format!("{value:.decimals$} {unit}")
 }
 
-/// Formats a growth per second, or that it is unknown.
+/// Formats a growth per second, or `UNKNOWN`.
 pub fn each_second(interval: Interval, seconds: f64) -> String {
     per_second(interval, seconds).map_or_else(unknown, quantity)
 }
@@ -83,22 +83,20 @@ pub fn microseconds(time: f64) -> String {
     }
 }
 
-/// Formats a share of 1 in per cent.
 pub fn percent(share: f64) -> String {
     match share * 100.0 {
         percent if !percent.is_finite() => "?".to_owned(),
-        // Not "-0 %": rounding of idle times may give a small negative number.
+        // Avoid "-0 %": rounding of idle times may give a small negative number.
         percent if percent.abs() < 0.5 => "0 %".to_owned(),
         percent if percent.abs() < 9999.5 => format!("{percent:.0} %"),
         percent => format!("{percent:.0e} %"),
     }
 }
 
-/// Formats a fairness figure with two decimals.
 pub fn index(value: f64) -> String {
     match value {
         _ if !value.is_finite() => "?".to_owned(),
-        // Not "-0.00".
+        // Avoid "-0.00".
         _ if value.abs() < 0.005 => "0.00".to_owned(),
         _ if value.abs() < 9999.5 => format!("{value:.2}"),
         _ => format!("{value:.1e}"),
@@ -113,8 +111,8 @@ pub fn clock(at_ms: u64) -> String {
 
 /// Formats date and time, UTC: `2026-11-27T19:14:15Z`.
 pub fn timestamp(at_ms: u64) -> String {
-    // Days since 0000-03-01, so that the leap day is the last of a year (Hinnant, "chrono-compatible low-level date
-    // algorithms", civil_from_days).
+    // Days since 0000-03-01. The leap day is then the last day of a year (Hinnant, "chrono-compatible
+    // low-level date algorithms", civil_from_days).
     let days = at_ms / 86_400_000 + 719_468;
     let (era, day) = (days / 146_097, days % 146_097);
     let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;

@@ -3,30 +3,29 @@
 use crate::sample::Sample;
 use crate::view::figures::{bits_per_second, per_second};
 
-/// The figures of one sample, in few bytes. NaN is a figure that was not known.
+/// The figures of one sample, in few bytes. NaN is an unknown figure.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Point {
     pub at_ms: u64,
     interfaces: Vec<Trend>,
-    /// Packets per second, at all places.
+    /// Lost packets per second, at all places.
     lost: f32,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 struct Trend {
     name: Box<str>,
-    /// bit/s.
+    /// Sent bit/s.
     sent: f32,
-    /// bit/s.
+    /// Received bit/s.
     received: f32,
     nfm_1s: f32,
     nfm_100ms: f32,
     jain_1s: f32,
-    /// Processor time per time.
+    /// Processor time of the BPF meter per second, seconds.
     bpf: f32,
 }
 
-/// A figure with a history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Figure {
     Sent,
@@ -64,7 +63,7 @@ impl Point {
         }
     }
 
-    /// Returns a figure of an interface; `None` if it is not known.
+    /// Returns a figure of an interface; `None` if the figure is unknown.
     #[must_use]
     pub fn figure(&self, interface: &str, figure: Figure) -> Option<f64> {
         let trend = || self.interfaces.iter().find(|trend| &*trend.name == interface);
@@ -81,7 +80,7 @@ impl Point {
     }
 }
 
-/// Number of points that a live view keeps: more than the widest sparkline has characters.
+/// Number of points that a live view keeps: more than the characters of the widest sparkline.
 const MOST: usize = 512;
 
 /// The last points of a live view, the oldest first.
@@ -104,8 +103,9 @@ impl History {
     }
 }
 
-/// Draws the last values as one line of at most `width` characters, the newest at the right; a blank is an unknown
-/// value. The scale begins at 0 and ends at the larger of `most` and the largest value, which is returned.
+/// Draws the last values as one line of at most `width` characters, the newest at the right. A blank is
+/// an unknown value. The scale ranges from 0 to the larger of `most` and the largest value. Returns the
+/// line and the end of the scale.
 pub fn sparkline(
     values: impl DoubleEndedIterator<Item = Option<f64>>,
     width: usize,

@@ -1,4 +1,5 @@
-//! The views of samples that `evenkeel top` shows. Each is a function of samples and of the viewer's choices.
+//! The views of samples that `evenkeel top` shows. Each view is a function of samples and of the user's
+//! choices.
 //!
 //! ```text
 //!   Sample ──▶ panes (answer, rows) ──▶ table (sort, filter, fit) ──▶ screen: a buffer of characters

@@ -43,10 +43,10 @@ pub fn content<'a>(scene: &Scene<'a>, interface: Option<&'a Interface>, pane: Pa
     }
 }
 
-/// Height of the pane of fairness in the grid: its name, its answer, its lines and an empty one.
+/// Height of the fairness pane in the grid: its name, its summary, its lines and an empty line.
 pub const FAIRNESS_HEIGHT: u16 = 9;
 
-/// Returns the figures of fairness and cost, each with its course.
+/// Returns the figures of fairness and cost, each with a sparkline.
 pub fn fairness(
     scene: &Scene<'_>,
     interface: Option<&Interface>,
@@ -79,7 +79,7 @@ struct Trend {
     label: &'static str,
     value: String,
     figure: Figure,
-    /// The scale's end is at least this.
+    /// Minimum end of the scale.
     most: f64,
     words: fn(f64) -> String,
 }

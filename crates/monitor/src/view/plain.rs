@@ -8,12 +8,11 @@ use crate::view::state::{Pane, PaneState};
 use crate::view::table::{Palette, lay_out};
 use crate::view::{Point, answers};
 
-/// Rows of each table.
+/// Maximum number of rows of each table.
 const MOST_ROWS: usize = 10;
-/// No terminal limits the width.
+/// Width of a line: no terminal limits it.
 const WIDTH: usize = 200;
 
-/// Panes about one interface, and about the host.
 const OF_INTERFACE: [Pane; 3] = [Pane::Queues, Pane::Flows, Pane::Fairness];
 const OF_HOST: [Pane; 2] = [Pane::Processors, Pane::Losses];
 
@@ -52,7 +51,7 @@ fn push_pane(block: &mut String, scene: &Scene<'_>, interface: Option<&Interface
         }
         return;
     };
-    // The heading, the rows, and a line that names the others.
+    // The heading, the rows, and a line that states the number of further rows.
     let place = (WIDTH, MOST_ROWS + 2);
     let laid = lay_out(rows.as_ref(), &PaneState::default(), place, Palette { colours: false });
     for row in laid.lines {

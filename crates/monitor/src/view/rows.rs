@@ -6,11 +6,12 @@ use crate::view::figures::{
 };
 use crate::view::table::{Cell, Column, Key, Rows, number, text};
 
-/// Number of busy flows above the emptiest queue from which a queue is marked: one of them could move.
+/// A queue is marked if it has at least this many busy flows more than the emptiest queue. Then one of
+/// the flows could move.
 const UNEQUAL: u32 = 2;
-/// Share of its fair share below which a flow is marked.
+/// A flow is marked if its rate is below this part of its fair share.
 const STARVED: f64 = 0.5;
-/// Busy share from which a processor is marked.
+/// A processor is marked if its busy share is at least this value.
 pub const OVERLOADED: f64 = 0.9;
 
 fn optional<T>(value: Option<T>, words: impl Fn(T) -> String) -> String {
@@ -162,7 +163,7 @@ impl Rows for FlowRows<'_> {
         let flow = &self.flows[row];
         let socket = flow.socket.as_ref();
         match column {
-            // A flow without a TCP socket here, such as UDP, shows at least its protocol.
+            // For a flow without a local TCP socket, such as UDP, show at least the protocol.
             0 => match socket {
                 Some(socket) => Cell::foreign(socket.process.as_deref()),
                 None => Cell::foreign(Some(&format!("({})", flow.protocol))),
@@ -223,7 +224,7 @@ static PROCESSOR_COLUMNS: [Column; 10] = [
     number("node", 0, 3),
 ];
 
-/// Returns the share of time in which a processor was not idle. In the first sample, it is unknown.
+/// Returns the share of time in which a processor was not idle; `None` in the first sample.
 pub fn busy(processor: &Processor) -> Option<f64> {
     let Processor { user, system, softirq, idle, .. } = processor;
     ([user, system, softirq, idle].iter().any(|share| **share != 0.0)).then_some(1.0 - idle)

@@ -18,40 +18,30 @@ use crate::view::state::{Pane, ViewState};
 use crate::view::table::{Extent, Palette, cut, lay_out, wrapped};
 use crate::view::{answers, help};
 
-/// Smallest screen.
+/// Minimum size of the screen.
 pub const LEAST_WIDTH: u16 = 80;
 pub const LEAST_HEIGHT: u16 = 24;
 
-/// Size from which the screen shows all panes: two columns of the smallest width.
+/// Minimum size at which the screen shows all panes: two columns of the smallest width.
 const ALL_WIDTH: u16 = 2 * LEAST_WIDTH - 2;
 const ALL_HEIGHT: u16 = 40;
 
-/// Where the samples come from.
+/// The source of the samples.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Origin {
-    Live {
-        interval: Duration,
-        /// Name of the file that the samples are recorded to.
-        recording: Option<String>,
-    },
-    Replay {
-        /// Name of the recording.
-        file: String,
-        /// Number of the sample, from 0.
-        index: usize,
-        count: usize,
-    },
+    Live { interval: Duration, recording: Option<String> },
+    Replay { file: String, index: usize, count: usize },
 }
 
-/// Everything that a screen shows, apart from the viewer's choices.
+/// All data of a screen, apart from the user's choices.
 pub struct Scene<'a> {
     pub sample: &'a Sample,
-    /// The figures of the samples up to this one, the oldest first.
+    /// The figures of the samples up to this sample, the oldest first.
     pub points: &'a [Point],
     pub origin: &'a Origin,
 }
 
-/// Draws the screen. Returns what each pane showed, for [`ViewState::adopt`].
+/// Draws the screen. Returns the extent of each pane, for [`ViewState::adopt`].
 pub fn draw(
     scene: &Scene<'_>,
     state: &ViewState,
@@ -104,7 +94,7 @@ fn write(buffer: &mut Buffer, area: Rect, row: u16, line: &Line<'_>) {
     }
 }
 
-/// Puts a text at the left and one at the right end of a line.
+/// Places one text at the left end and one text at the right end of a line.
 fn ends(left: Vec<Span<'static>>, right: &str, width: usize) -> Line<'static> {
     let mut line = Line::from(left);
     let gap = width.saturating_sub(line.width() + right.width());
@@ -158,8 +148,8 @@ fn duration_words(interval: Duration) -> String {
     if seconds < 1.0 { format!("{:.0} ms", seconds * 1e3) } else { duration(seconds) }
 }
 
-/// Returns the lines of the interface: its answer, rates, device and missing facts. Their number depends on the width
-/// only, except for missing facts, so that the panes keep their places.
+/// Returns the lines of the interface: summary, rates, device and missing facts. Apart from missing
+/// facts, the number of lines depends on the width only, so that the panes keep their positions.
 fn head(
     scene: &Scene<'_>,
     interface: Option<&Interface>,
@@ -204,7 +194,6 @@ fn traffic(
     Line::from(vec![Span::raw(text), Span::styled(graph, palette.graph()), Span::raw(scale)])
 }
 
-/// Describes the device and the session that manages it.
 pub fn device(interface: &Interface) -> String {
     let driver = interface.driver.as_deref().map_or("driver unknown".to_owned(), excerpt);
     let speed = match interface.speed_bps {
@@ -273,7 +262,7 @@ fn grid(body: Rect, interface: Option<&Interface>) -> [(Pane, Rect); 5] {
     let column =
         |x: u16, y: u16, width: u16, height: u16| Rect { x: body.x + x, y: body.y + y, width, height };
     let fairness = panes::FAIRNESS_HEIGHT.min(body.height);
-    // Few queues leave their room to the processors.
+    // With few queues, the processors get the remaining space.
     let queues = interface.map_or(0, |interface| u16::try_from(interface.queues.len()).unwrap_or(u16::MAX));
     let third = body.height / 3;
     let queues = queues.saturating_add(4).clamp(6, third + 3);
@@ -308,7 +297,7 @@ fn draw_pane(
         false => Span::styled(format!(" {number} {} ", pane.name()), palette.strong()),
     };
     let Content { answer, rows } = panes::content(scene, interface, pane);
-    // In the grid each pane has its name; with tabs these have it.
+    // In the grid, each pane shows its name. With tabs, the tabs show the names.
     let has_tabs = place.width == buffer.area().width;
     let mut below = Rect { y: place.y + 1, height: place.height - 1, ..place };
     if has_tabs {

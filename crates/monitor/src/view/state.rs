@@ -1,4 +1,4 @@
-//! What a viewer chose: pane, interface, order, filter, position.
+//! The user's choices: pane, interface, order, filter, position.
 
 use crate::sample::Sample;
 use crate::view::table::Extent;
@@ -46,26 +46,25 @@ pub enum KeyPress {
     End,
 }
 
-/// What the loop has to do after a key.
+/// The action that the loop has to take after a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
     Nothing,
     Draw,
     Quit,
-    /// Shows the sample before or after this one, of a recording.
+    /// Shows the previous or next sample of a recording.
     Step(i8),
 }
 
-/// The choices for one pane.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PaneState {
-    /// Column by which the rows are sorted; `None` for their own order.
+    /// Column by which the rows are sorted; `None` for the default order.
     pub sort: Option<usize>,
     pub reversed: bool,
-    /// Number of rows above the first one shown.
+    /// Number of rows above the first visible row.
     pub offset: usize,
     pub filter: String,
-    /// What the last drawing showed.
+    /// The extent that was last drawn.
     pub extent: Extent,
 }
 
@@ -74,7 +73,7 @@ impl PaneState {
         self.offset = offset.min(self.extent.rows.saturating_sub(self.extent.height));
     }
 
-    /// Sorts by the next visible column; after the last one, in the rows' own order.
+    /// Sorts by the next visible column. After the last column, restores the default order.
     fn sort_by_next(&mut self) {
         let columns = &self.extent.columns;
         self.sort = match self.sort {
@@ -88,14 +87,14 @@ impl PaneState {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ViewState {
     pub pane: Pane,
-    /// The chosen interface; `None` for the managed one or the one that sent most.
+    /// The chosen interface. `None` selects the managed interface, or the interface that sent most.
     pub interface: Option<String>,
     pub help: bool,
-    /// Shows only one pane where there is room for all.
+    /// Shows only one pane even if the screen has space for all panes.
     pub zoomed: bool,
-    /// The shown sample stays.
+    /// The screen keeps the shown sample.
     pub frozen: bool,
-    /// The keys are text of the filter.
+    /// Keys edit the text of the filter.
     pub edits_filter: bool,
     panes: [PaneState; 5],
 }
@@ -114,7 +113,7 @@ impl Default for ViewState {
     }
 }
 
-/// Longest text of a filter, characters.
+/// Maximum length of a filter, characters.
 const LONGEST_FILTER: usize = 64;
 
 impl ViewState {
@@ -127,7 +126,7 @@ impl ViewState {
         &mut self.panes[self.pane as usize]
     }
 
-    /// Takes over what a drawing showed, so that scrolling ends at the last row.
+    /// Stores the drawn extents, so that scrolling ends at the last row.
     pub fn adopt(&mut self, extents: [Option<Extent>; 5]) {
         for (pane, extent) in self.panes.iter_mut().zip(extents) {
             if let Some(extent) = extent {
@@ -137,8 +136,9 @@ impl ViewState {
         }
     }
 
-    /// Returns the position of the chosen interface in a sample. Without a choice, it is the one with a session, or the
-    /// one that sent most bytes since boot: a rate would make it change.
+    /// Returns the position of the chosen interface in a sample. Without a choice, returns the
+    /// interface with a session, or the interface that sent most bytes since boot. A choice by rate
+    /// would change from sample to sample.
     #[must_use]
     pub fn interface_in(&self, sample: &Sample) -> Option<usize> {
         let chosen = |name: &String| sample.interfaces.iter().position(|interface| interface.name == *name);
@@ -151,7 +151,6 @@ impl ViewState {
         })
     }
 
-    /// Handles a key.
     pub fn press(&mut self, key: KeyPress, sample: &Sample) -> Request {
         if self.edits_filter {
             return self.edit_filter(key);

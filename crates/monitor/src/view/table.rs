@@ -1,4 +1,4 @@
-//! Tables that fit their place: columns shrink and drop, and only the visible rows are formatted.
+//! Tables that fit their area: columns shrink and drop, and only the visible rows are formatted.
 
 use std::cmp::Ordering;
 
@@ -12,15 +12,15 @@ use crate::view::state::PaneState;
 pub struct Column {
     pub heading: &'static str,
     pub right: bool,
-    /// Width that does not change with the values, so that columns keep their places; 0 for the widest value.
+    /// Width that does not change with the values, so that columns keep their positions; 0 means the
+    /// width of the widest value.
     pub width: usize,
-    /// Width down to which the column may shrink; 0 if it may not.
+    /// Minimum width of a column that may shrink; 0 if the column may not shrink.
     pub least: usize,
-    /// Columns of the highest rank drop first; those of rank 0 stay.
+    /// Rank in which columns drop: the highest rank drops first, and rank 0 never drops.
     pub rank: u8,
 }
 
-/// A column of numbers.
 pub const fn number(heading: &'static str, width: usize, rank: u8) -> Column {
     Column { heading, right: true, width, least: 0, rank }
 }
@@ -30,7 +30,6 @@ pub const fn text(heading: &'static str, least: usize, rank: u8) -> Column {
     Column { heading, right: false, width: 0, least, rank }
 }
 
-/// The value by which a column sorts.
 pub enum Key<'a> {
     Unknown,
     Number(f64),
@@ -50,7 +49,7 @@ impl<'a> Key<'a> {
         Self::number(value.map(|value| value.into() as f64))
     }
 
-    /// Returns the order of the first look: large numbers first, texts by the alphabet, unknown values last.
+    /// Returns the default order: large numbers first, texts alphabetically, unknown values last.
     fn order(&self, other: &Self, reversed: bool) -> Ordering {
         let turn = |order: Ordering| if reversed { order.reverse() } else { order };
         match (self, other) {
@@ -85,13 +84,12 @@ impl Cell {
         Self { text: text.into(), tone: if is_alert { Tone::Alert } else { Tone::Plain } }
     }
 
-    /// A text from outside of Evenkeel; its terminal controls are escaped.
+    /// A text from outside Evenkeel. The function escapes terminal controls.
     pub fn foreign(text: Option<&str>) -> Self {
         Self::plain(text.map_or_else(super::figures::unknown, excerpt))
     }
 }
 
-/// The rows of a pane.
 pub trait Rows {
     fn columns(&self) -> &'static [Column];
     fn count(&self) -> usize;
@@ -103,11 +101,11 @@ pub trait Rows {
     fn is_match(&self, row: usize, needle: &str) -> bool {
         self.texts(row).iter().any(|text| text.to_lowercase().contains(needle))
     }
-    /// Returns the noun of a row.
+    /// Returns the noun that names a row.
     fn noun(&self) -> &'static str;
 }
 
-/// How attributes are shown. Without colours, bold and reverse remain.
+/// Display of attributes. Without colours, bold and reverse remain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Palette {
     pub colours: bool,
@@ -140,14 +138,13 @@ impl Palette {
     }
 }
 
-/// A table that fits its place.
 #[derive(Debug, Default)]
 pub struct Laid {
     pub lines: Vec<Line<'static>>,
     pub extent: Extent,
 }
 
-/// The part of a table that a screen showed.
+/// The part of a table that was visible on the screen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Extent {
     /// Number of rows that match the filter.
@@ -159,8 +156,8 @@ pub struct Extent {
 
 const GAP: usize = 2;
 
-/// Lays out the rows in this many columns and lines of text; the first line has the headings. The last one names the
-/// rows and the filter if not all rows are shown.
+/// Lays out the rows in the given columns and lines of text. The first line has the headings. If rows
+/// are hidden or a filter is set, the last line states the visible rows and the filter.
 pub fn lay_out(
     rows: &dyn Rows,
     state: &PaneState,
@@ -206,7 +203,6 @@ pub fn lay_out(
     laid
 }
 
-/// Names the shown rows, and the filter.
 fn note(rows: &dyn Rows, state: &PaneState, offset: usize, shown: usize, all: usize) -> String {
     let of = match (shown, all) {
         (_, 0) => format!("no {} matches", rows.noun()),
@@ -236,7 +232,8 @@ fn matching(rows: &dyn Rows, filter: &str) -> Vec<usize> {
     (0..rows.count()).filter(|row| rows.is_match(*row, &needle)).collect()
 }
 
-/// Sorts the first `most` rows; the order of the others does not matter, because they are not shown.
+/// Sorts the first `most` rows. The order of the other rows does not matter, because they are not
+/// visible.
 fn sorted(rows: &dyn Rows, matching: Vec<usize>, state: &PaneState, most: usize) -> Vec<usize> {
     let Some(column) = state.sort.filter(|column| *column < rows.columns().len()) else {
         return if state.reversed { matching.into_iter().rev().collect() } else { matching };
@@ -262,7 +259,6 @@ fn heading(column: &Column, index: usize, state: &PaneState) -> String {
     }
 }
 
-/// Returns the columns that fit, with their widths.
 fn fitted(
     columns: &[Column],
     cells: &[Vec<Cell>],
@@ -290,7 +286,8 @@ fn fitted(
                 widths.remove(at);
             }
             _ => {
-                // Take from the column with the most room, so that the others keep theirs.
+                // Shrink the column with the most spare width, so that the other columns keep their
+                // width.
                 while excess > 0 {
                     let widest = kept
                         .iter()
@@ -308,7 +305,6 @@ fn fitted(
     }
 }
 
-/// Returns by how much a column may shrink.
 fn room(column: &Column, width: usize) -> usize {
     if column.least == 0 { 0 } else { width.saturating_sub(column.least) }
 }
@@ -334,7 +330,6 @@ fn line(cells: impl IntoIterator<Item = (Cell, bool, usize)>, palette: Palette) 
     Line::from(spans)
 }
 
-/// Shortens a text to a width, with an ellipsis.
 pub fn cut(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_owned();
@@ -353,7 +348,7 @@ pub fn cut(text: &str, width: usize) -> String {
     kept
 }
 
-/// Breaks a text into lines of at most this width, at blanks; the last of them is shortened.
+/// Breaks a text at blanks into at most `most` lines of at most this width. The last line is shortened.
 pub fn wrapped(text: &str, width: usize, most: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ') {

@@ -1,4 +1,4 @@
-//! Samples of hosts that do not exist, and screens as text.
+//! Synthetic samples of hosts, and screens as text.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,7 +14,8 @@ fn interval(delta: u64) -> Interval {
     Interval { total: delta.saturating_mul(60), delta }
 }
 
-/// Returns the sample of second `at` of a host whose numbers follow from their positions.
+/// Returns the sample of second `at` of a synthetic host, whose numbers are computed from their
+/// positions.
 pub fn sample(at: u64, flows: u64, queues: u32, processors: u32) -> Sample {
     let mut loads = vec![(0_u32, 0_u64); queues as usize];
     let flow = |number: u64| {
@@ -118,7 +119,7 @@ pub fn sample(at: u64, flows: u64, queues: u32, processors: u32) -> Sample {
     }
 }
 
-/// Draws the last of the samples. Returns the screen as text, and what it showed.
+/// Draws the last sample. Returns the screen as text, and the extents of the panes.
 pub fn screen(
     samples: &[Sample],
     state: &ViewState,
@@ -143,7 +144,8 @@ fn text(buffer: &Buffer) -> String {
     text
 }
 
-/// Compares `found` with `tests/golden/NAME`. With `EVENKEEL_BLESS=1` in the environment it writes the file instead.
+/// Compares `found` with `tests/golden/NAME`. With `EVENKEEL_BLESS=1` in the environment, the function
+/// writes the file instead.
 pub fn assert_golden(name: &str, found: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
     if std::env::var_os("EVENKEEL_BLESS").is_some_and(|value| value == "1") {

@@ -11,12 +11,9 @@ const NEW: u32 = u32::MAX;
 
 impl<C: EthtoolCalls> ReceiveRules<C> {
     /// Returns whether the driver has RSS contexts.
-    ///
-    /// # Errors
-    /// Returns an error if the driver refuses for another reason.
     pub fn has_contexts(&self) -> Result<bool, EthtoolError> {
-        // Use an unused number: a driver with contexts reports that this context does not exist, any other
-        // driver that it does not support contexts.
+        // Use an unused number. A driver with contexts reports that the context does not exist. A
+        // driver without contexts reports that it does not support contexts.
         const UNLIKELY: u32 = 0x7fff_0001;
         let mut data = request(GRSSH, RXFH_LENGTH);
         put(&mut data, RXFH_CONTEXT, &UNLIKELY.to_ne_bytes());
@@ -31,10 +28,7 @@ impl<C: EthtoolCalls> ReceiveRules<C> {
         }
     }
 
-    /// Returns the indirection table of a context; none if the context does not exist.
-    ///
-    /// # Errors
-    /// Returns an error if the driver refuses for another reason.
+    /// Returns the indirection table of a context, or `None` if the context does not exist.
     pub fn context(&self, context: u32) -> Result<Option<Vec<u32>>, EthtoolError> {
         match self.rss_of(context) {
             Err(error) if matches!(error.code(), Some(libc::ENOENT | libc::EINVAL)) => Ok(None),
@@ -42,8 +36,8 @@ impl<C: EthtoolCalls> ReceiveRules<C> {
         }
     }
 
-    /// Creates a context with this indirection table, and the device's key and function. Returns its number,
-    /// which is the lowest free one.
+    /// Creates a context with this indirection table, and the device's key and function. Returns the
+    /// lowest free number as the number of the context.
     ///
     /// # Errors
     /// Returns an error if the driver has no further context, or refuses the table.

@@ -1,4 +1,4 @@
-//! Compares requests byte for byte with those of ethtool 6.1, recorded at ioctl(2).
+//! Compares requests byte for byte with the requests of ethtool 6.1, recorded at ioctl(2).
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 use super::*;
 use std::cell::RefCell;
@@ -91,7 +91,6 @@ fn what_is_not_read_is_not_taken_for_something_else() {
     assert_eq!(changed(152, &u64::MAX.to_ne_bytes()).queue(), None);
 }
 
-/// An in-memory driver that logs requests.
 #[derive(Default)]
 struct Driver {
     rules: RefCell<BTreeMap<u32, Vec<u8>>>,
@@ -198,7 +197,6 @@ impl Driver {
     }
 }
 
-/// Compares the requests for contexts with those of ethtool 6.1.
 #[test]
 fn contexts_are_made_changed_and_taken_out_as_ethtool_does_it() {
     let driver = Driver::default();
@@ -244,7 +242,7 @@ fn a_rule_may_name_a_context() {
     assert_eq!((rule.matches(), rule.context(), rule.location()), (Some(matches), Some(1), 9));
     assert_eq!(rule.to_string(), "tcp4 dst-port 443 m ffff to RSS context 1");
     assert_eq!(Rule::from_hex(&rule.to_hex()), Some(rule));
-    // A missing context and a superfluous one are both refused.
+    // A missing context and a superfluous context are both refused.
     assert_eq!(Rule::from_hex(RECORDED), None);
     assert_eq!(Rule::from_hex(&(TCP4.to_owned() + CONTEXT)), None);
     let driver = Driver::default();
@@ -284,7 +282,7 @@ fn the_indirection_table_is_set_as_ethtool_does_it() {
     let table = device.rss().unwrap().unwrap();
     assert_eq!(table, RssTable { indirection: vec![0, 1, 0, 1], key: vec![0xab; 8], function: 1 });
     device.set_indirection(&[0, 0, 1, 1]).unwrap();
-    // The request equals that of `ethtool -X lo weight 1 1` on a table of four entries.
+    // The request equals the request of `ethtool -X lo weight 1 1` on a table of four entries.
     let hex: String =
         driver.asked.borrow().last().unwrap().iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!(hex, "47000000000000000400000000000000000000000000000000000000000000000100000001000000");

@@ -1,9 +1,9 @@
 //! Filters in the kernel's format: u32, flower, and classic BPF.
 //!
-//! One program of classic BPF sends each flow or role to its class, for any number of flows. It computes the
-//! class from the destination port. It returns the class's number, or 0 if there is no class
-//! (`cls_bpf_classify`, `net/sched/cls_bpf.c`). Layouts are those of `include/uapi/linux/pkt_cls.h` and
-//! `filter.h`.
+//! One program of classic BPF sends each flow or role to its class, for any number of flows. The
+//! program computes the class from the destination port. It returns the number of the class, or 0 if no
+//! class matches (`cls_bpf_classify`, `net/sched/cls_bpf.c`). Layouts follow
+//! `include/uapi/linux/pkt_cls.h` and `filter.h`.
 
 use evenkeel_model::qdisc::{BULK_PORT, Classifier, Filter, PROBE_PORT};
 
@@ -20,7 +20,7 @@ const PROBE_PORTS: u32 = 1024;
 /// also below the clients' ports (`net.ipv4.ip_local_port_range`), which are destination ports in the reverse
 /// direction.
 const IDLE_PORT: u16 = 20_000;
-/// Maximum number of rules that match no packet: the number of such ports.
+/// Maximum number of rules that match no packet. Each rule needs a port.
 pub(super) const MOST_IDLE_RULES: u32 = 12_000;
 
 /// A filter: kind, protocol, and payload of `TCA_OPTIONS`.
@@ -41,7 +41,8 @@ pub(super) fn of_tree(filter: &Filter) -> Encoded {
     }
 }
 
-/// Returns rule `number`, from 0, of those that match no packet; none from [`MOST_IDLE_RULES`] on.
+/// Returns the rule with this number, from 0, that matches no packet. Returns `None` from
+/// [`MOST_IDLE_RULES`] on.
 pub(super) fn idle_rule(classifier: Classifier, number: u32, class: Handle) -> Option<Encoded> {
     let number = u16::try_from(number).ok().filter(|number| u32::from(*number) < MOST_IDLE_RULES)?;
     Some(of_port(classifier, IDLE_PORT + number, class))
@@ -134,8 +135,8 @@ const RETURN: u16 = 0x06;
 /// `BPF_RET | BPF_A`.
 const RETURN_RESULT: u16 = 0x16;
 
-/// Loads the destination port of a TCP or UDP packet over IPv4. Other packets go to the last instruction, and
-/// so do fragments after the first, which have no port.
+/// Loads the destination port of a TCP or UDP packet over IPv4. All other packets jump to the last
+/// instruction, as do fragments after the first, which have no port.
 fn load_port() -> Vec<Instruction> {
     use Instruction::{Jump, Plain};
     const ETHERTYPE: u32 = 12;

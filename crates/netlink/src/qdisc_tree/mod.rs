@@ -16,7 +16,7 @@ use crate::transport::{Netlink, NetlinkError, RawMessage};
 use filters::Encoded;
 use options::Options;
 
-/// Preference of a tree's first own filter; rules that precede it have a lower one.
+/// Preference of a tree's first own filter. Rules that precede the filter have a lower preference.
 const OWN_PREFERENCE: u16 = 0x100;
 /// Preference of rules that precede a tree's own filters.
 const RULES_PREFERENCE: u16 = 1;
@@ -25,14 +25,13 @@ const CLSACT: Handle = Handle::new(0xffff, 0);
 /// `TC_H_CLSACT`.
 const CLSACT_PARENT: Handle = Handle::new(0xffff, 0xfff1);
 
-/// The reason why a tree or rules could not be installed.
 #[derive(Debug, thiserror::Error)]
 pub enum InstallError {
     #[error("{source}{}", lacks_in_words(.lacks))]
     Refused {
         /// The step as a `tc` command.
         step: String,
-        /// The kind that the kernel lacks, if that is the reason.
+        /// The kind that the kernel lacks, if the lack is the reason.
         lacks: Option<String>,
         source: NetlinkError,
     },
@@ -46,7 +45,6 @@ fn lacks_in_words(lacks: &Option<String>) -> String {
 }
 
 impl InstallError {
-    /// Returns the kind of qdisc or classifier that the kernel lacks, if that is the reason.
     #[must_use]
     pub fn lacks(&self) -> Option<&str> {
         match self {
@@ -104,9 +102,9 @@ fn filter_message(index: u32, parent: Handle, preference: u16, filter: &Encoded)
     message
 }
 
-/// Returns whether the kernel's error means that it lacks the kind (`tc_modify_qdisc`, `net/sched/sch_api.c`;
-/// `tcf_proto_lookup_ops`, `net/sched/cls_api.c`). Other errors, such as a missing parent, have the same
-/// errno.
+/// Returns whether the error means that the kernel lacks the kind (`tc_modify_qdisc`,
+/// `net/sched/sch_api.c`; `tcf_proto_lookup_ops`, `net/sched/cls_api.c`). Other errors, such as a
+/// missing parent, have the same errno.
 fn means_unknown(error: &NetlinkError) -> bool {
     let NetlinkError::Refused { source, kernel_says, .. } = error else { return false };
     source.raw_os_error() == Some(libc::ENOENT)
@@ -115,7 +113,6 @@ fn means_unknown(error: &NetlinkError) -> bool {
         })
 }
 
-/// Returns the kind of qdisc or classifier that a step needs.
 fn needed(step: &Step) -> Option<&str> {
     match step {
         Step::Qdisc(node) => Some(&node.kind),
@@ -152,8 +149,8 @@ pub fn install(netlink: &mut Netlink, index: u32, tree: &QdiscTree) -> Result<()
             Step::Filter { parent, filter } => {
                 let encoded = filters::of_tree(filter);
                 // Filters with the same preference must be of one kind. Consecutive filters share a
-                // preference, as with `tc`. But cls_bpf runs the last filter of a preference first, so its
-                // filters have separate ones.
+                // preference, as with `tc`. But cls_bpf runs the last filter of a preference first, so
+                // each filter of cls_bpf has its own preference.
                 let group = (*parent, encoded.kind);
                 if previous.is_some_and(|previous| previous != group || encoded.kind == "bpf") {
                     preference = preference.saturating_add(1);
@@ -206,9 +203,6 @@ pub fn install_rules(
 }
 
 /// Returns the counters of each qdisc of an interface, in the kernel's order.
-///
-/// # Errors
-/// Returns an error if the kernel refuses.
 pub fn qdisc_counters(netlink: &mut Netlink, index: u32) -> Result<Vec<QdiscCounters>, NetlinkError> {
     let of_interface = |qdisc: crate::tc_overview::QdiscOverview| {
         (qdisc.interface == index).then(|| QdiscCounters {
@@ -277,7 +271,8 @@ pub fn missing_classifiers(netlink: &mut Netlink, index: u32) -> Result<BTreeSet
     for classifier in [Classifier::U32, Classifier::Flower, Classifier::Bpf] {
         let parent = crate::tc_state::CLSACT_EGRESS;
         let Some(rule) = filters::idle_rule(classifier, 0, parent) else { continue };
-        // Use a separate preference for each, because filters with the same preference must be of one kind.
+        // Use a separate preference for each classifier, because filters with the same preference must
+        // be of one kind.
         let preference = RULES_PREFERENCE + classifier as u16;
         let message = filter_message(index, parent, preference, &rule);
         let action = format!(

@@ -33,7 +33,7 @@ pub(super) struct Options {
     pub(super) payload: Vec<u8>,
 }
 
-/// Returns a qdisc's options; none if no option is set and the kind requires none.
+/// Returns a qdisc's options, or `None` if no option is set and the kind requires no options.
 pub(super) fn of_qdisc(node: &Node) -> Option<Options> {
     let values = Values { node, options: kind(&node.kind).map_or(&[], |kind| kind.options) };
     let payload = match node.kind.as_str() {
@@ -51,7 +51,8 @@ pub(super) fn of_qdisc(node: &Node) -> Option<Options> {
     payload.map(|payload| Options { flags: nesting(&node.kind), payload })
 }
 
-/// Returns a class's options. They are present even if empty, because `drr` and `qfq` require them.
+/// Returns a class's options. The result includes empty options, because `drr` and `qfq` require the
+/// attribute.
 pub(super) fn of_class(node: &Node) -> Options {
     let values = Values { node, options: kind(&node.kind).map_or(&[], |kind| kind.class_options) };
     let payload = match node.kind.as_str() {
@@ -62,7 +63,8 @@ pub(super) fn of_class(node: &Node) -> Options {
     Options { flags: nesting(&node.kind), payload }
 }
 
-/// Returns the flag `NLA_F_NESTED` if the kind requires it. Unknown kinds are new, and new kinds require it.
+/// Returns the flag `NLA_F_NESTED` if the kind requires the flag. Unknown kinds are new, and new kinds
+/// require the flag.
 fn nesting(of: &str) -> u16 {
     if is_strictly_nested(of) || kind(of).is_none() { NESTED } else { 0 }
 }
@@ -95,7 +97,6 @@ impl Values<'_> {
         }
     }
 
-    /// Returns a rate in bit/s.
     fn rate(&self, name: &str) -> u64 {
         match self.node.setting(name) {
             Some(SettingValue::Rate(rate)) => rate.bits_per_second(),

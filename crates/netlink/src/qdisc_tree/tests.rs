@@ -22,7 +22,6 @@ fn last_step(steps: &[&str]) -> Step {
     tree.steps.last().unwrap().clone()
 }
 
-/// Returns the type with flags and the payload of `TCA_OPTIONS`, as sent by `install`.
 fn options_of(step: &Step) -> Option<(u16, Vec<u8>)> {
     let message = match step {
         Step::Qdisc(node) => node_message(RTM_NEWQDISC, 3, node, options::of_qdisc(node)),
@@ -34,7 +33,6 @@ fn options_of(step: &Step) -> Option<(u16, Vec<u8>)> {
     attributes_of(&message.payload[20..]).get(1).cloned()
 }
 
-/// Returns every attribute of a message, by type with flags.
 fn attributes_of(mut rest: &[u8]) -> Vec<(u16, Vec<u8>)> {
     let mut found = Vec::new();
     while rest.len() >= 4 {
@@ -131,8 +129,8 @@ fn qdiscs_with_attributes_are_as_tc_sends_them() {
         ),
         ("qdisc root handle 1: cake unlimited", "0c00020000000000000000000800090000000000"),
     ] {
-        // tc computes a target from rtt and sends it (attribute 8); without it, the kernel computes the same
-        // target.
+        // tc computes a target from rtt, and sends the target as attribute 8. Without attribute 8, the
+        // kernel computes the same target.
         same_attributes(&options_of(&last_step(&[step])).unwrap().1, expected, &[8, 9]);
     }
     for step in ["drr", "qfq", "mq", "sfq", "fq", "pfifo_fast", "pfifo"] {
@@ -148,9 +146,9 @@ fn bands_are_nested() {
     assert_eq!(options_of(&step), Some((TCA_OPTIONS | NESTED, bytes(expected))));
 }
 
-/// Removes fields that `tc` adds for kernels before 3.8. These are the rate tables (attributes 3 and 4 of
-/// HTB, 2 and 3 of TBF), and the first and third field of `struct tc_ratespec`, which belong to the tables.
-/// It has no effect if both rates are 0.
+/// Removes fields that `tc` adds for kernels before 3.8. These fields are the rate tables (attributes 3
+/// and 4 of HTB, 2 and 3 of TBF), and the first and third field of `struct tc_ratespec`, which belong
+/// to the tables. The function has no effect if both rates are 0.
 fn without_cells(options: &[u8]) -> Vec<u8> {
     let mut plain = options.to_vec();
     for at in [4, 16] {
@@ -259,8 +257,9 @@ fn filters_are_as_tc_sends_them() {
         // struct tcmsg: family and padding, interface, handle, parent, preference and protocol.
         assert_eq!(message.payload[..20], bytes("0000000003000000000000000000050008000700"));
     }
-    // tc filter add dev v0 parent 5: protocol all prio 7 bpf bytecode '4,40 0 0 12,21 0 1 2048,6 0 0 327696,6 0
-    // 0 0' sends attributes 4 (a 16-bit length) and 5 (code, jt, jf, k); so does this crate.
+    // `tc filter add dev v0 parent 5: protocol all prio 7 bpf bytecode '4,40 0 0 12,21 0 1 2048,6 0 0
+    // 327696,6 0 0 0'` sends attributes 4 (a 16-bit length) and 5 (code, jt, jf, k). This crate sends
+    // the same attributes.
     let step =
         last_step(&["qdisc root handle 5: dualpi2", "filter parent 5: bpf dst_port 5201 classid 5:10"]);
     let found = attributes_of(&options_of(&step).unwrap().1);
@@ -309,7 +308,7 @@ fn messages_are_whole_attributes() {
                 Step::Filter { parent, filter } => filter_message(3, *parent, 7, &filters::of_tree(filter)),
             };
             whole(&message.payload[20..]);
-            // The options of these kinds are a structure; those of all other kinds are attributes.
+            // These kinds have a structure as options. All other kinds have attributes.
             if let (Some((_, options)), false) = (
                 attributes_of(&message.payload[20..]).get(1),
                 matches!(&step, Step::Qdisc(node) if ["pfifo", "bfifo", "sfq", "prio", "hfsc"].contains(&node.kind.as_str())),

@@ -63,8 +63,8 @@ impl Hosts {
         hosts
     }
 
-    /// Adds permanent neighbour entries. Otherwise the tests would count ARP requests, and datagrams that
-    /// wait for their answers.
+    /// Adds permanent neighbour entries. Otherwise the tests would also count ARP requests, and
+    /// datagrams would wait for the ARP replies.
     fn know_each_other(&self) {
         let address_of = |name| {
             let shown = output("ip", &["-o", "link", "show", "dev", name]);
@@ -103,7 +103,6 @@ impl Hosts {
         }
     }
 
-    /// Installs a tree from `tc` steps.
     pub fn install(&mut self, steps: &[&str], bulk_flows: u32, probes: u32) -> QdiscTree {
         let tree = tree(steps, &Self::surroundings(bulk_flows, probes));
         install(&mut self.netlink, self.index, &tree).unwrap();
@@ -124,7 +123,7 @@ impl Hosts {
                 assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
             }
         }
-        // The root counts a packet after its class does.
+        // The kernel counts a packet at its class first, and then at the root.
         let deadline = Instant::now() + Duration::from_secs(10);
         while self.packets_of_root() < before_root + ports.len() as u64 {
             assert!(Instant::now() < deadline, "not every datagram left");
@@ -188,13 +187,12 @@ impl Hosts {
         after.iter().map(sent).filter(|(_, bytes)| *bytes > 0).collect()
     }
 
-    /// Returns the output of a command in the sender's namespace.
     pub fn sees(&self, program: &str, arguments: &[&str]) -> String {
         output(program, arguments)
     }
 
-    /// Installs every bundled setup, with and without a shaper for the link, and compares it. Returns the
-    /// kinds that the kernel lacks.
+    /// Installs every bundled setup, with and without a shaper for the link, and compares each tree
+    /// with the kernel's list. Returns the kinds that the kernel lacks.
     pub fn install_every_bundled_setup(&mut self) -> BTreeSet<String> {
         let catalogue = Catalogue::bundled();
         let kinds: BTreeSet<&str> = catalogue.setups().flat_map(|setup| setup.kinds()).collect();
@@ -228,7 +226,6 @@ impl Hosts {
         found.into_iter().find(|qdisc| qdisc.parent == Handle::ROOT).map(|qdisc| qdisc.kind)
     }
 
-    /// Compares the kernel's list of qdiscs and classes with the tree.
     fn compare(&mut self, tree: &QdiscTree) {
         let found = qdisc_counters(&mut self.netlink, self.index).unwrap();
         let classes = self.classes();
@@ -254,7 +251,7 @@ impl Hosts {
     }
 }
 
-/// Turns IPv6 off, because it sends packets on a new link, and the tests would count them.
+/// Turns IPv6 off, because IPv6 sends packets on a new link, and the tests would count these packets.
 fn without_ipv6() {
     match std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1") {
         Err(error) if error.kind() == ErrorKind::NotFound => {}

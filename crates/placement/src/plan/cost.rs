@@ -10,14 +10,17 @@
 //! | two units on SMT siblings of a core | 2 | distribution 2 of figure 10 avoids this |
 //! | two units on one processor | 5 | distribution 3: losses and less throughput |
 //!
-//! The paper ranks all but the AMD row in figures 9 and 11, without numbers in its text. The scale keeps its order:
+//! The paper ranks all rows except the AMD row in figures 9 and 11, without numbers in its text. The
+//! scale keeps the paper's order:
 //!
 //! - The socket has "the largest impact" (section III).
 //! - Losses below TCP are worse than a slower flow.
-//! - An application that shares a processor with interrupts loses more packets than one in another package.
+//! - An application that shares a processor with interrupts loses more packets than an application in
+//!   another package.
 //!
-//! The cost of another package is weighted by the traffic that crosses the interconnect. The cost of sharing is weighted by
-//! the smaller need of the two units: a unit with little work takes little from the other.
+//! The cost of another package is weighted by the traffic that crosses the interconnect. The cost of
+//! sharing is weighted by the smaller need of the two units, because a unit with little work takes
+//! little time from the other unit.
 
 use super::{Distance, Problem, Slot, Unit};
 
@@ -56,7 +59,8 @@ fn crossing(problem: &Problem, (one, here): (&Unit, Slot), (other, there): (&Uni
     (crossed + OTHER_NODE * (near(interrupts) + near(application))) * one.traffic
 }
 
-/// Returns the cost of a unit on its own. If a NIC's applications are unknown, they count as if they ran on its node.
+/// Returns the cost of a unit on its own. If a NIC's applications are unknown, they count as if they
+/// ran on the NIC's node.
 pub(crate) fn alone(problem: &Problem, unit: &Unit, slot: Slot, has_applications: bool) -> f64 {
     if unit.application.is_some() || has_applications {
         return 0.0;
@@ -79,7 +83,6 @@ fn distance(problem: &Problem, nic: usize, slot: Slot) -> Distance {
     if is_near { Distance::OwnPackage } else { Distance::Far }
 }
 
-/// Returns the cost of a whole placement.
 pub(crate) fn of(problem: &Problem, units: &[Unit], slots: &[Slot]) -> f64 {
     let placed: Vec<(&Unit, Slot)> = units.iter().zip(slots.iter().copied()).collect();
     let mut cost = 0.0;
@@ -92,7 +95,6 @@ pub(crate) fn of(problem: &Problem, units: &[Unit], slots: &[Slot]) -> f64 {
     cost
 }
 
-/// Returns whether any known application uses a NIC's data.
 pub(crate) fn has_applications(units: &[Unit], nic: usize) -> bool {
     units.iter().any(|unit| unit.nic == nic && unit.application.is_some())
 }

@@ -9,7 +9,7 @@ use crate::view::View;
 
 /// Bytes that a connection must have carried to count as an application's work.
 const BULK_BYTES: u64 = 10_000_000;
-/// Assumed speed of a NIC that reports none, bit/s.
+/// Assumed speed of a NIC that reports no speed, bit/s.
 const UNKNOWN_BPS: u64 = 1_000_000_000;
 /// Largest number of threads placed for one application. Further connections share these threads.
 const MOST_THREADS: u32 = 64;
@@ -38,7 +38,7 @@ pub fn problem(view: &View<'_>) -> Problem {
     Problem { cores, nics, applications }
 }
 
-/// Describes a NIC. If its MTU is unknown, it counts as small, so that the interrupts get more cores.
+/// Describes a NIC. An unknown MTU counts as small, so that the interrupts get more cores.
 fn described(nic: &Interface) -> Nic {
     Nic {
         name: nic.name.clone(),
@@ -66,7 +66,8 @@ fn applications_of(view: &View<'_>, number: usize, nic: &Interface) -> Vec<Appli
     connections.into_iter().map(application).collect()
 }
 
-/// Returns the processors that should take the receive interrupts of each NIC, with its present queues.
+/// Returns the processors that should take the receive interrupts of each NIC, for its current number
+/// of queues.
 #[must_use]
 pub fn interrupt_processors(view: &View<'_>) -> BTreeMap<String, Vec<u32>> {
     let problem = problem(view);
@@ -90,8 +91,8 @@ mod tests {
         Channels, HostFacts, InterfaceKind, Interrupt, ProcessFacts, Processor, SocketKind, TcpFacts,
     };
 
-    /// Creates a host with two processor sockets of eight cores with two threads each. Each socket has a NIC of
-    /// 100 Gbit/s, the second one also has an application.
+    /// Creates a host with two processor sockets of eight cores with two threads each. Each socket has
+    /// a NIC of 100 Gbit/s. The second socket also has an application.
     fn host() -> HostFacts {
         let processor = |number: u32| Processor {
             number,

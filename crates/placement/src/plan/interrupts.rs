@@ -1,12 +1,14 @@
-//! Chooses the changes that move the interrupts of a NIC's queues to their processors, with as few changes as possible.
+//! Chooses the changes that move the interrupts of a NIC's queues to their processors, with as few
+//! changes as possible.
 //!
-//! An interrupt that is on a good processor stays there. The others get processors in this order:
+//! An interrupt that is on a good processor stays there. Other interrupts get processors in this order:
 //!
 //! - whole cores before SMT siblings;
 //! - the NIC's node before other nodes of its package;
 //! - first the cores that the planner gives the NIC.
 //!
-//! If there are more queues than cores, the number of queues is reduced first, if the driver can do so.
+//! If there are more queues than cores, the plan first reduces the number of queues, if the driver
+//! supports this change.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,26 +17,24 @@ use evenkeel_model::host::{Channels, Interface, Interrupt, ReceiveQueue};
 
 use crate::View;
 
-/// A core with those of its processors that may take interrupts.
+/// A core, and the processors of the core that may take interrupts.
 struct Place {
-    /// Smaller is better.
+    /// Rank of the core; a smaller rank is better.
     rank: (Distance, bool, usize, u32),
     processors: Vec<u32>,
-    /// Whether another NIC has an interrupt here, and the plan has the core for another NIC.
+    /// Whether another NIC has an interrupt on this core, and the plan has the core for another NIC.
     is_contested: bool,
 }
 
-/// The location of a processor relative to a NIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Distance {
-    /// On the NIC's memory node, or on any node if the NIC has none.
+    /// On the NIC's memory node, or on any node if the NIC has no node.
     OwnNode,
     /// On another node of the NIC's package, without an interconnect between packages on the path.
     OwnPackage,
     Far,
 }
 
-/// Returns the distance of a processor from a NIC.
 #[must_use]
 pub fn distance(view: &View<'_>, nic: &Interface, processor: u32) -> Distance {
     let home = |node: u32| view.facts.processors.iter().find(|found| found.node == node);
@@ -55,19 +55,20 @@ pub fn distance(view: &View<'_>, nic: &Interface, processor: u32) -> Distance {
 pub struct Places {
     /// For each core its usable processors, the best core first.
     pub cores: Vec<Vec<u32>>,
-    /// Number of these cores that are on the NIC's node.
+    /// Number of `cores` that are on the NIC's node.
     pub own: usize,
-    /// Whether some of these cores are in the NIC's package. If all of its processors are isolated, none is.
+    /// Whether some of `cores` are in the NIC's package. False if all processors of the package are
+    /// isolated.
     pub near: bool,
-    /// Whether no application with connections through the NIC is pinned to any of these cores.
+    /// Whether no application with connections through the NIC is pinned to any of `cores`.
     pub clear: bool,
-    /// Number of near cores, including those of applications. With more queues than this, queues share cores. In a
-    /// virtual machine, processors count instead of cores.
+    /// Number of near cores, including cores of applications. If there are more queues, queues share
+    /// cores. In a virtual machine, the field counts processors instead of cores.
     pub queues: u32,
 }
 
-/// Returns the cores that may take a NIC's interrupts: near ones that are not isolated. Cores to which applications
-/// with connections through the NIC are pinned are left out if others remain.
+/// Returns the cores that may take a NIC's interrupts: near cores that are not isolated. Cores to which
+/// applications with connections through the NIC are pinned are left out if other cores remain.
 #[must_use]
 pub fn interrupt_places(view: &View<'_>, nic: &Interface) -> Places {
     let (places, queues) = places(view, nic);
@@ -89,9 +90,9 @@ fn pinned(view: &View<'_>, nic: &Interface) -> BTreeSet<u32> {
     view.with_siblings(&pinned)
 }
 
-/// Returns the processors of a NIC's node that are reserved for applications which are pinned to another package and
-/// should move here. These are half of the cores, those without interrupts first. Returns none if no application has to
-/// move.
+/// Returns the processors of a NIC's node that are reserved for applications. These applications are
+/// pinned to another package and should move to this node. The set is half of the node's cores, cores
+/// without interrupts first. It is empty if no application has to move.
 #[must_use]
 pub fn cores_for_applications(view: &View<'_>, nic: &Interface) -> BTreeSet<u32> {
     let is_far = |number: &u32| view.is_other_package(nic, *number);
@@ -109,7 +110,8 @@ pub fn cores_for_applications(view: &View<'_>, nic: &Interface) -> BTreeSet<u32>
     let cores: Vec<u32> =
         view.local_cores(nic).into_iter().filter(|number| !pinned.contains(number)).collect();
     let (idle, busy): (Vec<u32>, Vec<u32>) = cores.iter().partition(|number| !serving.contains(number));
-    // The interrupts keep the other half: their present cores, or the first cores for additional ones.
+    // The interrupts keep the other half of the cores: their current cores first, then the first idle
+    // cores.
     let chosen: Vec<u32> = busy.into_iter().chain(idle).rev().take(cores.len() / 2).collect();
     let is_open = |number: &u32| view.facts.processor(*number).is_some_and(|processor| !processor.isolated);
     view.with_siblings(&chosen).into_iter().filter(is_open).collect()
@@ -147,8 +149,8 @@ fn places(view: &View<'_>, nic: &Interface) -> (Vec<Place>, u32) {
     keep_if_any(&mut places, &|place| place.rank.0 < Distance::Far);
     let queues = places.len().max(view.queue_places(nic).len());
     keep_if_any(&mut places, &|place| !place.processors.iter().any(|number| pinned.contains(number)));
-    // Applications that should move here get cores of their own, and the interrupts stay on the other cores of the
-    // node.
+    // Applications that should move to this node get separate cores, and the interrupts stay on the
+    // other cores of the node.
     let left = cores_for_applications(view, nic);
     keep_if_any(&mut places, &|place| !place.processors.iter().any(|number| left.contains(number)));
     // Use only the NIC's node if it has a core for each queue.
@@ -160,8 +162,9 @@ fn places(view: &View<'_>, nic: &Interface) -> (Vec<Place>, u32) {
     (places, u32::try_from(queues).unwrap_or(u32::MAX))
 }
 
-/// Returns the changes that give a NIC this number of receive queues; none if its driver has no such setting. Drivers
-/// without combined channels (gve) set receive and transmit channels separately.
+/// Returns the changes that give a NIC this number of receive queues. The list is empty if the driver
+/// has no such setting. Drivers without combined channels (gve) set receive and transmit channels
+/// separately.
 #[must_use]
 pub fn channel_changes(nic: &Interface, number: u32) -> Vec<Change> {
     let Some(channels) = nic.channels else { return Vec::new() };
@@ -238,8 +241,9 @@ fn assign(places: &[Place], now: &BTreeMap<u32, Option<u32>>) -> BTreeMap<u32, u
     let core_of = |processor: u32| places.iter().position(|place| place.processors.contains(&processor));
     let mut placed: BTreeMap<u32, u32> = BTreeMap::new();
     let mut used_cores = BTreeSet::new();
-    // Keep a queue on its present core if that core is near and no other queue uses it. Of several queues on a core, the
-    // first one stays, unless the core is that of another NIC and each queue can have another one.
+    // Keep a queue on its current core if that core is near and no other queue uses it. Of several
+    // queues on a core, the first queue stays. It moves if the plan has the core for another NIC and
+    // each queue can have a core.
     let is_crowded = |core: usize| {
         let here = |processor: &&Option<u32>| processor.and_then(core_of) == Some(core);
         now.values().filter(here).count() > 1
@@ -254,7 +258,7 @@ fn assign(places: &[Place], now: &BTreeMap<u32, Option<u32>>) -> BTreeMap<u32, u
             placed.insert(*queue, processor);
         }
     }
-    // If queues must share cores, those that share one now may stay.
+    // If queues must share cores, queues that already share a core may stay.
     let free = places.len() - used_cores.len();
     let mut sharing = (now.len() - placed.len()).saturating_sub(free);
     let mut load: BTreeMap<u32, usize> = placed.values().map(|processor| (*processor, 1)).collect();
@@ -324,7 +328,7 @@ mod tests {
         assert_eq!(assigned(4, 2, &[Some(6), Some(1), None, None]), [6, 1, 0, 3]);
         // Two queues on SMT siblings: the second moves to a free core.
         assert_eq!(assigned(4, 2, &[Some(0), Some(4), Some(2), Some(3)]), [0, 1, 2, 3]);
-        // Processor 99 is not among the allowed ones.
+        // Processor 99 is not among the allowed processors.
         assert_eq!(assigned(2, 1, &[Some(99), Some(0)]), [1, 0]);
         // More queues than cores: first the SMT siblings are used, then processors are shared.
         assert_eq!(assigned(2, 2, &[None; 6]), [0, 1, 2, 3, 0, 1]);
@@ -346,7 +350,7 @@ mod tests {
         };
         assert_eq!(with_last_two_contested(&[Some(3), Some(3)]), [0, 1]);
         assert_eq!(with_last_two_contested(&[Some(1), Some(1)]), [1, 0]);
-        // A queue that is alone stays.
+        // A queue that is alone on its core stays.
         assert_eq!(with_last_two_contested(&[Some(3), Some(0)]), [3, 0]);
         assert_eq!(with_last_two_contested(&[Some(3); 4]), [3, 0, 1, 2]);
     }
@@ -360,7 +364,7 @@ mod tests {
                 {
                     let now: Vec<Option<u32>> =
                         (0..queues).map(|queue| (queue % 3 > 0).then_some(queue * 7 % 11)).collect();
-                    // The cores after the open ones are those of another NIC.
+                    // The cores after the first `open` cores belong to another NIC.
                     let mut places = places(cores, threads);
                     places[open as usize..].iter_mut().for_each(|place| place.is_contested = true);
                     let assigned = |now: &[Option<u32>]| {

@@ -9,9 +9,9 @@ use super::interrupts::distance;
 use crate::View;
 use crate::rules::mask;
 
-/// Returns the changes for a NIC. A map with a processor in the package of its queue's interrupt stays. The remaining
-/// processors are divided among the other queues: each goes to the queue whose interrupt it serves, else to a queue of
-/// its package.
+/// Returns the changes for a NIC. A map with a processor in the package of its queue's interrupt stays.
+/// The remaining processors are divided among the other queues. A processor goes to the queue whose
+/// interrupt it serves, or else to a queue of its package.
 #[must_use]
 pub fn map_changes(view: &View<'_>, nic: &Interface) -> Vec<Change> {
     let package = |number: u32| view.facts.processor(number).map(|processor| processor.package);

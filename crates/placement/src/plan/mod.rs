@@ -28,7 +28,7 @@ pub use search::place;
 /// Rate that one core receives of one flow with an MTU of 9,000 bytes, bit/s: the paper's figure 1, one flow,
 /// application and interrupts on separate cores.
 const PER_CORE_JUMBO_BPS: u64 = 43_000_000_000;
-/// The same with an MTU of 1,500 bytes: figure 5.
+/// Rate that one core receives of one flow with an MTU of 1,500 bytes, bit/s: the paper's figure 5.
 const PER_CORE_BPS: u64 = 25_000_000_000;
 /// Smallest MTU of jumbo frames, bytes.
 const JUMBO: u32 = 8_000;
@@ -55,11 +55,10 @@ pub struct Core {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Nic {
     pub name: String,
-    /// The node that the NIC is attached to; `None` if the host has no such distinction.
+    /// The node that the NIC is attached to; `None` if the host does not distinguish nodes.
     pub node: Option<u32>,
-    /// The need of its interrupts, in cores: [`interrupt_cores_for`].
+    /// Cores that the NIC's interrupts need: [`interrupt_cores_for`].
     pub need: f64,
-    /// The maximum number of queues.
     pub queues_most: u32,
 }
 
@@ -73,7 +72,8 @@ pub struct Application {
     pub threads: u32,
     /// Share of a core that each thread needs, 0 to 1.
     pub need: f64,
-    /// Processors to which an administrator has pinned it. Its threads are assigned to them round-robin.
+    /// Processors to which an administrator has pinned the application. Its threads are assigned to
+    /// these processors round robin.
     pub pinned: Vec<u32>,
 }
 
@@ -83,13 +83,12 @@ pub struct Problem {
     /// The host's cores without isolated ones.
     pub cores: Vec<Core>,
     pub nics: Vec<Nic>,
-    /// The applications that use the NICs' data.
     pub applications: Vec<Application>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Placement {
-    /// For each NIC the processors of its interrupts, one for each queue that it should have.
+    /// For each NIC, the processors of its interrupts: one for each planned queue.
     pub interrupts: Vec<Vec<u32>>,
     /// For each application the processors of its threads.
     pub applications: Vec<Vec<u32>>,
@@ -98,7 +97,6 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// Returns the number of queues that a NIC should have.
     #[must_use]
     pub fn queues(&self, nic: usize) -> u32 {
         self.interrupts.get(nic).map_or(0, |places| u32::try_from(places.len()).unwrap_or(u32::MAX))
@@ -111,11 +109,10 @@ pub(crate) struct Unit {
     pub(crate) nic: usize,
     /// The application of a thread; `None` for a queue's interrupts.
     pub(crate) application: Option<usize>,
-    /// Share of a core that the unit needs.
     pub(crate) need: f64,
-    /// The NIC's traffic between this unit and each unit of the other kind, as the need for cores that it causes.
+    /// The NIC's traffic between this unit and each unit of the other kind, as the number of cores that
+    /// the traffic needs.
     pub(crate) traffic: f64,
-    /// The slot from which the unit must not move.
     pub(crate) fixed: Option<Slot>,
 }
 
@@ -126,9 +123,9 @@ pub(crate) struct Slot {
     pub(crate) thread: usize,
 }
 
-/// On a node with fewer cores, all of them may take interrupts: half of two cores would be only one.
+/// On a node with fewer cores, all cores may take interrupts: half of two cores would be only one core.
 const FEW_CORES: usize = 8;
-/// The smallest assumed need, so that idle NICs are placed well, too.
+/// The smallest assumed need, so that the search also places idle NICs well.
 const LEAST_NEED: f64 = 0.01;
 
 impl Problem {
@@ -187,8 +184,8 @@ impl Problem {
         self.share(placement, |cores| if cores < FEW_CORES { cores } else { cores / 2 });
     }
 
-    /// Divides the remaining free cores among the NICs that have more queues than cores: a present queue is better on a
-    /// core of its own than with a queue of another NIC.
+    /// Divides the remaining free cores among the NICs that have more queues than cores. An existing
+    /// queue is better on a separate core than on a core with a queue of another NIC.
     pub(crate) fn share_rest(&self, placement: &mut Placement) {
         self.share(placement, |cores| cores);
     }

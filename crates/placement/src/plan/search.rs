@@ -7,23 +7,25 @@ use std::collections::{BTreeSet, VecDeque};
 use super::cost::{alone, between, has_applications, of};
 use super::{Placement, Problem, Slot, Unit};
 
-/// Costs with a smaller difference count as equal: they are sums of the same terms in another order.
+/// Costs with a smaller difference count as equal, because costs are sums of the same terms in another
+/// order.
 const SAME: f64 = 1e-9;
 /// Largest number of improvement rounds for one initial placement. Each round lowers the cost, and few are needed.
 const MOST_ROUNDS: usize = 1000;
-/// Largest number of placements for which all are tried after the search, as on small hosts.
+/// Maximum number of placements for which the search finally tries every placement, as on small hosts.
 const MOST_TRIALS: f64 = 1e6;
-/// Maximum number of units for which the search also moves pairs of units: their number grows with its square.
+/// Maximum number of units for which the search also moves pairs of units. The number of pairs grows
+/// with the square of the number of units.
 const FEW: usize = 32;
 
 thread_local! {
-    /// The last problems and their placements. The rules of a host, and the rounds of a plan, place the same units.
+    /// The last problems and their placements. The rules of a host, and the rounds of a plan, place the
+    /// same units, so the results are kept.
     static PLACED: RefCell<VecDeque<(Problem, Placement)>> = const { RefCell::new(VecDeque::new()) };
 }
-/// Number of placements that are kept.
 const MOST_KEPT: usize = 8;
 
-/// Places all units. On a host without cores, it places none.
+/// Places all units. On a host without cores, the placement is empty.
 #[must_use]
 pub fn place(problem: &Problem) -> Placement {
     PLACED.with_borrow_mut(|placed| {
@@ -69,7 +71,8 @@ pub(crate) fn found_by_search(problem: &Problem, units: &[Unit]) -> (f64, Vec<Sl
     best.unwrap_or_default()
 }
 
-/// Tries every placement, if there are few enough, and returns one that is cheaper than `cost`.
+/// Tries every placement, if there are few enough, and returns a placement that is cheaper than `cost`,
+/// if any.
 fn found_by_trial(problem: &Problem, units: &[Unit], cost: f64) -> Option<(f64, Vec<Slot>)> {
     let slots = all_slots(problem);
     let placements = (slots.len() as f64).powi(i32::try_from(units.len()).unwrap_or(i32::MAX));
@@ -92,7 +95,7 @@ struct Trial<'a> {
 
 impl Trial<'_> {
     fn go_on(&mut self, cost: f64) {
-        // Costs are never negative, so adding units to a placement that already costs more cannot make it cheaper.
+        // Costs are never negative, so adding units cannot make a placement cheaper.
         if cost >= self.least {
             return;
         }
@@ -130,7 +133,6 @@ fn beginnings(units: &[Unit]) -> Vec<Vec<usize>> {
     let listed: Vec<usize> = (0..units.len()).collect();
     let by = |compare: &dyn Fn(&Unit, &Unit) -> Ordering| {
         let mut order = listed.clone();
-        // Fixed units are placed first.
         order.sort_by(|one, other| {
             let (one, other) = (&units[*one], &units[*other]);
             other.fixed.is_some().cmp(&one.fixed.is_some()).then(compare(one, other))
@@ -149,9 +151,7 @@ fn beginnings(units: &[Unit]) -> Vec<Vec<usize>> {
 struct Search<'a> {
     problem: &'a Problem,
     units: &'a [Unit],
-    /// The slot of each unit.
     slots: Vec<Slot>,
-    /// Whether each unit is placed.
     placed: Vec<bool>,
     all: Vec<Slot>,
 }
@@ -246,8 +246,8 @@ impl<'a> Search<'a> {
         false
     }
 
-    /// Removes all units of one kind of a NIC and places them again. Moving them one by one may find no improvement,
-    /// because each move away from the others costs more.
+    /// Removes all units of one kind of a NIC and places them again. Moving single units may find no
+    /// improvement, because a unit away from the other units costs more.
     fn move_a_nic(&mut self) -> bool {
         let kinds: BTreeSet<(usize, Option<usize>)> =
             self.units.iter().map(|unit| (unit.nic, unit.application)).collect();
@@ -272,8 +272,8 @@ impl<'a> Search<'a> {
         false
     }
 
-    /// Places each pair of units again, together, because each may occupy the other's best slot. Large hosts skip this
-    /// because they have too many pairs.
+    /// Places each pair of units again, together, because each unit may occupy the other unit's best
+    /// slot. Large hosts skip this step, because they have too many pairs.
     fn move_two(&mut self) -> bool {
         if self.units.len() > FEW {
             return false;

@@ -21,7 +21,6 @@ fn application(nic: usize, threads: u32) -> Application {
     Application { name: "iperf3".to_owned(), nic, threads, need: 1.0, pinned: Vec::new() }
 }
 
-/// Returns the cost of a NIC's interrupts and its application in given slots.
 fn cost_of(problem: &Problem, places: &[u32]) -> f64 {
     let units = problem.units();
     let slots: Vec<Slot> = places.iter().map(|processor| problem.slot_of(*processor).unwrap()).collect();
@@ -76,7 +75,8 @@ fn the_papers_host_is_placed_as_its_best_distribution() {
     let all: BTreeSet<u32> = interrupts.iter().chain(applications).map(core).collect();
     assert_eq!(all.len(), interrupts.len() + applications.len(), "apart and off the twins: {placement:?}");
     assert!(all.iter().all(|core| (20..40).contains(core)), "{placement:?}");
-    // Three queues suffice at 43 Gbit/s each. More keep flows apart, and half of the node's cores remain free.
+    // Three queues suffice at 43 Gbit/s each. More queues keep flows apart, and half of the node's
+    // cores remain free.
     assert_eq!(placement.queues(0), 10);
 }
 
@@ -198,7 +198,8 @@ proptest! {
         prop_assert!((placement.cost - least).abs() < 1e-6, "{} and {least}: {placement:?}", placement.cost);
     }
 
-    /// Each unit is on an existing processor, and a unit that is pinned to an existing one is there.
+    /// Each unit is on an existing processor. A unit that is pinned to an existing processor is on this
+    /// processor.
     #[test]
     fn everything_has_a_place(problem in small_problem()) {
         let placement = place(&problem);

@@ -81,10 +81,10 @@ fn busy_processes(view: &View<'_>, nic: &Interface) -> BTreeMap<u32, u64> {
     found
 }
 
-/// Processes of one name that are pinned to the same processors. One finding covers all of them.
+/// Processes of one name that are pinned to the same processors. One finding covers the whole group.
 struct Group<'a> {
     processes: Vec<&'a ProcessFacts>,
-    /// The processors that they are pinned to; `None` if they may run anywhere.
+    /// The processors to which the processes are pinned; `None` if the processes may run anywhere.
     allowed: Option<Vec<u32>>,
     bytes: u64,
 }
@@ -117,7 +117,6 @@ impl Group<'_> {
     }
 }
 
-/// Returns the processes with much traffic through a NIC, in groups.
 fn busy_groups<'a>(view: &View<'a>, nic: &Interface) -> Vec<Group<'a>> {
     let mut groups: Vec<Group<'a>> = Vec::new();
     for (number, bytes) in busy_processes(view, nic) {
@@ -220,10 +219,10 @@ fn free_cores(view: &View<'_>, nic: &Interface) -> Vec<u32> {
 }
 
 fn on_interrupts(view: &View<'_>) -> Vec<Found> {
-    /// Number of shared cores from which half of them suffice for the interrupts.
+    /// From this number of shared cores on, half of the cores suffice for the interrupts.
     const CROWDED: usize = 4;
-    /// If an application has a core without interrupts for every four of its cores, the scheduler keeps it off the busy
-    /// ones.
+    /// If at least one in four of an application's cores is without interrupts, the scheduler keeps the
+    /// application off the busy cores.
     const ENOUGH_PART: usize = 4;
     const GRAVE_BPS: u64 = 40_000_000_000;
     let mut found = Vec::new();
@@ -240,9 +239,9 @@ fn on_interrupts(view: &View<'_>) -> Vec<Found> {
             let (same, twins): (Vec<u32>, Vec<u32>) =
                 allowed.iter().filter(|core| busy_cores.contains(core)).partition(|core| busy.contains(core));
             let shared = same.len() + twins.len();
-            // Cores to which no application is pinned.
+            // Near cores exist to which no application is pinned.
             let is_free = places.clear && places.near;
-            // The interrupts use all cores of the node: first reduce their number.
+            // The interrupts use all cores of the node, so first reduce the number of queues.
             let own: Vec<u32> = allowed.iter().copied().filter(|core| !busy_cores.contains(core)).collect();
             let crowded = !is_free
                 && same.len() >= CROWDED
@@ -273,8 +272,8 @@ fn on_interrupts(view: &View<'_>) -> Vec<Found> {
             let severity = match (view.is_busy(nic), speed >= GRAVE_BPS && !crowded) {
                 (true, true) => High,
                 (true, false) => Medium,
-                // A worker thread next to its own queue is a common placement. It costs only if the processor has no
-                // time left.
+                // A worker thread next to its own queue is a common placement. The placement has a cost
+                // only if the processor has no idle time.
                 (false, _) => Low,
             };
             let entry =

@@ -46,7 +46,6 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-/// Returns the bonds with their settings and their ports.
 fn bonds<'a>(view: &View<'a>) -> impl Iterator<Item = (&'a Interface, &'a BondFacts, Vec<&'a Interface>)> {
     let facts = view.facts;
     facts.interfaces.iter().filter_map(|bond| {
@@ -136,7 +135,8 @@ fn bond_hash(view: &View<'_>) -> Vec<Found> {
         }
         let up = || ports.iter().filter(|port| port.up);
         let most = up().max_by_key(|port| port.sent_packets());
-        // No policy selects a port that is down, or that another speed keeps out of the active aggregator.
+        // No policy selects a port that is down, or a port whose speed keeps it out of the active
+        // aggregator.
         let shares = |port: &&&Interface| {
             settings.mode != "802.3ad" || most.is_some_and(|most| most.speed_bps == port.speed_bps)
         };

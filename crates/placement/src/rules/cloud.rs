@@ -50,7 +50,8 @@ fn vf_unused(view: &View<'_>) -> Vec<Found> {
         };
         let all = nic.received_packets().saturating_add(nic.sent_packets());
         let by_function = received.saturating_add(sent);
-        // If no virtual function has received a packet, the size of the machine may include none.
+        // If no virtual function has received a packet, this size of virtual machine may include no
+        // virtual function.
         let function = view.facts.interfaces.iter().find(|other| {
             nic.lower.contains(&other.name) || other.name != nic.name && other.name.starts_with("enP")
         });
@@ -58,7 +59,8 @@ fn vf_unused(view: &View<'_>) -> Vec<Found> {
             continue;
         }
         if function.is_none() && by_function == 0 {
-            // The machine's size may have no such function. Its absence costs if the processors are busy receiving.
+            // This size of virtual machine may include no virtual function. The lack has a cost only if
+            // the processors are busy receiving.
             if view.is_loaded(nic) {
                 let text = format!(
                     "no virtual function carries its packets (vf_rx_packets 0, vf_tx_packets 0), {} received and {} sent{}",
@@ -96,7 +98,6 @@ fn vf_unused(view: &View<'_>) -> Vec<Found> {
     found
 }
 
-/// The remedy for each exceeded allowance.
 const ALLOWANCES: &[(&str, &str)] = &[
     ("bw_in_allowance_exceeded", "incoming bandwidth: a larger machine, or traffic spread over several"),
     (

@@ -252,7 +252,6 @@ fn bridge_netfilter(view: &View<'_>) -> Vec<Found> {
     )]
 }
 
-/// Smallest number of events to report.
 const FEWEST: u64 = 100;
 
 fn syn_queue(view: &View<'_>) -> Vec<Found> {
@@ -350,8 +349,8 @@ fn ports(view: &View<'_>) -> Vec<Found> {
     let ports = last.saturating_sub(first).saturating_add(1);
     let waiting = view.facts.counter("Sockstat.TCP.tw");
     let share = |sockets: u64| sockets as f64 / ports as f64;
-    // The kernel does not report the destinations of sockets in TIME_WAIT. If one destination uses a large share of the
-    // ports, they count for it.
+    // The kernel does not report the destinations of sockets in TIME_WAIT. If one destination uses a
+    // large share of the ports, the rule attributes these sockets to that destination.
     let busiest = view.facts.port_use.as_ref().filter(|busiest| share(busiest.connections) >= SHARE / 2.0);
     // TCP_TIMEWAIT_LEN, include/net/tcp.h.
     const TIME_WAIT_S: f64 = 60.0;

@@ -71,7 +71,6 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-/// Smallest number of losses to report.
 const FEWEST: u64 = 100;
 
 /// Returns the largest counters of a driver for whose names `is_named` holds: `tx_dropped 12, tx_errors 3`.
@@ -142,7 +141,7 @@ fn transmit_drops(view: &View<'_>) -> Vec<Found> {
         if field("collisions") >= FEWEST {
             advice.push("collisions: let both ends negotiate full duplex");
         }
-        // A longer ring prevents only losses at a full ring; errors of the wire are none.
+        // A longer ring prevents only losses at a full ring, not errors of the wire.
         let wire = ["tx_carrier_errors", "tx_aborted_errors", "tx_window_errors", "tx_heartbeat_errors"];
         let wire: u64 = wire.into_iter().map(field).fold(0, u64::saturating_add);
         let at_ring = field("tx_dropped").max(field("tx_fifo_errors")).max(nic.losses.transmit.unwrap_or(0));
@@ -261,7 +260,6 @@ fn pcie_errors(view: &View<'_>) -> Vec<Found> {
     found
 }
 
-/// Returns whether a counter's name means frames that were too long.
 fn is_too_long(name: &str) -> bool {
     let kinds = ["oversize", "ovrsz", "long_length", "over_mru", "too_long", "toolong", "giant"];
     !name.starts_with("tx") && kinds.iter().any(|kind| name.contains(kind))

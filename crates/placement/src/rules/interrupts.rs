@@ -152,7 +152,7 @@ fn other_package(view: &View<'_>, nic: &Interface) -> Option<Found> {
     let remote: u64 =
         served.iter().filter(|(processor, _)| is_remote(processor)).map(|(_, count)| count).saturating_sum();
     let share = if total >= ENOUGH_INTERRUPTS { remote as f64 / total as f64 } else { 0.0 };
-    // The present affinity: a mask that covers both packages does not count as remote.
+    // Use the current affinity. A mask that covers both packages does not count as remote.
     let goes_away =
         |interrupt: &&&Interrupt| !interrupt.target().is_empty() && interrupt.target().iter().all(is_remote);
     // irqbalance moves interrupts every ten seconds, so their present affinity means little.
@@ -198,7 +198,8 @@ fn other_package(view: &View<'_>, nic: &Interface) -> Option<Found> {
     Some(if severity == Low && all_home { entry.on(&nic.name) } else { with_placement(view, nic, entry) })
 }
 
-/// Finds most interrupts on another node of the same package, while the NIC's node has a core for each queue.
+/// Finds that most interrupts of a NIC are on another node of the same package, while the NIC's node
+/// has a core for each queue.
 fn other_node(view: &View<'_>, nic: &Interface) -> Option<Found> {
     const SHARE: f64 = 0.5;
     let node = nic.node.filter(|node| !view.facts.processors_of(*node).is_empty())?;
@@ -224,7 +225,7 @@ fn other_node(view: &View<'_>, nic: &Interface) -> Option<Found> {
     Some(with_placement(view, nic, Found::setting(Low, &nic.name, text, effect)))
 }
 
-/// Returns the load of a NIC without much traffic as text. It explains the low severity.
+/// Returns the load of a NIC without much traffic as text. The text explains the low severity.
 fn load_words(view: &View<'_>, nic: &Interface) -> String {
     match view.load(nic) {
         Some(load) if !view.is_loaded(nic) => {
@@ -234,7 +235,8 @@ fn load_words(view: &View<'_>, nic: &Interface) -> String {
     }
 }
 
-/// Returns whether more than `few` queues receive packets. Otherwise no placement of interrupts spreads the load.
+/// Returns whether more than `few` queues receive packets. With fewer queues, no placement of
+/// interrupts spreads the load.
 fn is_spread_over_queues(interrupts: &[&Interrupt], few: usize) -> bool {
     const MOST: f64 = 0.8;
     let mut counts: Vec<u64> = interrupts.iter().map(|interrupt| interrupt.total()).collect();
@@ -244,8 +246,8 @@ fn is_spread_over_queues(interrupts: &[&Interrupt], few: usize) -> bool {
     counts.len() > few && (most as f64) < MOST * total as f64
 }
 
-/// Returns how many interrupts go to these processors now, if that is so few that the counts are history: these
-/// interrupts have less than a share of all counts.
+/// Returns how many interrupts now target the processors in `from`, if these interrupts have less than
+/// `share` of all counts. Most counts are then from an earlier affinity.
 fn moved_away(
     view: &View<'_>,
     nic: &Interface,
@@ -263,7 +265,7 @@ fn moved_away(
     (!view.is_balanced(nic) && (still as f64) < share * total as f64).then_some(there.len())
 }
 
-/// Finds a few processors that serve many queues, and are busy while others are not.
+/// Finds a few processors that serve many queues, and are busy while other processors are not.
 fn few_processors(view: &View<'_>, nic: &Interface, served: &BTreeMap<u32, u64>) -> Option<Found> {
     const SHARE: f64 = 0.9;
     const QUEUES_EACH: usize = 4;
@@ -391,8 +393,8 @@ fn one_processor(view: &View<'_>) -> Vec<Found> {
     found
 }
 
-/// Finds several loaded NICs with one interrupt each, all on one processor, as on small routers. The processor has to
-/// be busy: otherwise one is enough.
+/// Finds several loaded NICs with one interrupt each, all on one processor, as on small routers. The
+/// processor must be busy, because otherwise one processor is enough.
 fn all_nics_on_one(view: &View<'_>, served: &BTreeMap<u32, u64>, lines: usize) -> Option<Found> {
     const SHARE: f64 = 0.9;
     const SOFTIRQ_SHARE: f64 = 0.1;
@@ -427,7 +429,7 @@ fn all_nics_on_one(view: &View<'_>, served: &BTreeMap<u32, u64>, lines: usize) -
         text,
         "one processor receives for all NICs: it is the limit while others idle",
     );
-    // An interrupt with a core of its own stays there.
+    // An interrupt with a separate core stays on this core.
     let mut taken: BTreeSet<u32> = BTreeSet::new();
     let mut shared = Vec::new();
     for nic in &nics {

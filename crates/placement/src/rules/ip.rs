@@ -254,7 +254,7 @@ fn fragments(view: &View<'_>) -> Vec<Found> {
     const ONE_IN: u64 = 1000;
     const GRAVE: u64 = 10_000;
     const FULL: f64 = 0.5;
-    /// About a hundredth of the memory, limited to what a burst of fragments needs.
+    /// About a hundredth of the memory, within the limits below: a burst of fragments needs no more.
     const MEMORY_PART: u64 = 128;
     const LEAST_BYTES: u64 = 16 << 20;
     const MOST_BYTES: u64 = 256 << 20;

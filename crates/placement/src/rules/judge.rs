@@ -24,17 +24,16 @@ const TABLES: [(&str, &str); 3] = [
 ];
 const UPTIME: &str = "/proc/uptime";
 
-/// The results of all rules on a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Judgement {
     /// Findings, the highest severity first, then in the order of the rules.
     pub findings: Vec<Finding>,
-    /// Number of rules that judged, those of `partly_judged` included.
+    /// Number of rules that judged, including the rules in `partly_judged`.
     pub judged: usize,
     /// The rules that lacked facts and have no finding.
     pub not_judged: Vec<NotJudged>,
-    /// The rules that lacked facts, but have findings that do not depend on these, such as those about another
-    /// interface.
+    /// The rules that lacked facts, but have findings that do not depend on the missing facts, such as
+    /// findings about another interface.
     pub partly_judged: Vec<NotJudged>,
 }
 
@@ -45,7 +44,6 @@ impl Judgement {
     }
 }
 
-/// A rule that lacked facts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NotJudged {
     pub rule: &'static str,
@@ -53,7 +51,6 @@ pub struct NotJudged {
     pub why: String,
 }
 
-/// Judges a host by all rules.
 #[must_use]
 pub fn judge(facts: &HostFacts) -> Judgement {
     judge_with(facts, rules())
@@ -85,7 +82,6 @@ fn is_nic_or_host(facts: &HostFacts, subject: &str) -> bool {
     facts.interface(subject).is_none_or(|interface| interface.kind == InterfaceKind::Device)
 }
 
-/// Judges a host by some rules.
 pub fn judge_with<'r>(facts: &HostFacts, rules: impl IntoIterator<Item = &'r Rule>) -> Judgement {
     let variants = variants(facts);
     let alternatives: Vec<Alternative<'_>> = variants
@@ -108,24 +104,26 @@ pub fn judge_with<'r>(facts: &HostFacts, rules: impl IntoIterator<Item = &'r Rul
     judgement
 }
 
-/// Returns the findings that [`judge`] reports for a rule: a rule may quote only these as the cause of another finding.
+/// Returns the findings that [`judge`] reports for a rule. A rule may name only these findings as the
+/// cause of another finding.
 pub(super) fn reported(view: &View<'_>, rule: &str) -> Rc<[Found]> {
     view.reported(rule, || find_rule(rule).map(|rule| found_and_gaps(rule, view).0).unwrap_or_default())
 }
 
-/// The host with other values of facts that could not be read. Rules read these facts for a part of their verdict or
-/// fix, whether they list them as needs or not: a finding counts if every value leads to it.
+/// The host with other values of facts that could not be read. A rule may use such facts for a part of
+/// its verdict or fix, even if it does not list them as needs. A finding counts if every value leads to
+/// the finding.
 #[derive(Debug)]
 pub(crate) struct Alternative<'a> {
-    /// The facts that could not be read.
     gaps: Vec<&'a Unknown>,
     view: View<'a>,
 }
 
 /// Returns the host with the extreme values of facts that could not be read:
 ///
-/// - Traffic of interfaces, and of TCP: no traffic that is all TCP, and much traffic that is not.
-/// - Isolated processors: all. The host itself has none.
+/// - Traffic of interfaces, and of TCP: in one variant no traffic, which is all TCP; in the other
+///   variant much traffic without TCP.
+/// - Isolated processors: all processors. The unchanged host has no isolated processors.
 fn variants(facts: &HostFacts) -> Vec<(Vec<&Unknown>, HostFacts)> {
     const TRAFFIC: [&str; 4] = ["rx_bytes", "rx_packets", "tx_bytes", "tx_packets"];
     const SEGMENTS: [&str; 2] = ["Tcp.InSegs", "Tcp.OutSegs"];
@@ -177,8 +175,8 @@ fn variants(facts: &HostFacts) -> Vec<(Vec<&Unknown>, HostFacts)> {
     found
 }
 
-/// Keeps the findings that a rule has with other values as well, with their lower severity and their common changes.
-/// Returns whether the other values lead to the same findings.
+/// Keeps the findings that a rule also has with the other values. The findings get the lower severity
+/// and the common changes. Returns whether the other values lead to the same findings.
 fn keep_common(found: &mut Vec<Found>, other: &[Found], gaps: &[&Unknown]) -> bool {
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
     let before = found.len();
@@ -213,7 +211,7 @@ fn found_and_gaps<'f>(rule: &Rule, view: &View<'f>) -> (Vec<Found>, Vec<&'f Unkn
     (found.into_iter().filter_map(|found| found.with_possible_changes(view.facts)).collect(), gaps)
 }
 
-/// Returns the findings of a rule that its needs allow, and the gaps in these.
+/// Returns the findings of a rule that its needs allow, and the gaps in the needs.
 fn found_by_needs<'f>(rule: &Rule, view: &View<'f>) -> (Vec<Found>, Vec<&'f Unknown>) {
     let facts = view.facts;
     let gaps: Vec<&Unknown> =
@@ -224,23 +222,26 @@ fn found_by_needs<'f>(rule: &Rule, view: &View<'f>) -> (Vec<Found>, Vec<&'f Unkn
     } else {
         found_beside(rule, view, gaps)
     };
-    // Rates need the time since boot, which the ticks of /proc/stat show, too.
+    // Rates need the time since boot, which the ticks of /proc/stat also show.
     if lacks_time {
         gaps.extend(facts.unknown.iter().filter(|gap| gap.source == UPTIME));
     }
     (found, gaps)
 }
 
-/// Returns the findings of a rule on interfaces whose facts are complete, and the gaps that keep it from judging the
-/// others. A gap in the facts of the whole host keeps the rule from judging at all, with some exceptions:
+/// Returns the findings of a rule on interfaces whose facts are complete, and the gaps that prevent a
+/// verdict on the other interfaces. A gap in the facts of the whole host prevents any verdict, with
+/// some exceptions:
 ///
-/// - Sysctls: a counted loss is still a loss. Only the change of the missing sysctl is left out of the fix.
-/// - Affinity masks of interrupts: the counts of served interrupts show where they are served.
+/// - Sysctls: a counted loss is still a loss. Only the change of the missing sysctl is left out of the
+///   fix.
+/// - Affinity masks of interrupts: the counts of served interrupts show the processors.
 /// - Sockets of UDP: the protocol's counters show the drops.
-/// - Ports: the listed sockets and TIME_WAIT show the least use.
-/// - Power settings of a processor: those of the others show their cost.
-/// - A missing table of neighbours or of connection tracking: the other tables and sysctls show full ones.
-/// - A single counter of a table: the findings count that are the same with any value of it.
+/// - Ports: the listed sockets and TIME_WAIT show the minimum use.
+/// - Power settings of a processor: the settings of the other processors show the cost.
+/// - A missing table of neighbours or of connection tracking: the other tables and sysctls show full
+///   tables.
+/// - A single counter of a table: a finding counts if any value of the counter leads to the finding.
 fn found_beside<'f>(
     rule: &Rule,
     whole: &View<'f>,
@@ -272,8 +273,8 @@ fn found_beside<'f>(
     if gaps.iter().any(|gap| gap.interface().is_none() && !is_partial(gap)) {
         return ((Vec::new(), gaps), false);
     }
-    // Rules handle NICs without a speed, and drivers without rings or channels: findings from other evidence count. So
-    // do losses that other counters show.
+    // Rules handle NICs without a speed, and drivers without rings or channels. Findings from other
+    // evidence count, as do losses that other counters show.
     const LOSSES: [&str; 4] = ["_errors", "_dropped", "/multicast", "/collisions"];
     let is_absent = |gap: &&Unknown| {
         gap.source.ends_with("/speed") && gap.concerns(SPEED)
@@ -326,8 +327,9 @@ impl Found {
         self
     }
 
-    /// Returns the finding without the changes to a value that the host has, and without those of sysctls that cannot be
-    /// set in this network namespace. A setting whose whole fix is made is no fault. A loss stays one.
+    /// Returns the finding without changes that the host already has, and without sysctls that cannot
+    /// be set in this network namespace. If the whole fix is already made, a finding about a setting is
+    /// dropped, and a finding about a loss stays.
     fn with_possible_changes(mut self, facts: &HostFacts) -> Option<Self> {
         let remedy = &mut self.remedy;
         if remedy.changes.is_empty() {
@@ -368,7 +370,6 @@ impl Found {
         Some(self)
     }
 
-    /// Returns the interfaces that a finding concerns.
     fn concerns(&self) -> impl Iterator<Item = &str> {
         self.subject.split(", ").chain(self.remedy.interface.as_deref())
     }
@@ -428,8 +429,8 @@ mod tests {
         }
     }
 
-    /// Returns the subjects of the findings, the number of rules that judged, and the reasons of those that did not, or
-    /// in part.
+    /// Returns the subjects of the findings, the number of rules that judged, the reasons of rules that
+    /// did not judge, and the reasons of rules that judged in part.
     fn judged(unknown: &[&str]) -> (Vec<String>, usize, Vec<String>, Vec<String>) {
         let judgement = judge_with(&host(unknown), [&RULE]);
         let subjects = judgement.findings.iter().map(|finding| finding.subject.clone()).collect();
@@ -449,10 +450,8 @@ mod tests {
         );
         let softnet = "/proc/net/softnet_stat";
         assert_eq!(judged(&[softnet]), (vec![], 0, vec![format!("{softnet} is missing")], vec![]));
-        // One of the two interfaces is not judged.
         let mtu = "/sys/class/net/eth0/mtu";
         assert_eq!(judged(&[mtu]), (vec!["eth1".to_owned()], 1, vec![], vec![format!("{mtu} is missing")]));
-        // The finding on a link without a speed counts.
         assert_eq!(judged(&["/sys/class/net/eth0/speed"]), (both, 1, vec![], vec![]));
     }
 

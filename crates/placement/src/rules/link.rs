@@ -114,10 +114,10 @@ fn slow(view: &View<'_>) -> Vec<Found> {
     let mut found = Vec::new();
     for nic in view.nics() {
         let (Some(speed), Some(supported)) = (nic.speed_bps, nic.supported_bps) else { continue };
-        // In half duplex, autonegotiation failed: link-half-duplex reports that.
+        // In half duplex, autonegotiation failed. The rule link-half-duplex reports this fault.
         if let Some(text) = slow_words(nic).filter(|_| nic.duplex.as_deref() != Some("half")) {
             let effect = format!("at most {} of the NIC's rate", per_cent(speed as f64 / supported as f64));
-            // A NIC that supports several speeds often runs at a lower one on purpose.
+            // A NIC that supports several speeds often runs at a lower speed on purpose.
             let is_fault = speed.saturating_mul(10) <= supported && !view.is_idle(nic);
             let severity = if is_fault { Medium } else { Low };
             found.push(
@@ -217,7 +217,6 @@ fn wire_errors(view: &View<'_>) -> Vec<Found> {
     found
 }
 
-/// Pauses in one direction.
 struct Pauses {
     words: String,
     severity: Severity,
@@ -248,8 +247,9 @@ fn paused_priorities(nic: &Interface, direction: &str) -> Option<String> {
     }
 }
 
-/// Returns the longest pause time in a direction, `rx` or `tx`, s. mlx5 counts it in µs for the link and for each
-/// priority (Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst).
+/// Returns the longest pause time in a direction, `rx` or `tx`, s. mlx5 counts pause time in µs for the
+/// link and for each priority
+/// (Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst).
 fn paused_s(nic: &Interface, direction: &str) -> Option<f64> {
     let is_time = |name: &str| {
         name.strip_prefix(direction)
@@ -259,9 +259,9 @@ fn paused_s(nic: &Interface, direction: &str) -> Option<f64> {
     times.max().filter(|us| *us > 0).map(|us| us as f64 / 1e6)
 }
 
-/// Returns the pause frames of the link and of its priorities if they are many, and their severity. If the NIC counts
-/// pause time, that time decides. Else one pause frame per ten packets is a storm: a frame stops the sender for up to
-/// 65,535 times 512 bits (annex 31B).
+/// Returns the pause frames of the link and of its priorities if there are many, and their severity. If
+/// the NIC counts pause time, the time decides. Otherwise one pause frame per ten packets is a storm: a
+/// frame stops the sender for up to 65,535 times 512 bits (annex 31B).
 fn many_pauses(
     view: &View<'_>,
     nic: &Interface,

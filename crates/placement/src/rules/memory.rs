@@ -7,7 +7,6 @@ use crate::Severity::{Low, Medium};
 use crate::View;
 use crate::view::{count, per_cent};
 
-/// `/sys/devices/system/node/nodeN/numastat`: below the path of [`needs::NODES`].
 const NUMA_BALANCING: &str = "/proc/sys/kernel/numa_balancing";
 const MIN_FREE: &str = "/proc/sys/vm/min_free_kbytes";
 const HUGE_PAGES: &str = "/sys/kernel/mm/transparent_hugepage";
@@ -101,8 +100,8 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-/// Returns how often a driver found no memory for a receive buffer. Drivers have one counter, one for each queue, or
-/// both.
+/// Returns how often a driver found no memory for a receive buffer. Drivers have one counter, one
+/// counter for each queue, or both.
 fn failed_allocations(nic: &Interface) -> u64 {
     let (mut whole, mut of_queues) = (0_u64, 0_u64);
     for (name, value) in &nic.driver_statistics {
@@ -167,8 +166,8 @@ fn remote_memory(view: &View<'_>) -> Vec<Found> {
         let Some(pages) = node.allocations.filter(|_| view.facts.nodes.len() > 1) else { continue };
         let (away, others) = remote_shares(&pages);
         let is_away = is_sent_away(&pages);
-        // Pages that one node sends elsewhere appear on another node as pages of remote processes. Report only the
-        // former.
+        // Pages that one node sends elsewhere appear on another node as pages of remote processes.
+        // Report only the node that sends pages elsewhere.
         let from_others = !sends_away && pages.other >= ENOUGH && others >= FROM_OTHERS;
         if !is_away && !from_others {
             continue;

@@ -1,8 +1,9 @@
 //! The table of rules.
 //!
-//! A rule is one [`Rule`]: its texts, its source, the facts that it needs, and a function from the facts to its
-//! findings. It is added to the list of its topic; the documentation and `--explain` use the same entry. A rule whose
-//! facts could not be read is listed as not judged: a missing finding does not mean that there is no fault.
+//! A rule is one [`Rule`]: its texts, its source, the facts that it needs, and a function from the
+//! facts to its findings. Each rule is in the list of its topic. The documentation and `--explain` use
+//! the same entry. A rule whose facts could not be read is listed as not judged, because a missing
+//! finding does not mean that there is no fault.
 
 mod applications;
 mod bond;
@@ -52,15 +53,12 @@ pub struct Rule {
     pub looks_at: &'static str,
     /// The condition of a finding, with its limits.
     pub fires_when: &'static str,
-    /// The effect of the fault and its cost.
     pub why: &'static str,
     pub fix: &'static str,
-    /// The document or paper that describes the fault.
     pub source: &'static str,
     /// The sources without which the rule cannot judge ([`needs`]). A fact that does not exist on a host is not a gap:
     /// a driver without `ethtool -g` has no rings to judge.
     pub needs: &'static [&'static str],
-    /// Returns the findings on a host.
     pub check: fn(&View<'_>) -> Vec<Found>,
 }
 
@@ -86,7 +84,7 @@ impl Found {
         Self::on_basis(Basis::Measured, severity, subject, evidence, effect)
     }
 
-    /// Creates a finding of a limit that is below the link's requirement for certain: any severity.
+    /// Creates a finding about a limit that is certainly below the link's requirement: any severity.
     pub fn limit(
         severity: Severity,
         subject: &str,
@@ -129,14 +127,12 @@ impl Found {
         }
     }
 
-    /// Sets the interface to which the changes apply.
     #[must_use]
     pub fn on(mut self, interface: &str) -> Self {
         self.remedy.interface = Some(interface.to_owned());
         self
     }
 
-    /// Adds a change to the fix.
     #[must_use]
     pub fn change(mut self, knob: Knob, to: Value) -> Self {
         self.remedy.changes.push(Change::new(knob, to));
@@ -149,7 +145,6 @@ impl Found {
         self.change(Knob::Sysctl(path.to_owned()), Value::Text(value.to_string()))
     }
 
-    /// Adds advice to the fix.
     #[must_use]
     pub fn advice(mut self, text: impl Into<String>) -> Self {
         self.remedy.advice = Some(text.into());
@@ -200,5 +195,5 @@ fn by_speed(nic: &evenkeel_model::host::Interface, fast: Severity, slow: Severit
     if nic.speed_bps.is_some_and(|speed| speed >= FAST) { fast } else { slow }
 }
 
-/// Smallest speed of a fast NIC, bit/s: one processor may be too slow for it.
+/// Smallest speed of a fast NIC, bit/s: one processor may be too slow for such a NIC.
 const FAST: u64 = 10_000_000_000;

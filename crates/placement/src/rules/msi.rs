@@ -37,7 +37,6 @@ fn switched_off<'a>(view: &View<'a>) -> Option<&'a str> {
     words.next()
 }
 
-/// Returns the finding that a NIC has no MSI.
 pub(super) fn off(view: &View<'_>, nic: &Interface) -> Option<Found> {
     const BUSY: f64 = 0.3;
     let word = switched_off(view)?;

@@ -94,13 +94,13 @@ fn standard_mtu(view: &View<'_>) -> Vec<Found> {
     found
 }
 
-/// Returns the path MTU of a connection, bytes; none if it is not known.
+/// Returns the path MTU of a connection, bytes, or `None` if it is unknown.
 fn path_mtu(socket: &SocketFacts) -> Option<u64> {
     socket.tcp.as_ref().map(|tcp| tcp.pmtu).filter(|mtu| *mtu > 0)
 }
 
-/// Returns whether the network behind a NIC carries less than its MTU on a part of the paths: jumbo frames do not get
-/// further.
+/// Returns whether the network behind a NIC carries less than the NIC's MTU on a part of the paths, so
+/// that jumbo frames cannot pass.
 fn has_smaller_paths(view: &View<'_>, nic: &Interface, mtu: u32) -> bool {
     const ONE_IN: usize = 10;
     let paths: Vec<u64> = view.connections(nic).into_iter().filter_map(path_mtu).collect();
@@ -232,8 +232,9 @@ fn tunnel_mtu(view: &View<'_>) -> Vec<Found> {
     let mut found = Vec::new();
     for tunnel in view.facts.interfaces.iter().filter(|interface| interface.up) {
         let Some(headers) = tunnel.driver.as_deref().and_then(tunnel_headers) else { continue };
-        // A tunnel names the interface below it only if it is bound to one. Otherwise routes decide; the largest MTU is
-        // assumed because it causes the fewest false findings.
+        // A tunnel names the interface below it only if the tunnel is bound to an interface. Otherwise
+        // routes decide. The rule then assumes the largest MTU, because it causes the fewest false
+        // findings.
         let bound = tunnel.lower.iter().filter_map(|name| view.facts.interface(name)).next();
         let below = bound.or_else(|| carriers.iter().copied().max_by_key(|nic| nic.mtu));
         let (Some(below), Some(mtu)) = (below, tunnel.mtu) else { continue };

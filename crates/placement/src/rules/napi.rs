@@ -202,7 +202,8 @@ fn late_interrupts(view: &View<'_>) -> Vec<Found> {
     let Some(application) = view.latency_bound() else { return Vec::new() };
     let mut found = Vec::new();
     for nic in view.nics().filter(|nic| !view.is_idle(nic)) {
-        // Adaptive coalescing waits longest for bursts of packets. On isolated processors, no wait is wanted.
+        // Adaptive coalescing waits longest for bursts of packets. On isolated processors, no wait is
+        // acceptable.
         let adapts = nic.coalescing.is_some_and(|coalescing| coalescing.adaptive_rx);
         let Some(wait) = nic
             .coalescing

@@ -1,5 +1,6 @@
-//! Sources of the facts that rules need, as paths of the host; `*` represents each interface or CPU. A sysctl is given
-//! by its path below `/proc/sys`. The kernel's answers over ioctl and netlink have paths, too.
+//! Sources of the facts that rules need, as paths of the host; `*` represents each interface or CPU. A
+//! sysctl is given by its path below `/proc/sys`. The kernel's answers over ioctl and netlink also have
+//! paths.
 
 pub const CARRIER_CHANGES: &str = "/sys/class/net/*/carrier_changes";
 /// `ethtool -l`.
@@ -46,13 +47,11 @@ pub const SPEED: &str = "/sys/class/net/*/speed";
 pub const STATISTICS: &str = "/sys/class/net/*/statistics";
 pub const TX_QUEUE_LENGTH: &str = "/sys/class/net/*/tx_queue_len";
 pub const BONDING: &str = "/sys/class/net/*/bonding";
-/// The kernel's command line.
 pub const COMMAND_LINE: &str = "/proc/cmdline";
 /// Model and flags of the CPUs.
 pub const CPUINFO: &str = "/proc/cpuinfo";
 /// Frequency governors.
 pub const FREQUENCY: &str = "/sys/devices/system/cpu/cpu*/cpufreq";
-/// Idle states.
 pub const IDLE_STATES: &str = "/sys/devices/system/cpu/cpu*/cpuidle";
 /// Numbers of interrupts that each CPU served.
 pub const INTERRUPTS: &str = "/proc/interrupts";
@@ -64,7 +63,6 @@ pub const AFFINITY: &str = "/proc/irq";
 pub const ISOLATED: &str = "/sys/devices/system/cpu/isolated";
 /// CPUs of `nohz_full=`.
 pub const NOHZ_FULL: &str = "/sys/devices/system/cpu/nohz_full";
-/// Release of the kernel.
 pub const KERNEL: &str = "/proc/sys/kernel/osrelease";
 pub const MEMORY: &str = "/proc/meminfo";
 /// Counters `TcpExt`, `IpExt`.
@@ -84,7 +82,6 @@ pub const SOCKET_OWNERS: &str = "/proc/PID/fd";
 pub const QDISCS: &str = "netlink/qdiscs";
 /// Counters `Ip`, `Tcp`, `Udp`.
 pub const SNMP: &str = "/proc/net/snmp";
-/// Counters of IPv6.
 pub const SNMP6: &str = "/proc/net/snmp6";
 /// TCP sockets (`ss -ti`).
 pub const SOCKETS: &str = "netlink/sockets";

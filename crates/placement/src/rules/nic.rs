@@ -219,7 +219,7 @@ pub(super) fn ring_losses(losses: &LossCounters) -> u64 {
     [losses.ring, losses.nic, losses.driver].into_iter().flatten().fold(0, u64::saturating_add)
 }
 
-/// Rules that explain why a NIC loses packets, in the order in which to apply their fixes. Those about the bus and
+/// Rules that explain why a NIC loses packets, in the order of their fixes. The rules about the bus and
 /// about RDMA explain losses in the NIC before the ring.
 const BUS: [&str; 3] = ["pcie-narrow", "pcie-stalled", "iommu-translates"];
 const RDMA: [&str; 1] = ["rdma-lossy"];
@@ -237,7 +237,6 @@ const EMPTIED_SLOWLY: [&str; 11] = [
     "coalescing-long",
 ];
 
-/// Returns the first finding of some rules about a NIC, of at least medium severity.
 fn first_of(view: &View<'_>, nic: &Interface, rules: &[&'static str]) -> Option<(&'static str, Found)> {
     rules.iter().find_map(|name| {
         let found = super::reported(view, name);
@@ -256,8 +255,9 @@ fn loses_in_front(nic: &Interface) -> bool {
     nic.losses.nic.unwrap_or(0).saturating_mul(2) >= ring_losses(&nic.losses)
 }
 
-/// Returns the finding of a rule that explains losses in front of the ring, which a longer ring does not prevent. The
-/// rules of [`EMPTIED_SLOWLY`] are no such explanation: behind a full ring the NIC's memory overflows as well.
+/// Returns the finding of a rule that explains losses in front of the ring, which a longer ring does
+/// not prevent. The rules of [`EMPTIED_SLOWLY`] do not count, because behind a full ring the NIC's
+/// memory also overflows.
 fn explained_in_front(view: &View<'_>, nic: &Interface) -> Option<(&'static str, Found)> {
     let found = || slow_bus(view, nic).or_else(|| first_of(view, nic, &RDMA));
     loses_in_front(nic).then(found).flatten()
@@ -268,15 +268,15 @@ pub(super) fn explained_by(view: &View<'_>, nic: &Interface) -> Option<(&'static
     explained_in_front(view, nic).or_else(|| first_of(view, nic, &EMPTIED_SLOWLY))
 }
 
-/// Returns as text the fix of the finding that explains another one.
+/// Returns the fix of the finding that explains another finding, as text.
 pub(super) fn first_fix(rule: &str, other: &Found) -> String {
     let line = other.remedy.lines().into_iter().next().map(|line| format!("`{line}`"));
     let fix: Vec<String> = line.into_iter().chain(other.remedy.advice.clone()).collect();
     format!("first the cause ({rule}): {}", fix.join("; "))
 }
 
-/// Returns the packets of which a NIC's losses are a share. The port discards packets of RDMA as well, which the kernel
-/// does not count as received.
+/// Returns the packets to which a NIC's losses are compared. The port also discards packets of RDMA,
+/// which the kernel does not count as received.
 fn packets_of_losses(nic: &Interface) -> u64 {
     if loses_in_front(nic) { super::rdma::received_with_rdma(nic) } else { nic.received_packets() }
 }
@@ -308,7 +308,7 @@ fn ring_drops(view: &View<'_>) -> Vec<Found> {
             text += &format!("; {rule}: {}", other.evidence);
         }
         let cause = cause.map(|(rule, other)| first_fix(rule, &other));
-        // A longer ring takes no packet that is lost in front of it.
+        // A longer ring does not prevent losses in front of the ring.
         let rings = nic.rings.filter(|rings| !in_front && rings.rx > 0 && rings.rx < rings.rx_max);
         let mut entry;
         if let Some(rings) = rings {
@@ -354,7 +354,7 @@ fn ring_drops(view: &View<'_>) -> Vec<Found> {
     found
 }
 
-/// Returns whether a finding about the receive ring itself enlarges it.
+/// Returns whether a finding about the receive ring enlarges the ring.
 pub(super) fn lengthens_ring(view: &View<'_>, nic: &Interface) -> bool {
     let is_of = |found: &Found| found.subject == nic.name && !found.remedy.changes.is_empty();
     ["rx-ring-drops", "rx-ring-short"].iter().any(|rule| super::reported(view, rule).iter().any(is_of))
@@ -424,7 +424,7 @@ fn coalescing_long(view: &View<'_>) -> Vec<Found> {
             continue;
         };
         let wait = f64::from(coalescing.rx_usecs);
-        // If the NIC also counts frames, they can end the coalescing time early.
+        // If the NIC also counts frames, the frame limit can end the coalescing time early.
         let frames = View::packet_time_us(nic).map(|time| time * f64::from(coalescing.rx_frames));
         let wait = frames.filter(|time| *time > 0.0).map_or(wait, |time| time.min(wait));
         let share = View::ring_time_us(nic).map_or(0.0, |time| wait / time);

@@ -254,7 +254,7 @@ fn switched_off(
         .collect()
 }
 
-/// Finds GRO that is off. A NIC that merges packets itself leaves little for it.
+/// Finds GRO that is off. A NIC that merges packets itself leaves little work for GRO.
 fn gro_off(view: &View<'_>) -> Vec<Found> {
     let found = switched_off(
         view,
@@ -276,7 +276,8 @@ fn gro_off(view: &View<'_>) -> Vec<Found> {
     found.into_iter().map(with_hardware).collect()
 }
 
-/// Finds TCP segmentation offload that is off. If it is off for both IPv4 and IPv6, one finding switches both on.
+/// Finds TCP segmentation offload that is off. If the offload is off for both IPv4 and IPv6, one
+/// finding switches it on for both.
 fn tso_off(view: &View<'_>) -> Vec<Found> {
     const SIX: &str = "tx-tcp6-segmentation";
     let found = switched_off(
@@ -357,7 +358,7 @@ fn hardware_gro_off(view: &View<'_>) -> Vec<Found> {
     let mut found = Vec::new();
     for nic in view.nics().filter(|nic| nic.speed_bps.is_some_and(|speed| speed >= FROM_BPS)) {
         let by_default = nic.driver.as_deref().is_some_and(|driver| DRIVERS.contains(&driver));
-        // Without GRO, hardware GRO is off, too.
+        // Without GRO, hardware GRO is also off.
         let gro = nic.feature("rx-gro").is_none_or(|feature| feature.on);
         if by_default && gro && nic.feature("rx-gro-hw").is_some_and(|feature| !feature.on && !feature.fixed)
         {

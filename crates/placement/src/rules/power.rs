@@ -113,7 +113,6 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-/// Returns the fast NICs.
 fn fast_nics<'a>(view: &View<'a>) -> Vec<&'a Interface> {
     view.nics().filter(|nic| nic.speed_bps.is_some_and(|speed| speed >= FAST)).collect()
 }
@@ -124,7 +123,6 @@ fn chooses_itself(driver: &str) -> bool {
     matches!(driver, "intel_pstate" | "amd-pstate-epp")
 }
 
-/// Returns the name of a processor's frequency driver, empty if it is unknown.
 fn driver(processor: &Processor) -> &str {
     processor.frequency_driver.as_deref().unwrap_or_default()
 }
@@ -162,7 +160,7 @@ fn governor(view: &View<'_>) -> Vec<Found> {
         let severity = match (governor, preference) {
             // The governor keeps the lowest frequency.
             ("powersave", _) if !chooses_itself(driver) && !driver.is_empty() => High,
-            // The processor saves energy only if that costs little performance.
+            // The processor saves energy only if the loss of performance is small.
             (_, Some("balance_performance" | "default")) => Low,
             (_, Some(_)) => Medium,
             ("powersave" | "schedutil", _) if speed < VERY_FAST_BPS => Low,
@@ -228,8 +226,8 @@ fn idle_latency(view: &View<'_>) -> Vec<Found> {
     let effect = format!("a request after a pause waits up to {} µs for its processor", deepest.latency_us);
     let shows =
         application.rtt_us.is_some_and(|rtt| deepest.latency_us.saturating_mul(PART_OF_ROUND_TRIP) >= rtt);
-    // On hosts without isolated processors, idle states save power on purpose, and most requests find the processor
-    // awake.
+    // On hosts without isolated processors, idle states save power on purpose, and most requests arrive
+    // while the processor is awake.
     let is_longer = application.rtt_us.is_some_and(|rtt| deepest.latency_us >= rtt);
     let is_grave = application.isolated && is_longer && most_pauses >= MOST_PAUSES;
     let mut entry = if shows {

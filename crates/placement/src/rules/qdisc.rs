@@ -89,7 +89,7 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-/// Returns the qdiscs that hold packets: the leaves, or the root if it has none.
+/// Returns the qdiscs that hold packets: the leaves, or the root if there are no leaves.
 fn leaves(nic: &Interface) -> Vec<&QdiscFacts> {
     const WITHOUT_PACKETS: [&str; 6] = ["mq", "mqprio", "clsact", "ingress", "taprio", "multiq"];
     nic.qdiscs.iter().filter(|qdisc| !WITHOUT_PACKETS.contains(&qdisc.kind.as_str())).collect()
@@ -103,7 +103,6 @@ fn is_chosen(nic: &Interface) -> bool {
     nic.qdiscs.iter().any(|qdisc| KINDS.contains(&qdisc.kind.as_str()))
 }
 
-/// Returns the share of segments that TCP retransmitted.
 fn retransmitted(view: &View<'_>) -> f64 {
     view.facts.counter("Tcp.RetransSegs") as f64 / view.facts.counter("Tcp.OutSegs").max(1) as f64
 }
@@ -300,7 +299,7 @@ fn drops(view: &View<'_>) -> Vec<Found> {
         let root = interface.qdiscs.iter().find(|qdisc| qdisc.is_root());
         let worst = leaves.iter().copied().max_by_key(|qdisc| qdisc.drops);
         let Some(worst) = worst.filter(|worst| worst.drops > 0).or(root).or(worst) else { continue };
-        // The interface's own count began earlier than that of its qdiscs.
+        // The interface's counter started earlier than the counters of its qdiscs.
         let packets = sent_by_qdiscs(interface);
         let one_in = |limit: u64| dropped.saturating_mul(limit) >= packets.saturating_add(dropped);
         if dropped < FEWEST || !one_in(ONE_IN) {

@@ -1,4 +1,5 @@
-//! Rules about the number of receive queues, and about packet steering in software (RPS) when they are too few.
+//! Rules about the number of receive queues, and about packet steering in software (RPS) when there are
+//! too few queues.
 
 use std::collections::BTreeSet;
 
@@ -161,15 +162,15 @@ fn with_channels(nic: &Interface, found: Found, number: u32) -> Found {
     changes.into_iter().fold(found.on(&nic.name), |found, change| found.change(change.knob, change.to))
 }
 
-/// Why the queues in use are too few, regardless of their number.
+/// The reason why the queues in use are too few, regardless of their number.
 struct Overload {
     words: String,
-    /// Whether their processors are busy while others are not, and packets are lost.
+    /// Whether the queues' processors are busy while other processors are not, and packets are lost.
     loses: bool,
 }
 
-/// Returns why the queues in use are too few: their processors are busy while others are not, or the ring had no free
-/// descriptor.
+/// Returns why the queues in use are too few: their processors are busy while other processors are not,
+/// or the ring had no free descriptor.
 fn overload(view: &View<'_>, nic: &Interface) -> Option<Overload> {
     const SHARE: f64 = 0.25;
     let servers = view.interrupt_processors(nic);
@@ -193,11 +194,12 @@ fn overload(view: &View<'_>, nic: &Interface) -> Option<Overload> {
     (severity == High).then_some(Overload { words, loses: false })
 }
 
-/// Returns the number of interrupts that the receive queues share, if there are at least two queues for each.
+/// Returns the number of interrupts that the receive queues share, if there are at least two queues for
+/// each interrupt.
 fn shared_interrupts(view: &View<'_>, nic: &Interface) -> Option<u32> {
     const MOST_LINES_PART: u32 = 2;
     let apart = nic.channels.is_some_and(|channels| channels.combined == 0 && channels.rx > 0);
-    // With separate receive and transmit channels, one interrupt may serve one of each.
+    // With separate receive and transmit channels, one interrupt may serve one channel of each kind.
     let lines = match view.receive_interrupts(nic).len() {
         lines if lines > 0 && apart => view
             .facts
@@ -211,7 +213,6 @@ fn shared_interrupts(view: &View<'_>, nic: &Interface) -> Option<u32> {
     (lines > 0 && lines * MOST_LINES_PART <= nic.receive_queue_count()).then_some(lines)
 }
 
-/// Returns the largest useful number of receive queues.
 fn possible_queues(view: &View<'_>, nic: &Interface) -> Option<u32> {
     let cores = u32::try_from(view.queue_places(nic).len()).unwrap_or(u32::MAX);
     Some(nic.channels?.receive_max().min(cores))
@@ -232,7 +233,8 @@ fn needed_queues(nic: &Interface, possible: u32) -> u32 {
 }
 
 fn few(view: &View<'_>) -> Vec<Found> {
-    /// With jumbo frames and one core only for the interrupts: the paper's figure 1.
+    /// Rate of a queue with jumbo frames and one core only for the interrupts, bit/s: the paper's
+    /// figure 1.
     const PER_QUEUE_MOST_BPS: u64 = 43_000_000_000;
     const IN_ONE: f64 = 0.9;
     let mut found = Vec::new();
@@ -241,9 +243,10 @@ fn few(view: &View<'_>) -> Vec<Found> {
         let (now, most) = (channels.receive(), channels.receive_max());
         let cores = u32::try_from(view.queue_places(nic).len()).unwrap_or(u32::MAX);
         let possible = most.min(cores);
-        // More queues do not get more interrupts: queues-share-interrupts explains why.
+        // More queues do not get more interrupts. The rule queues-share-interrupts explains the reason.
         let no_interrupts = shared_interrupts(view, nic).is_some();
-        // More queues do not spread packets that all arrive in one queue: rss-skew explains why.
+        // More queues do not spread packets that all arrive in one queue. The rule rss-skew explains
+        // the reason.
         let in_one = super::spread::busiest(view, nic)
             .is_some_and(|(_, share, _, what)| what == "packets" && share >= IN_ONE);
         if now == 0 || now >= possible || in_one || no_interrupts {
@@ -392,7 +395,8 @@ fn rps_missing(view: &View<'_>) -> Vec<Found> {
         if queues == 0 || !all_in_use || steered || queues * 2 > cores.len() {
             continue;
         }
-        // Interrupts show the receiving processors. Without any, the receiving processor is the busy one.
+        // Interrupts show the receiving processors. Without interrupts, the busy processor counts as
+        // the receiving processor.
         let mut servers = view.interrupt_processors(nic);
         if servers.is_empty() {
             let busiest = view.facts.processors.iter().map(|processor| processor.number);
@@ -519,8 +523,8 @@ fn rps_one_of(view: &View<'_>, nic: &Interface) -> Option<Found> {
     };
     let servers = view.interrupt_targets(nic);
     let others: Vec<u32> = places.iter().copied().filter(|place| !servers.contains(place)).collect();
-    // If there are few queues, the mask is replaced by one that spreads packets. It is removed if each core has a
-    // queue, or if fewer than two processors are left.
+    // If there are few queues, the fix replaces the mask by a mask that spreads packets. The fix
+    // removes the mask if each core has a queue, or if fewer than two processors are left.
     let is_few = queues * 2 <= places.len() && others.len() > 1;
     let wanted = if is_few { mask(&others) } else { "0".to_owned() };
     let changed = single.iter().filter(|queue| busy || is_own(queue));
@@ -530,8 +534,8 @@ fn rps_one_of(view: &View<'_>, nic: &Interface) -> Option<Found> {
     }))
 }
 
-/// Returns whether one processor receives the packets of all queues. The rule rps-one-processor reports that with its
-/// cost.
+/// Returns whether one processor receives the packets of all queues. The rule rps-one-processor reports
+/// this fault with its cost.
 fn is_steered_to_one(view: &View<'_>, nic: &Interface) -> bool {
     rps_one_of(view, nic).is_some_and(|found| found.basis == Basis::Measured)
 }
@@ -647,7 +651,7 @@ fn rfs_half(view: &View<'_>) -> Vec<Found> {
     if entries > 0 && counts == 0 && !nics.is_empty() {
         let text = format!("rps_sock_flow_entries is {entries}, and rps_flow_cnt of every queue is 0");
         let mut entry = Found::setting(Low, "host", text, effect);
-        // The finding names one interface; the others need the same change.
+        // The finding names one interface; the other interfaces need the same change.
         if let Some(nic) = nics.iter().max_by_key(|nic| nic.speed_bps) {
             let share = (entries / i64::try_from(nic.receive_queues.len()).unwrap_or(1).max(1)).max(1);
             entry = entry.on(&nic.name);

@@ -24,8 +24,8 @@ pub(super) const RULES: &[Rule] = &[Rule {
     check: lossy,
 }];
 
-/// Returns the RDMA packets that a NIC received. The kernel's `rx_packets` does not include them. Drivers without such
-/// a counter have it in `/sys/class/infiniband` only (bnxt_re, irdma, hns_roce).
+/// Returns the RDMA packets that a NIC received. The kernel's `rx_packets` does not include them. For
+/// some drivers, the counter exists only in `/sys/class/infiniband` (bnxt_re, irdma, hns_roce).
 pub(super) fn received(nic: &Interface) -> u64 {
     let is_rdma = |name: &str| {
         name == "rx_roce_frames" || name.starts_with("rx_vport_rdma_") && name.ends_with("_packets")
@@ -34,12 +34,11 @@ pub(super) fn received(nic: &Interface) -> u64 {
     counters.map(|(_, packets)| *packets).fold(0, u64::saturating_add)
 }
 
-/// Returns all packets that a NIC received, RDMA included.
 pub(super) fn received_with_rdma(nic: &Interface) -> u64 {
     nic.received_packets().saturating_add(received(nic))
 }
 
-/// Returns whether flow control of the link or of a priority is on, or paused one of both sides.
+/// Returns whether flow control of the link or of a priority is on, or has paused one of the two sides.
 fn has_flow_control(nic: &Interface) -> bool {
     let losses = &nic.losses;
     let frames = [

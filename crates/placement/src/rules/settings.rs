@@ -46,7 +46,7 @@ struct Setting {
     path: &'static str,
     least: i64,
     most: i64,
-    /// The defaults, each with the first release that has it, in order.
+    /// The defaults, each with the first release that has the default, in order.
     defaults: &'static [(Release, i64)],
     /// The first release that ignores the sysctl.
     ignored_since: Release,
@@ -60,13 +60,13 @@ impl Setting {
         self.path.trim_start_matches("/proc/sys/")
     }
 
-    /// Sets the first release that ignores the sysctl.
     const fn ignored_since(mut self, release: Release) -> Self {
         self.ignored_since = release;
         self
     }
 
-    /// Returns the default of a release, and its description. For an unknown release, it is the newest default.
+    /// Returns the default of a release, and its description. For an unknown release, returns the
+    /// newest default.
     fn default_of(&self, kernel: Option<Release>) -> (i64, String) {
         let is_known = |(since, _): &&(Release, i64)| kernel.is_none_or(|kernel| *since <= kernel);
         let newest = self.defaults.iter().rfind(is_known).or_else(|| self.defaults.first());
@@ -178,7 +178,6 @@ const SETTINGS: &[Setting] = &[
     ),
 ];
 
-/// The files of [`SETTINGS`].
 const SYSCTLS: [&str; SETTINGS.len()] = {
     let mut paths = [""; SETTINGS.len()];
     let mut at = 0;
@@ -195,7 +194,7 @@ fn sysctls(view: &View<'_>) -> Vec<Found> {
     let forwards = facts.sysctl_number("net/ipv4/ip_forward") != Some(0);
     let is_wrong = |row: &&Setting| {
         let value = facts.sysctl_number(row.name());
-        // On a router, the early lookup of sockets finds none.
+        // On a router, the early lookup finds no sockets.
         let is_router = row.path.contains("early_demux") && forwards;
         let is_ignored = kernel.is_some_and(|kernel| kernel >= row.ignored_since);
         value.is_some_and(|value| !(row.least..=row.most).contains(&value)) && !is_router && !is_ignored
@@ -240,7 +239,8 @@ const FEATURES: &[FeatureRow] = &[
     ),
 ];
 
-/// Returns the share of datagrams among the packets that this host sends, if it is at least a fifth.
+/// Returns the share of datagrams among the packets that this host sends, if the share is at least a
+/// fifth.
 fn udp_share(view: &View<'_>) -> Option<String> {
     let counter = |name: &str| view.facts.counter(name);
     let udp = counter("Udp.OutDatagrams").saturating_add(counter("Snmp6.Udp6OutDatagrams"));

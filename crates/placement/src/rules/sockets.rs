@@ -106,7 +106,6 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-/// Smallest number of events to report.
 const FEWEST: u64 = 1000;
 
 fn is_one_in(limit: u64, lost: u64, of: u64) -> bool {
@@ -376,7 +375,8 @@ fn timestamps_refused(view: &View<'_>) -> Vec<Found> {
     let recycles = view.facts.sysctl_number(RECYCLE) == Some(1);
     let rejected = view.facts.counter("TcpExt.PAWSPassive");
     let requests = view.facts.counter("Tcp.PassiveOpens").saturating_add(rejected);
-    // A rejected request keeps a client away, however many segments its server receives from others.
+    // A rejected request keeps a client away, however many segments the server receives from other
+    // clients.
     let keeps_away = recycles && rejected >= FEWEST && is_one_in(100_000, rejected, requests);
     if !keeps_away && (refused < FEWEST || !is_one_in(100_000, refused, segments)) {
         return Vec::new();

@@ -103,7 +103,6 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-/// Returns the number of table entries of each queue.
 fn entries(rss: &Rss) -> BTreeMap<u32, usize> {
     let mut found = BTreeMap::new();
     for queue in &rss.indirection {
@@ -119,8 +118,9 @@ fn with_even_table(nic: &Interface, rss: &Rss, found: Found) -> Found {
     found.on(&nic.name).change(Knob::RssTable, Value::Table(table))
 }
 
-/// Returns the processors that serve the queues in the table. Interrupts of VMBus (hv_netvsc) are not in
-/// `/proc/interrupts`: the processors of a NIC that receives most of the host's packets are then the busiest ones.
+/// Returns the processors that serve the queues in the table. Interrupts of VMBus (hv_netvsc) are not
+/// in `/proc/interrupts`. For a NIC that receives most of the host's packets, the function then returns
+/// the busiest processors.
 fn servers_of_table(view: &View<'_>, nic: &Interface, rss: &Rss) -> BTreeSet<u32> {
     let is_named = |interrupt: &&&Interrupt| {
         interrupt.queue.is_some_and(|queue| rss.indirection.contains(&queue)) && interrupt.target().len() == 1
@@ -144,8 +144,8 @@ fn servers_of_table(view: &View<'_>, nic: &Interface, rss: &Rss) -> BTreeSet<u32
     busiest.into_iter().take(entries(rss).len()).collect()
 }
 
-/// Returns the share of time in softirqs of the processors that serve the queues in the table, if it is much higher
-/// than on the others, and the text.
+/// Returns the share of time in softirqs of the processors that serve the queues in the table, and the
+/// text. Returns `None` if the share is not much higher than on the other processors.
 fn hot_servers(view: &View<'_>, nic: &Interface, rss: &Rss) -> Option<(f64, String)> {
     const MUCH: f64 = 0.3;
     let servers = servers_of_table(view, nic, rss);
@@ -162,7 +162,7 @@ fn hot_servers(view: &View<'_>, nic: &Interface, rss: &Rss) -> Option<(f64, Stri
 
 fn table_narrow(view: &View<'_>) -> Vec<Found> {
     const LOST: u64 = 10_000;
-    /// Mean since boot: at the peaks of a day such a processor has no time left.
+    /// Mean share since boot. At the peaks of a day, such a processor has no idle time.
     const FULL: f64 = 0.6;
     let mut found = Vec::new();
     for nic in view.nics() {
@@ -210,7 +210,7 @@ fn table_uneven(view: &View<'_>) -> Vec<Found> {
         ) else {
             continue;
         };
-        // Short tables cannot be even: with 10 queues in 16 entries, each queue has one or two.
+        // Short tables cannot be even: with 10 queues in 16 entries, each queue has one or two entries.
         let fair = rss.indirection.len().div_ceil(entries.len());
         if *most < least * 2 || *most <= fair {
             continue;
@@ -304,7 +304,8 @@ fn busiest_processor(view: &View<'_>) -> Option<(u32, f64)> {
     shares.max_by(|one, other| one.1.total_cmp(&other.1)).filter(|(_, share)| *share >= MUCH)
 }
 
-/// Returns the two busiest of more than four receive queues and their share, if that is more than half.
+/// Returns the two busiest of more than four receive queues and their share, if the share is more than
+/// half.
 fn busiest_two(nic: &Interface) -> Option<(String, f64)> {
     let mut counts: Vec<(u64, usize)> =
         nic.queue_counters.receive.iter().enumerate().map(|(at, count)| (*count, at)).collect();
@@ -345,7 +346,7 @@ pub(super) fn busiest(view: &View<'_>, nic: &Interface) -> Option<(usize, f64, u
     if nic.queue_counters.receive.len() > 1 {
         return of(&nic.queue_counters.receive, ENOUGH_PACKETS, "packets");
     }
-    // Interrupts are weaker evidence: a busy queue is polled, so it interrupts seldom.
+    // Interrupts are weaker evidence, because a busy queue is polled and seldom interrupts.
     let mut counts: BTreeMap<u32, u64> = BTreeMap::new();
     for interrupt in view.receive_interrupts(nic) {
         let sum = counts.entry(interrupt.queue?).or_insert(0);
@@ -396,7 +397,8 @@ fn skew(view: &View<'_>) -> Vec<Found> {
             })
         });
         let cores = view.local_cores(nic);
-        // Exclude the overloaded processor and, if others are free, the processors that serve another NIC.
+        // Exclude the overloaded processor. If other processors are free, also exclude the processors
+        // that serve another NIC.
         let of_queue =
             view.receive_interrupts(nic).into_iter().filter(|line| line.queue == Some(queue as u32));
         let own: BTreeSet<u32> = of_queue.flat_map(|line| line.target().iter().copied()).collect();
@@ -459,7 +461,6 @@ fn toeplitz(key: &[u8], input: &[u8]) -> u32 {
     bits.fold(0, |hash, bit| hash ^ window(bit))
 }
 
-/// Returns the queue that receives a connection's packets.
 fn queue_of(rss: &Rss, socket: &SocketFacts) -> Option<u32> {
     if rss.indirection.is_empty() || !matches!(rss.function.as_str(), "toeplitz" | "") {
         return None;
@@ -492,15 +493,17 @@ fn queue_of(rss: &Rss, socket: &SocketFacts) -> Option<u32> {
     rss.indirection.get(hash % rss.indirection.len()).copied()
 }
 
-/// Number of flows up to which the probability is computed exactly, in time that grows with its square.
+/// Number of flows up to which the probability is computed exactly. The time grows with the square of
+/// the number.
 const MOST_COUNTED: usize = 2_000;
 
-/// Returns the probability that some queue gets at least `most` flows. Each flow falls on a queue at random, in
-/// proportion to the queue's table entries. Queues with a Poisson number of flows each have the same distribution, given
-/// their sum.
+/// Returns the probability that some queue gets at least `most` flows. Each flow falls on a queue at
+/// random, in proportion to the queue's table entries. Queues with a Poisson number of flows each have
+/// the same distribution, given their sum.
 ///
-/// With more than [`MOST_COUNTED`] flows it is an upper bound: H. Chernoff, "A measure of asymptotic efficiency for tests
-/// of a hypothesis based on the sum of observations" (1952), added over the queues.
+/// With more than [`MOST_COUNTED`] flows, the result is an upper bound: H. Chernoff, "A measure of
+/// asymptotic efficiency for tests of a hypothesis based on the sum of observations" (1952), added over
+/// the queues.
 fn chance_of(most: usize, flows: usize, shares: &[f64]) -> f64 {
     if flows > MOST_COUNTED {
         let part = most as f64 / flows as f64;
@@ -517,7 +520,8 @@ fn chance_of(most: usize, flows: usize, shares: &[f64]) -> f64 {
     for share in shares {
         let mean = share * flows as f64;
         let mut next = vec![0.0; flows + 1];
-        // As a logarithm: with a thousand flows on a queue, the weight of none is too small for a number.
+        // Compute with logarithms: with a thousand flows on a queue, the weight of zero flows is too
+        // small for an f64.
         let mut log_weight = -mean;
         for on_queue in 0..most.min(flows + 1) {
             if on_queue > 0 {
@@ -538,10 +542,10 @@ fn chance_of(most: usize, flows: usize, shares: &[f64]) -> f64 {
 fn collide(view: &View<'_>) -> Vec<Found> {
     const PART_OF_LARGEST: u64 = 10;
     const LEAST: u64 = 100_000_000;
-    /// Below this probability, the flows are clearly spread worse than a random hash would do.
+    /// Below this probability, the flows are clearly spread worse than by a random hash.
     const CHANCE: f64 = 0.05;
-    /// If flows on a shared queue carried less than this share of the others' traffic, sharing slows them down,
-    /// at any probability.
+    /// If flows on a shared queue carried less than this share of the other flows' traffic, sharing
+    /// slows them down, regardless of the probability.
     const SUFFERS: f64 = 0.7;
     const EVEN_SHARES: usize = 2;
     const NAMED: usize = 8;
@@ -564,7 +568,8 @@ fn collide(view: &View<'_>) -> Vec<Found> {
         }
         let flows: usize = queues.values().map(Vec::len).sum();
         let entries = entries(rss);
-        // With more flows than queues, some must share. More than an even share is the fault.
+        // With more flows than queues, some flows must share a queue. The fault is more than an even
+        // share.
         let is_crowded =
             |list: &Vec<&SocketFacts>| list.len() > 1 && list.len() * entries.len() >= EVEN_SHARES * flows;
         let Some((queue, shared)) =

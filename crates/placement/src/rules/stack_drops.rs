@@ -173,10 +173,9 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-/// Smallest number of losses to report.
 const FEWEST: u64 = 100;
 
-/// Returns the severity of a share of lost packets; `None` if they are too few.
+/// Returns the severity of a share of lost packets; `None` if too few packets were lost.
 fn share(lost: u64, of: u64, one_in: u64, grave_one_in: u64) -> Option<crate::Severity> {
     if lost < FEWEST || lost.saturating_mul(one_in) < of {
         return None;
@@ -261,11 +260,12 @@ fn squeezed(view: &View<'_>) -> Vec<Found> {
     let lines = &view.facts.softnet;
     let sum = |of: fn(&Softnet) -> u64| lines.iter().map(of).saturating_sum();
     let (processed, all) = (sum(|line| line.processed), sum(|line| line.squeezed));
-    // These counters have 32 bits. If the interfaces received more packets than they show, they have wrapped.
+    // These counters have 32 bits. If the interfaces received more packets than the counters show, the
+    // counters have wrapped.
     let received = view.nics().map(Interface::received_packets).fold(0_u64, u64::saturating_add);
     let has_wrapped = received > processed;
-    // If one CPU has most squeezes, a smaller share of all packets counts, because the other CPUs received most in
-    // time.
+    // If one CPU has most squeezes, a smaller share of all packets counts, because the other CPUs
+    // received most packets in time.
     let is_one = |line: &Softnet| line.squeezed.saturating_mul(10) >= all.saturating_mul(7);
     let is_squeezed = |line: &&Softnet| {
         let share = if has_wrapped && is_one(line) { ONE_IN_OF_ALL } else { ONE_IN };
@@ -298,8 +298,8 @@ fn squeezed(view: &View<'_>) -> Vec<Found> {
     let most = lines.iter().max_by_key(|line| line.squeezed);
     let one = most.filter(|line| view.facts.processors.len() > 1 && is_one(line));
     let effect = "packets wait in the ring meanwhile, and are lost when it is full";
-    // Under load, softirqs exhaust their budget by design. That costs only if the ring overflows meanwhile, or if the
-    // processor has no time left.
+    // Under load, softirqs exhaust their budget by design. An exhausted budget has a cost only if the
+    // ring overflows meanwhile, or if the processor has no idle time.
     let loses = !own_losses(view).is_empty();
     let busy = lines
         .iter()
@@ -345,7 +345,8 @@ fn small_budget(view: &View<'_>) -> Vec<Found> {
     found
 }
 
-/// Returns `tcp_rmem` with a larger third field: doubled, at most up to the bandwidth-delay product.
+/// Returns `tcp_rmem` with a larger third field: at least twice the current value, and at least twice
+/// the bandwidth-delay product.
 pub(super) fn larger_receive_buffers(view: &View<'_>) -> Option<String> {
     let field = |at| view.facts.sysctl_field("net/ipv4/tcp_rmem", at);
     let (least, default, most) = (field(0)?, field(1)?, field(2)?);
@@ -527,8 +528,9 @@ fn udp_send(view: &View<'_>) -> Vec<Found> {
     const WANTED: i64 = 8 << 20;
     let facts = view.facts;
     let errors = facts.counter("Udp.SndbufErrors").saturating_add(facts.counter("Snmp6.Udp6SndbufErrors"));
-    // A datagram that a qdisc drops is counted as well (udp_send_skb), and as a discard of IP (ip_send_skb); packets of
-    // TCP are no such discards. No buffer helps there: qdisc-drops is about them.
+    // The counter includes datagrams that a qdisc drops (udp_send_skb). IP also counts such datagrams
+    // as discards (ip_send_skb), but not TCP's packets. A larger buffer does not prevent these drops;
+    // the rule qdisc-drops reports them.
     let discards = facts.counter("Ip.OutDiscards").saturating_add(facts.counter("Snmp6.Ip6OutDiscards"));
     let by_qdiscs = facts.interfaces.iter().map(dropped_by_qdiscs).saturating_sum().min(discards);
     let failed = errors.saturating_sub(by_qdiscs);
@@ -708,7 +710,7 @@ fn conntrack(view: &View<'_>) -> Vec<Found> {
     let grave = refused >= FEWEST && refused.saturating_mul(1_000_000) >= received;
     let severity = if share >= 0.95 || grave { High } else { Medium };
     let entry = Found::measured(severity, "host", text, "new connections are dropped");
-    /// Five days, the default. One day outlasts most keep-alive times.
+    /// The default is five days. One day outlasts most keep-alive times.
     const TIMEOUT: &str = "net/netfilter/nf_conntrack_tcp_timeout_established";
     const DAY_S: u64 = 86_400;
     const BUCKETS: &str = "net/netfilter/nf_conntrack_buckets";
@@ -722,7 +724,8 @@ fn conntrack(view: &View<'_>) -> Vec<Found> {
     // An administrator can lower the maximum below the entries.
     let wanted = most.max(table.map_or(0, |(entries, _)| entries)).saturating_mul(2);
     let mut entry = entry.sysctl(MAXIMUM, wanted);
-    // The entries decide, not the maximum: that grows with each plan whose counters reach back before the last one.
+    // The entries decide, not the maximum. The maximum grows with each plan, because counters since
+    // boot include losses from before the previous plan.
     let is_short = |buckets: u64| table.is_some_and(|(entries, _)| buckets < entries / 2);
     if number(BUCKETS).is_some_and(is_short) {
         entry = entry.sysctl(BUCKETS, wanted / 2);
@@ -781,7 +784,8 @@ fn neighbours(view: &View<'_>) -> Vec<Found> {
             if most >= wanted {
                 return Some(entry.advice("the table is large: look for scans, and for routes to whole networks on a link (`ip neigh show | wc -l`)"));
             }
-            // The lower thresholds grow along: above them the kernel removes entries that are a few seconds old.
+            // The lower thresholds also grow, because above them the kernel removes entries that are a
+            // few seconds old.
             let lower = [(1, wanted / 4), (2, wanted / 2)];
             let is_low = |(at, value): &(u32, u64)| {
                 view.facts.sysctl_field(&path(*at), 0).is_none_or(|now| now < *value)

@@ -186,7 +186,8 @@ pub(super) const RULES: &[Rule] = &[
 use crate::Severity;
 
 /// Returns the part of a buffer that is available as window (`tcp_win_from_space`). Until Linux 6.5,
-/// `tcp_adv_win_scale` sets it. Later kernels use half of the buffer until received segments show a better ratio.
+/// `tcp_adv_win_scale` sets this part. Later kernels use half of the buffer until received segments
+/// show a better ratio.
 fn window_of(view: &View<'_>, buffer: u64) -> u64 {
     if view.kernel_version().is_some_and(|kernel| kernel >= (6, 6)) {
         return buffer / 2;
@@ -233,7 +234,7 @@ fn window(view: &View<'_>, path: &str, direction: Direction) -> Vec<Found> {
     let Some((nic, product, time)) = view.largest_product(direction) else { return Vec::new() };
     let field = |at| view.facts.sysctl_field(path, at);
     let (Some(least), Some(default), Some(most)) = (field(0), field(1), field(2)) else { return Vec::new() };
-    // About half of a send buffer, too, is overhead of packets.
+    // About half of a send buffer is also overhead of packets.
     let (window, what) = match direction {
         Direction::Receive => (window_of(view, most), "receive"),
         Direction::Send => (most / 2, "send"),
@@ -246,8 +247,8 @@ fn window(view: &View<'_>, path: &str, direction: Direction) -> Vec<Found> {
     }
     let speed = nic.speed_bps.unwrap_or(0) as f64;
     let together = rate_of_windows(view, nic, direction, window);
-    // A receiver does not see its sender wait. A receive buffer at its limit does no harm if all connections together
-    // fill the link.
+    // A receiver cannot see whether its sender waits. A receive buffer at its limit does no harm if all
+    // connections together fill the link.
     let held_up =
         is_held_up(view, nic, direction, most) && (direction == Direction::Send || together < speed);
     let basis = time.basis(if held_up { Basis::Measured } else { Basis::Setting });
@@ -294,8 +295,9 @@ fn window(view: &View<'_>, path: &str, direction: Direction) -> Vec<Found> {
     ]
 }
 
-/// Returns minimum, default and maximum of a buffer. The kernel accepts them in any order, but each one must allow the
-/// next (Documentation/networking/ip-sysctl.rst): the maximum is kept, and the others are lowered to it if they exceed it.
+/// Returns minimum, default and maximum of a buffer. The kernel accepts the values in any order, but
+/// they must not decrease (Documentation/networking/ip-sysctl.rst). So the function lowers the minimum
+/// and the default to the maximum if they exceed it.
 pub(super) fn buffer_sizes(least: u64, default: u64, most: u64) -> String {
     let default = default.min(most);
     format!("{} {default} {most}", least.min(default))
@@ -419,14 +421,15 @@ fn memory(view: &View<'_>) -> Vec<Found> {
     );
     // At most a quarter of the memory, if its size is known.
     let most = facts.memory_bytes.map_or(u64::MAX, |bytes| bytes / 4 / facts.page_bytes.max(1));
-    // The kernel's defaults: pressure at a sixteenth of the memory, the limit at 3/2 of that (tcp_init_mem,
-    // net/ipv4/tcp.c).
+    // The kernel's defaults: the pressure value is a sixteenth of the memory, and the limit is 3/2 of
+    // the pressure value (tcp_init_mem, net/ipv4/tcp.c).
     let usual = facts.memory_bytes.map_or(0, |bytes| bytes / facts.page_bytes.max(1) / 32 * 3);
     let factor = |value: u64| {
         let wanted = value.saturating_mul(2).max(product.saturating_mul(4) / facts.page_bytes.max(1));
         wanted.max(usual).max(used.saturating_mul(2)).min(most.max(value))
     };
-    // `tcp_init_mem` (net/ipv4/tcp.c): pressure at a sixteenth of the memory, the limit at 3/2 of that.
+    // `tcp_init_mem` (net/ipv4/tcp.c): the pressure value is a sixteenth of the memory, and the limit
+    // is 3/2 of the pressure value.
     let defaults = facts.memory_bytes.map_or(0, |bytes| bytes / facts.page_bytes.max(1) / 16 / 4 * 3 * 2);
     let wanted = factor(high).max(defaults);
     vec![if wanted > high {

@@ -2,7 +2,7 @@
 //!
 //! ```toml
 //! keep = ["sysctl net.core.*", "mtu"]      # on every interface, and of the host
-//! rules = ["irqbalance-runs"]              # rules that nothing is done about
+//! rules = ["irqbalance-runs"]              # rules whose findings stay unfixed
 //!
 //! [interface.eth0]
 //! keep = ["ring *", "irq 45"]
@@ -21,7 +21,6 @@ use evenkeel_model::text::{nearest, suggestion};
 
 use crate::rules::rules;
 
-/// The settings and rules that a file keeps.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Keep {
     name: String,
@@ -35,7 +34,6 @@ struct Kept {
     rules: Vec<String>,
 }
 
-/// The reason for not making a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason<'a> {
     /// This entry of the file keeps the setting.
@@ -69,7 +67,8 @@ impl Keep {
         complaints.into_error().map_or(Ok(keep), Err)
     }
 
-    /// Returns a sentence for each entry or interface that the host does not have: it is likely misspelled.
+    /// Returns a sentence for each entry or interface that the host lacks, because the name is likely
+    /// misspelled.
     #[must_use]
     pub fn remarks(&self, facts: &HostFacts) -> Vec<String> {
         let of_host = host_names(facts);
@@ -150,7 +149,6 @@ fn read_interfaces(field: &Field<'_>) -> BTreeMap<String, Kept> {
     all
 }
 
-/// Reads the settings and rules of a table.
 fn read_kept(table: &mut Table<'_>) -> Kept {
     let mut names = |key, form: &str, check: &dyn Fn(&Field<'_>, &str)| -> Vec<String> {
         let elements = table.take(key).and_then(|field| field.list(&format!("names, as in {form}")));
@@ -205,7 +203,6 @@ const KINDS: [(&str, Rest); 15] = [
     ("cpu", Rest::Text),
 ];
 
-/// Checks that an entry can be the name of a knob.
 fn check_name(entry: &str) -> Result<(), String> {
     let mut words = entry.split_ascii_whitespace();
     let kind = words.next().unwrap_or_default();
@@ -388,7 +385,6 @@ mod tests {
         );
     }
 
-    /// Every kind of knob that rules can change has a name that the file accepts.
     #[test]
     fn every_kind_can_be_kept() {
         let text = || "x".to_owned();
@@ -433,7 +429,7 @@ mod tests {
             let at = listed.iter().position(is_of_kind).unwrap_or_else(|| panic!("{kind}"));
             listed.remove(at);
         }
-        // What is left explains the kinds.
+        // The remaining words explain the kinds.
         assert_eq!(listed, ["rx-gro", "/sys/class/net/IFACE", "/sys/devices/system/cpu"]);
     }
 
@@ -443,7 +439,6 @@ mod tests {
             let _ = Keep::parse(&text, "f");
         }
 
-        /// A name still matches after parts of it are replaced by stars.
         #[test]
         fn stars_stand_for_anything(parts in prop::collection::vec("[a-z. ]{0,4}", 1..5), between in "[a-z.]{0,3}") {
             prop_assert!(matches(&parts.join("*"), &parts.join(&between).split_ascii_whitespace().collect::<Vec<_>>().join(" ")) ||

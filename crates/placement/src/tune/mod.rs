@@ -1,11 +1,12 @@
-//! Turns the findings of a check into a plan: which changes are made, in which order, and which are not made.
+//! Turns the findings of a check into a plan: which changes are made, in which order, and which are not
+//! made.
 //!
-//! - Only changes that a rule asks for are made, and none of a setting that the administrator keeps ([`Keep`]).
-//! - If two rules want different values of one setting, the rule with the higher severity wins, and the plan reports
-//!   that.
-//! - The order ensures that no change undoes another. A new number of channels resets tables and recreates queues, a
-//!   new
-//!   ring size restarts the device, and a qdisc takes its quantum from the MTU.
+//! - The plan contains only changes that a rule asks for, and no change of a setting that the
+//!   administrator keeps ([`Keep`]).
+//! - If two rules want different values of one setting, the rule with the higher severity wins, and the
+//!   plan reports the conflict.
+//! - The order ensures that no change undoes another change. A new number of channels resets tables and
+//!   recreates queues, a new ring size restarts the device, and a qdisc takes its quantum from the MTU.
 
 mod keep;
 pub mod persist;
@@ -38,26 +39,22 @@ pub struct Item {
     /// One line for each finding.
     pub evidence: Vec<String>,
     pub effect: String,
-    /// The document or paper that describes the fault.
     pub source: &'static str,
     /// Steps that the administrator must do by hand.
     pub advice: Vec<String>,
 }
 
-/// A change, and the rule that asks for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
     pub rule: &'static str,
     pub change: Change,
 }
 
-/// A change that is not made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Left {
-    /// The rule that asks for it.
+    /// The rule that asks for the change.
     pub rule: &'static str,
     pub change: Change,
-    /// The reason for not making it.
     pub why: String,
 }
 
@@ -67,23 +64,22 @@ impl Left {
     }
 }
 
-/// A plan for an interface and its host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TuningPlan {
     /// The items, the highest severity first.
     pub items: Vec<Item>,
-    /// The changes in the order in which they are made. Files of queues that the plan's channels add are missing in the
-    /// facts, and need no undo: they go with their queues.
+    /// The changes in the order in which they are made. The facts lack the files of queues that the
+    /// plan's channels add. These files need no undo, because they disappear with their queues.
     pub steps: Vec<Step>,
-    /// The changes that are not made.
     pub left: Vec<Left>,
-    /// The process id of irqbalance, which would undo the placement of interrupts. It must be stopped first.
+    /// The process id of irqbalance, which must be stopped first, because it would undo the placement
+    /// of interrupts.
     pub stop_balancer: Option<u32>,
 }
 
 impl TuningPlan {
-    /// Leaves out the changes of settings that a running session manages, and returns whether there are any; `session`
-    /// describes it.
+    /// Leaves out the changes of settings that a running session manages, and returns whether there are
+    /// such changes. `session` describes the session.
     pub fn leave_managed(&mut self, interface: &str, managed: &[ManagedSetting], session: &str) -> bool {
         let is_left = |step: &Step| is_managed(managed, Some(interface), &step.change.knob);
         let (left, steps): (Vec<Step>, _) = std::mem::take(&mut self.steps).into_iter().partition(is_left);
@@ -143,7 +139,6 @@ impl TuningPlan {
         }
     }
 
-    /// Leaves out the settings of other interfaces.
     fn leave_others(&mut self, facts: &HostFacts, interface: &str) {
         for step in std::mem::take(&mut self.steps) {
             match owner(facts, &step.change.knob).filter(|owner| *owner != interface) {
@@ -198,8 +193,8 @@ impl TuningPlan {
         }
     }
 
-    /// Leaves out the steps that conflict with an earlier one. Steps are sorted by severity, so the first step of a
-    /// knob wins.
+    /// Leaves out the steps that conflict with an earlier step. Steps are sorted by severity, so the
+    /// first step of a knob wins.
     fn leave_conflicts(&mut self) {
         let steps = std::mem::take(&mut self.steps);
         for step in steps {
@@ -216,8 +211,8 @@ impl TuningPlan {
     }
 }
 
-/// Returns whether a finding concerns an interface or its host. Findings that are fixed by settings of another
-/// interface do not.
+/// Returns whether a finding concerns an interface or its host. A finding that settings of another
+/// interface fix does not concern them.
 #[must_use]
 pub fn concerns(facts: &HostFacts, finding: &Finding, interface: &str) -> bool {
     match &finding.remedy.interface {
@@ -229,15 +224,16 @@ pub fn concerns(facts: &HostFacts, finding: &Finding, interface: &str) -> bool {
     }
 }
 
-/// Returns the interface that an interrupt, or a sysctl such as `net/ipv4/conf/eth0/rp_filter`, belongs to; none if the
-/// knob is host-wide.
+/// Returns the interface to which an interrupt, or a sysctl such as `net/ipv4/conf/eth0/rp_filter`,
+/// belongs; `None` if the knob is host-wide.
 fn owner<'a>(facts: &'a HostFacts, knob: &'a Knob) -> Option<&'a str> {
     match knob {
         Knob::InterruptAffinity(number) => {
             let interrupt = facts.interrupts.iter().find(|interrupt| interrupt.number == *number)?;
             Some(interrupt.interface.as_str())
         }
-        // net/ipv4/conf/eth0/rp_filter; all and default are the host's.
+        // In net/ipv4/conf/eth0/rp_filter, the name is the interface. The names `all` and `default`
+        // belong to the host.
         Knob::Sysctl(path) => {
             let mut parts = path.split('/').skip(2);
             let is_table = matches!(parts.next()?, "conf" | "neigh");
@@ -287,35 +283,33 @@ fn is_of_queue(knob: &Knob) -> bool {
 /// The sysctl from which the kernel takes the kind of its default qdiscs.
 pub const DEFAULT_QDISC: &str = "net/core/default_qdisc";
 
-/// Returns the rank of a knob among those of its stage that depend on each other. The kernel clears a feature, or refuses
-/// to set it, while a feature that it depends on is off (`netdev_fix_features`): TSO needs checksums and scatter-gather,
-/// GSO needs scatter-gather.
+/// Returns the rank of a knob among the knobs of its stage that depend on each other. The kernel clears
+/// a feature, or refuses to set it, while a feature that it depends on is off (`netdev_fix_features`):
+/// TSO needs checksums and scatter-gather, GSO needs scatter-gather.
 fn dependence(knob: &Knob) -> u8 {
     match knob {
         Knob::Feature(name) if name.contains("checksum") => 0,
         Knob::Feature(name) if name.contains("scatter-gather") => 1,
-        // The undo of a root qdisc brings back the default's kind.
+        // The undo of a root qdisc installs the default kind, so this sysctl comes first.
         Knob::Sysctl(path) if path == DEFAULT_QDISC => 0,
-        // They add the queues of later changes.
+        // Channels add the queues of later changes.
         Knob::Channels(_) => 0,
         _ => 2,
     }
 }
 
-/// Returns the sort key of a knob in a plan.
 fn order(knob: &Knob) -> (u8, u8) {
     (stage(knob), dependence(knob))
 }
 
-/// The highest value of [`stage`].
 const LAST_STAGE: u8 = 11;
 
-/// Returns the stage in which a knob is set. Knobs that recreate others come first; knobs that depend on others come
-/// last.
+/// Returns the stage in which a knob is set. Knobs that recreate other knobs come first; knobs that
+/// depend on other knobs come last.
 fn stage(knob: &Knob) -> u8 {
     match knob {
         Knob::Channels(_) => 0,
-        // The remaining queues take over the flows of the removed ones.
+        // The remaining queues take over the flows of the removed queues.
         Knob::InterfaceFile(file) if file.ends_with("/rps_flow_cnt") => 0,
         Knob::Ring(_) => 1,
         Knob::Mtu => 2,

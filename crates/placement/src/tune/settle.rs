@@ -1,14 +1,16 @@
 //! Extends a plan until nothing is left to change.
 //!
-//! A change for one rule can make others fire: after interrupts move, the XPS maps of their queues no longer match. So
-//! a plan is built stage by stage, settings on which others depend first ([`stage`]):
+//! A change for one rule can make other rules fire: after interrupts move, the XPS maps of their queues
+//! no longer match. So a plan is built stage by stage, settings on which other settings depend first
+//! ([`stage`]):
 //!
 //! - Each round of changes is applied to a model of the host, which is checked again.
-//! - A stage ends when no rule asks for a change of this stage or an earlier one.
+//! - A stage ends when no rule asks for a change of this stage or an earlier stage.
 //!
-//! Each change that a finding's fix has is then in the plan, or left with a reason.
+//! Each change of a finding's fix is then in the plan, or is left out with a reason.
 //!
-//! Thus interrupts are placed for the final number of queues, and maps are set after interrupts have their final place.
+//! Thus interrupts are placed for the final number of queues, and maps are set after interrupts have
+//! their final place.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +25,7 @@ use crate::rules::check;
 
 /// Largest number of rounds in a stage; known hosts need fewer.
 const ROUNDS: usize = 6;
-/// Largest number of changes of one knob. If rules disagree about it, the last one wins.
+/// Largest number of changes of one knob. If rules disagree about a knob, the last change wins.
 const TIMES: u32 = 3;
 /// Reason for not making a change that cannot be undone.
 const NO_WAY_BACK: &str = "its current value is unknown, so it could not be restored";
@@ -37,7 +39,8 @@ fn caused<'a>(before: &[Finding], after: &'a [Finding]) -> Vec<&'a Finding> {
     after.iter().filter(|new| !is_known(new)).collect()
 }
 
-/// Returns whether a knob is left out along with another: the same one, or another type of channels.
+/// Returns whether leaving out `left` also leaves out `knob`: the same knob, or another type of
+/// channels.
 fn is_along(left: &Knob, knob: &Knob) -> bool {
     left == knob || matches!((left, knob), (Knob::Channels(_), Knob::Channels(_)))
 }
@@ -123,7 +126,8 @@ impl TuningPlan {
             concerns(facts, finding, interface)
                 && (only.is_empty() || only.iter().any(|item| item == finding.rule))
         };
-        // The sysctl of one fix may replace that of another: explain after all are complete.
+        // The sysctl of one fix may replace the sysctl of another fix, so explain only after all fixes
+        // are complete.
         for finding in before.iter().filter(is_asked_for) {
             plan.complete(finding, &mut after, &mut found, interface);
         }
@@ -135,8 +139,9 @@ impl TuningPlan {
         (plan, found)
     }
 
-    /// Adds the sysctls of a fix that the rule no longer asks for, because the fix's other changes are enough for the
-    /// model. Does not add them if they cause a finding. Other knobs may depend on the changes that the plan has made since.
+    /// Adds the sysctls of a fix that the rule no longer asks for, because the fix's other changes are
+    /// enough for the model. Omits sysctls that cause a finding. Adds no other knobs, because they may
+    /// depend on later changes of the plan.
     fn complete(
         &mut self,
         finding: &Finding,
@@ -173,7 +178,7 @@ impl TuningPlan {
         (*after, *found) = (with, then);
     }
 
-    /// Leaves the changes of a finding's fix that the plan does not make, with the reason.
+    /// Leaves out the changes of a finding's fix that the plan does not make, and records the reason.
     fn explain(
         &mut self,
         finding: &Finding,
@@ -208,15 +213,15 @@ impl TuningPlan {
         self.steps.iter().any(is_it)
     }
 
-    /// Returns whether the plan makes a change of a rule's fix, or says why not. It may make it with the value that the
-    /// rule asks for once other changes are made.
+    /// Returns whether the plan makes a change of a rule's fix, or states why not. The plan may use the
+    /// value that the rule asks for after other changes.
     #[must_use]
     pub fn mentions(&self, rule: &str, change: &Change) -> bool {
         self.makes(rule, change)
             || self.left.iter().any(|left| left.rule == rule && left.change.knob == change.knob)
     }
 
-    /// Drops the items of rules whose changes another rule's have replaced.
+    /// Drops the items of rules whose changes were replaced by changes of another rule.
     fn drop_empty_items(&mut self) {
         let Self { items, steps, left, .. } = self;
         items.retain(|Item { rule, advice, .. }| {
@@ -233,7 +238,6 @@ impl TuningPlan {
         }
     }
 
-    /// Adds the steps of a round, and the items that ask for them.
     fn carry_on(&mut self, items: &[Item], steps: &[Step]) {
         for step in steps {
             self.steps.retain(|before| before.change.knob != step.change.knob);
@@ -251,9 +255,9 @@ impl TuningPlan {
         self.items.extend(further);
     }
 
-    /// Drops steps for queues and interrupts that the new number of channels removes, and for interrupts that it adds:
-    /// the driver chooses their numbers. The files of queues that it adds are known. Also drops steps without an effect
-    /// in the end.
+    /// Drops steps for queues and interrupts that the new number of channels removes. Also drops steps
+    /// for added interrupts, because the driver chooses their numbers, and steps without an effect.
+    /// Steps for the files of added queues stay.
     fn leave_what_goes(&mut self, facts: &HostFacts, after: &HostFacts, interface: &str) {
         let is_channels = |change: &&Change| matches!(change.knob, Knob::Channels(_));
         let mut with_queues = facts.clone();

@@ -143,7 +143,6 @@ fn what_was_raised_is_raised_again_only_while_packets_are_lost() {
     assert!(settled("receive-window", "eth1", "eth0", &none).unwrap().contains("evenkeel tune eth1"));
 }
 
-/// Creates a NIC of four queues, each with its processor.
 fn nic_of_four() -> HostFacts {
     let queue =
         |number| TransmitQueue { has_xps: true, xps_processors: vec![number], ..TransmitQueue::default() };
@@ -199,7 +198,7 @@ fn undo_gives_queues_back_that_went_with_their_channels() {
     assert!(!lost.iter().any(|change| change.knob == Knob::InterruptAffinity(41)), "{lost:?}");
 }
 
-/// The files of queues that the channels add are missing before, and known.
+/// The facts lack the files of queues that the channels add, but the plan knows these files.
 #[test]
 fn queues_that_the_channels_add_get_maps_and_go_with_the_undo() {
     let mut before = nic_of_four();

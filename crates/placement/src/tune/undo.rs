@@ -9,8 +9,8 @@ use evenkeel_model::host::HostFacts;
 use crate::applied::set;
 use crate::current::{current, restoring};
 
-/// Returns the changes that undo a plan, in order. `made` contains the plan's changes in the order in which they were
-/// made; `before` and `after` are the facts around them.
+/// Returns the changes that undo a plan, in order. `made` contains the plan's changes in the order in
+/// which they were made. `before` and `after` are the facts before and after these changes.
 #[must_use]
 pub fn undo(before: &HostFacts, after: &HostFacts, interface: &str, made: &[Change]) -> Vec<Change> {
     let (channels, others): (Vec<&Change>, Vec<&Change>) =
@@ -59,7 +59,6 @@ fn differing(before: &HostFacts, now: &HostFacts, interface: &str) -> Vec<Change
     knobs.into_iter().filter_map(differs).collect()
 }
 
-/// Returns the knobs that a new number of channels recreates or resets.
 fn queue_knobs(facts: &HostFacts, interface: &str) -> Vec<Knob> {
     let Some(nic) = facts.interface(interface) else { return Vec::new() };
     let mut knobs: Vec<Knob> =

@@ -1,7 +1,8 @@
-//! Judges whether a change reduced losses: lost packets per million carried ones, before and after.
+//! Judges whether a change reduced losses: lost packets per million carried packets, before and after.
 //!
-//! Counters are compared over two intervals, one before the changes and one after. Traffic differs between them, so
-//! losses are divided by the packets carried. A difference must exceed three standard deviations of two Poisson counts.
+//! Counters are compared over two intervals, one before the changes and one after. Traffic differs
+//! between the intervals, so losses are divided by the packets carried. A difference must exceed three
+//! standard deviations of two Poisson counts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +14,6 @@ use crate::loss_path::{Place, losses};
 /// Minimum number of packets for a conclusion; with fewer, the share of lost packets is mostly chance.
 const FEWEST_PACKETS: u64 = 1000;
 
-/// Traffic and losses of a time interval.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Stretch {
     /// Packets that the interface received or sent.
@@ -56,30 +56,23 @@ pub enum Verdict {
     Same,
 }
 
-/// Losses at one place, before and after.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Compared {
     pub place: Place,
     pub subject: String,
-    /// Lost packets per million carried ones, before.
+    /// Lost packets per million carried packets, before.
     pub before_ppm: f64,
-    /// Lost packets per million carried ones, after.
+    /// Lost packets per million carried packets, after.
     pub after_ppm: f64,
     pub verdict: Verdict,
 }
 
-/// The comparison of the losses before and after the changes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Watched {
     /// Too few packets before or after for a conclusion.
-    NoTraffic {
-        /// Packets before.
-        before: u64,
-        /// Packets after.
-        after: u64,
-    },
-    /// The losses at each place that had any; empty if no packet was lost.
+    NoTraffic { before: u64, after: u64 },
+    /// The losses at each place with at least one loss; empty if no packet was lost.
     Losses(Vec<Compared>),
 }
 
@@ -110,7 +103,6 @@ pub fn compare(before: &Stretch, after: &Stretch) -> Watched {
 }
 
 impl Watched {
-    /// Returns whether losses increased at any place.
     #[must_use]
     pub fn is_worse(&self) -> bool {
         match self {

@@ -28,7 +28,6 @@ pub(super) struct Place {
     layer: usize,
 }
 
-/// Positions of all boxes and arrows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Layout {
     pub(super) boxes: Vec<Place>,
@@ -90,7 +89,6 @@ fn layers(drawing: &Drawing) -> Vec<usize> {
     layers
 }
 
-/// Returns the places in each layer.
 fn rows(places: &[Place]) -> Vec<Vec<usize>> {
     let mut rows = vec![Vec::new(); places.iter().map(|place| place.layer + 1).max().unwrap_or(0)];
     for (index, place) in places.iter().enumerate() {

@@ -15,7 +15,7 @@ use crate::nic::{FilterTable, NicModel, NodeKind, Operand, Port, Precedence};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shape {
     Source,
-    /// White, as in Figure 1 of the Dragonet paper. Configured filters have this shape, too.
+    /// White, as in Figure 1 of the Dragonet paper. Configured filters also have this shape.
     Function,
     /// Grey.
     Operator,
@@ -37,7 +37,6 @@ struct Arrow {
     label: String,
 }
 
-/// A drawing of a graph: boxes with text, and arrows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Drawing {
     title: String,
@@ -46,7 +45,6 @@ pub struct Drawing {
 }
 
 impl Drawing {
-    /// Draws the graph of a model, with its configuration nodes.
     #[must_use]
     pub fn of_model(model: &NicModel) -> Self {
         let title = format!("{}: {}", model.name(), model.title());
@@ -104,7 +102,6 @@ impl Drawing {
         drawing.without_lone_vertices()
     }
 
-    /// Draws the graph of a configured NIC.
     #[must_use]
     pub fn of_configured(graph: &ConfiguredGraph<'_>) -> Self {
         let model = graph.nic().model();
@@ -150,7 +147,8 @@ impl Drawing {
                 }
             }
         }
-        // A merged node has arrows to itself, and several arrows to the same node. Drop both.
+        // A merged node has arrows to itself, and several arrows to the same node. Drop the loops and
+        // the duplicates.
         let mut known = BTreeSet::new();
         drawing.arrows.retain(|arrow| {
             arrow.from != arrow.to && known.insert((arrow.from, arrow.to, arrow.label.clone()))
@@ -162,7 +160,6 @@ impl Drawing {
         self.arrows.push(Arrow { from, to, label: label.to_owned() });
     }
 
-    /// Removes vertices without arrows.
     fn without_lone_vertices(mut self) -> Self {
         let mut kept = vec![false; self.vertices.len()];
         for arrow in &self.arrows {
@@ -183,7 +180,6 @@ impl Drawing {
         self
     }
 
-    /// Renders the drawing as input for Graphviz.
     #[must_use]
     pub fn to_dot(&self) -> String {
         dot::render(self)
@@ -239,7 +235,6 @@ fn precedence(precedence: Precedence) -> String {
     }
 }
 
-/// Wraps a text to the width of a box.
 fn wrapped(text: &str) -> Vec<String> {
     const WIDTH: usize = 32;
     let mut lines: Vec<String> = Vec::new();

@@ -17,11 +17,10 @@ use crate::packet::Packet;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FilterId {
     pub table: TableId,
-    /// Location in the table, from 0. Some tables derive the precedence from it.
+    /// Location in the table, from 0. Some tables derive the precedence from the location.
     pub location: u32,
 }
 
-/// The error for an invalid configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigureError {
     /// More queues than the NIC has, or fewer than its graph names.
@@ -33,17 +32,15 @@ pub enum ConfigureError {
         /// Maximum of the model.
         most: u16,
     },
-    /// An indirection table of the wrong length.
     #[error("an indirection table with {found} entries does not fit the NIC; write {wanted} entries")]
     Entries {
         found: usize,
-        /// Entries of the NIC's table; 0 if it has none.
+        /// Entries of the NIC's table; 0 if the NIC has no table.
         wanted: usize,
     },
     /// More contexts than the NIC has or [`ConfiguredNic::allow_contexts`] permits.
     #[error("the NIC has only {most} RSS contexts; use fewer")]
     Contexts { most: u16 },
-    /// An entry of the indirection table cannot name this queue.
     #[error("entries of the indirection table can name queues below {limit}, not {queue}")]
     Unreachable {
         queue: QueueId,
@@ -52,7 +49,6 @@ pub enum ConfigureError {
     },
 }
 
-/// The error for a filter that cannot be installed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InsertError {
     #[error("there is no such filter table")]
@@ -63,19 +59,14 @@ pub enum InsertError {
     Unsupported,
     #[error("the filters of this table cannot send packets to RSS")]
     NoRss,
-    /// The filters of the table share one mask, and the existing filters have another mask.
     #[error("all filters of this table need the same mask, but the existing filters have a different mask")]
     OtherMask,
-    /// The table can only be used while another table is empty, and the other table has filters.
     #[error("this table works only while another table is empty, and the other table has filters")]
     OtherMode,
-    /// The table does not have this priority or location.
     #[error("the table has no such priority or location")]
     Priority,
-    /// Another filter has the same match, or is at the same location.
     #[error("another filter of the table has this match or location")]
     Taken,
-    /// The queue is not in use, or filters of the table cannot name it.
     #[error("filters of this table cannot name this queue")]
     NoQueue,
     #[error("the table has no filter at this location")]
@@ -99,7 +90,7 @@ pub struct ConfiguredNic {
     hashed_ports: HashedPorts,
     /// The length is a power of two. Empty if the model has no RSS, or RSS is off.
     pub(super) indirection: Vec<QueueId>,
-    /// Indirection tables, each as long as the NIC's own one.
+    /// Indirection tables, each as long as the NIC's own table.
     contexts: Vec<Vec<QueueId>>,
     most_contexts: u16,
     pub(super) tables: Vec<Filled>,
@@ -134,7 +125,6 @@ impl ConfiguredNic {
         &self.model
     }
 
-    /// Returns the number of receive queues in use.
     #[must_use]
     pub fn queues(&self) -> u16 {
         self.queues
@@ -151,13 +141,11 @@ impl ConfiguredNic {
         self.toeplitz = Arc::new(Toeplitz::new(key));
     }
 
-    /// Returns the kinds of flows whose ports are hashed.
     #[must_use]
     pub fn hashed_ports(&self) -> HashedPorts {
         self.hashed_ports
     }
 
-    /// Sets the kinds of flows whose ports are hashed.
     pub fn set_hashed_ports(&mut self, ports: HashedPorts) {
         self.hashed_ports = ports;
     }
@@ -174,7 +162,7 @@ impl ConfiguredNic {
         self.model.rss().map_or(0, |rss| rss.queues.min(self.queues))
     }
 
-    /// Returns the default table of Linux drivers: all queues that it can name, round robin
+    /// Returns the default table of Linux drivers: all queues that the table can name, round robin
     /// (`ethtool_rxfh_indir_default`, include/linux/ethtool.h).
     #[must_use]
     pub fn default_indirection(&self) -> Vec<QueueId> {
@@ -182,8 +170,8 @@ impl ConfiguredNic {
         turn.take(self.model.rss().map_or(0, |rss| rss.entries)).collect()
     }
 
-    /// Sets the indirection table. An empty one disables RSS: packets that match no filter then go to the
-    /// default queue.
+    /// Sets the indirection table. An empty table disables RSS: packets that match no filter then go to
+    /// the default queue.
     ///
     /// # Errors
     /// Returns an error if the length is wrong, or an entry cannot name one of the queues.
@@ -214,13 +202,12 @@ impl ConfiguredNic {
 
     // ---- Contexts ------------------------------------------------------------------------------------
 
-    /// Permits this number of contexts, up to the model's limit. The default is 0, because few drivers support
-    /// them, and programs that read the filters must handle them.
+    /// Permits this number of contexts, up to the model's limit. The default is 0, because few drivers
+    /// support contexts, and programs that read the filters must handle contexts.
     pub fn allow_contexts(&mut self, most: u16) {
         self.most_contexts = most.min(self.model.rss().map_or(0, |rss| rss.contexts));
     }
 
-    /// Returns the indirection table of each context.
     #[must_use]
     pub fn contexts(&self) -> &[Vec<QueueId>] {
         &self.contexts
@@ -265,13 +252,13 @@ impl ConfiguredNic {
 
     // ---- Filters -------------------------------------------------------------------------------------
 
-    /// Returns the number of filters in a table.
     #[must_use]
     pub fn used(&self, table: TableId) -> usize {
         self.tables.get(table.index()).map_or(0, Filled::used)
     }
 
-    /// Returns the number of free rows of a table. Filters of tables that share the rows occupy them, too.
+    /// Returns the number of free rows of a table. Filters of tables that share the rows also occupy
+    /// rows.
     #[must_use]
     pub fn free(&self, table: TableId) -> usize {
         let Some(wanted) = self.model.tables().get(table.index()) else { return 0 };
@@ -298,7 +285,6 @@ impl ConfiguredNic {
         self.tables.get(id.table.index())?.slot(id.location).map(|slot| &slot.filter)
     }
 
-    /// Returns the installed filters, by table and location.
     pub fn filters(&self) -> impl Iterator<Item = (FilterId, &Filter)> {
         (0..).map(TableId).zip(&self.tables).flat_map(|(table, filled)| {
             filled.slots().map(move |(location, slot)| (FilterId { table, location }, &slot.filter))
@@ -313,8 +299,8 @@ impl ConfiguredNic {
         })
     }
 
-    /// Installs a filter: at the location that it names if the precedence is by location, else at the lowest
-    /// free one.
+    /// Installs a filter. If the precedence is by location, the filter names its location. Otherwise
+    /// the filter gets the lowest free location.
     ///
     /// # Errors
     /// Returns an error if the NIC refuses the change, which then has no effect.
@@ -338,10 +324,11 @@ impl ConfiguredNic {
         self.tables.get_mut(id.table.index())?.take(id.location, &pattern).map(|slot| slot.filter)
     }
 
-    /// Replaces a filter atomically. Returns the previous one.
+    /// Replaces a filter atomically. Returns the previous filter.
     ///
     /// # Errors
-    /// Returns an error if there is no filter to replace, or the NIC refuses the new one. The old one then stays.
+    /// Returns an error if there is no filter to replace, or the NIC refuses the new filter. The
+    /// previous filter then stays.
     pub fn replace(&mut self, id: FilterId, filter: Filter) -> Result<Filter, InsertError> {
         let before = *self.filter(id).filter(|_| filter.table == id.table).ok_or(InsertError::NoFilter)?;
         let pattern = self.check(&filter, Some(id.location))?;
@@ -430,7 +417,6 @@ impl ConfiguredNic {
         self.model.program().flow(flow_kind(ether_type, flow.transport))
     }
 
-    /// Returns whether a table compares signatures.
     pub(crate) fn is_signature(&self, table: TableId) -> bool {
         self.model.tables().get(table.index()).is_some_and(|table| table.signature)
     }
@@ -493,12 +479,11 @@ impl ConfiguredNic {
         hash as usize & self.indirection.len().wrapping_sub(1)
     }
 
-    /// Returns the indirection table entry that a hash selects; `None` if RSS is off.
     pub(crate) fn entry_of_hash(&self, hash: u32) -> Option<usize> {
         (!self.indirection.is_empty()).then(|| self.entry(hash))
     }
 
-    /// Returns the filter that decides a flow's queue; `None` if no filter does.
+    /// Returns the filter that decides a flow's queue; `None` if no filter decides.
     #[must_use]
     pub fn deciding_filter(&self, flow: &FlowTuple) -> Option<FilterId> {
         self.decide(flow, self.hash(flow)).0
@@ -517,8 +502,8 @@ impl ConfiguredNic {
         hashed.flatten().unwrap_or(chain.default)
     }
 
-    /// Returns the indirection table entry that a flow's hash selects; `None` if RSS is off. A filter can still
-    /// override it.
+    /// Returns the indirection table entry that a flow's hash selects; `None` if RSS is off. A filter
+    /// can still override the entry.
     #[must_use]
     pub fn rss_entry(&self, flow: &FlowTuple) -> Option<usize> {
         self.entry_of_hash(self.hash(flow))

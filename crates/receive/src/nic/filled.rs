@@ -1,8 +1,8 @@
-//! The filters of a table, indexed to find the deciding one.
+//! The filters of a table, indexed to find the deciding filter.
 //!
-//! Filters with the same mask form a *shape*: a hash map from masked bits to the first filter with these bits,
-//! which links to the next one by precedence. A look-up probes each shape once, for any number of filters
-//! (tuple space search: Srinivasan, Suri, Varghese, SIGCOMM 1999).
+//! Filters with the same mask form a *shape*: a hash map from masked bits to the first filter with
+//! these bits, which links to the next filter by precedence. A look-up probes each shape once, for any
+//! number of filters (tuple space search: Srinivasan, Suri, Varghese, SIGCOMM 1999).
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -26,12 +26,11 @@ struct Shape {
     first: FxHashMap<Key, u32>,
 }
 
-/// A table and its filters.
 #[derive(Clone, Debug)]
 pub(super) struct Filled {
     precedence: Precedence,
     slots: Vec<Option<Slot>>,
-    /// Free locations below the last used one.
+    /// Free locations below the last used location.
     holes: BTreeSet<u32>,
     used: usize,
     shapes: Vec<Shape>,
@@ -53,7 +52,6 @@ impl Filled {
         self.slots.get(location as usize)?.as_ref()
     }
 
-    /// Returns the filters by location.
     pub(super) fn slots(&self) -> impl Iterator<Item = (u32, &Slot)> + Clone {
         (0..).zip(&self.slots).filter_map(|(location, slot)| Some((location, slot.as_ref()?)))
     }
@@ -103,7 +101,6 @@ impl Filled {
         (Reverse(priority), location)
     }
 
-    /// Inserts a filter at a free location.
     pub(super) fn put(&mut self, location: u32, filter: Filter, pattern: Pattern) {
         let at = location as usize;
         if at < self.slots.len() {
@@ -183,7 +180,7 @@ impl Filled {
         Some(removed)
     }
 
-    /// Replaces a filter by one that differs only in its queue.
+    /// Replaces a filter by a filter that differs only in its queue.
     pub(super) fn redirect(&mut self, location: u32, filter: Filter) {
         if let Some(Some(slot)) = self.slots.get_mut(location as usize) {
             slot.filter = filter;

@@ -25,7 +25,7 @@ impl NodeId {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Port {
-    /// Unique in its node.
+    /// Name of the port, unique in its node.
     pub name: String,
     /// Predicate of a function node's port. A port without predicate takes the remaining packets.
     pub when: Option<Predicate>,
@@ -40,10 +40,10 @@ pub struct Operand {
     pub port: usize,
 }
 
-/// True result of an operator. It is also the only port of a source, and the port of a configuration node for
-/// the packets that it steers.
+/// True result of an operator. A source has only this port. A configuration node uses this port for the
+/// packets that it steers.
 pub const TRUE: usize = 0;
-/// False result of an operator. It is also the port of a configuration node for the packets that it does not
+/// False result of an operator. A configuration node uses this port for the packets that it does not
 /// steer.
 pub const FALSE: usize = 1;
 
@@ -52,9 +52,7 @@ pub enum NodeKind {
     Source,
     /// Enables the port whose predicate holds.
     Function,
-    /// True if all operands are true.
     And(Vec<Operand>),
-    /// True if at least one operand is true.
     Or(Vec<Operand>),
     Table(TableId),
     Rss,
@@ -63,7 +61,7 @@ pub enum NodeKind {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// Unique in the graph.
+    /// Name of the node, unique in the graph.
     pub name: String,
     pub kind: NodeKind,
     pub ports: Vec<Port>,
@@ -79,16 +77,13 @@ pub struct Graph {
 pub(super) struct Walk {
     /// Configuration nodes on the path, in order.
     pub(super) met: Vec<NodeId>,
-    /// The last node on the path.
     pub(super) last: Option<NodeId>,
-    /// Queue nodes on the path.
     pub(super) queues: Vec<NodeId>,
     /// A function node with no enabled port, or several, for the packet.
     pub(super) undecided: Option<NodeId>,
 }
 
 impl Graph {
-    /// Returns the nodes in topological order.
     #[must_use]
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
@@ -134,8 +129,8 @@ impl Graph {
     }
 }
 
-/// Evaluates an operator. Returns `early` if one operand has this value, `late` if all have the other value,
-/// else none.
+/// Evaluates an operator. Returns `early` if one operand has this value, `late` if all operands have
+/// the other value, and `None` otherwise.
 fn evaluate(operands: &[Operand], enabled: &[Option<usize>], early: usize, late: usize) -> Option<usize> {
     let value = |operand: &Operand| {
         enabled[operand.node.index()].map(|port| if port == operand.port { TRUE } else { FALSE })

@@ -12,7 +12,6 @@ use crate::packet::Header;
 /// An error in a NIC model: file, line, column, key, and remedy.
 pub type ModelError = ScenarioError;
 
-/// The built-in models and their names.
 const BUILT_IN: [(&str, &str); 5] = [
     ("i82599", include_str!("../../models/i82599.toml")),
     ("ntuple", include_str!("../../models/ntuple.toml")),
@@ -21,7 +20,6 @@ const BUILT_IN: [(&str, &str); 5] = [
     ("xdp-cpumap", include_str!("../../models/xdp-cpumap.toml")),
 ];
 
-/// The contents of a model file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Parts {
     pub(super) name: String,
@@ -61,7 +59,7 @@ impl NicModel {
 
     #[must_use]
     pub fn built_in(name: &str) -> Option<Self> {
-        // The tests parse each of them.
+        // Parsing cannot fail, because the tests parse each built-in model.
         Self::parse(Self::built_in_text(name)?, name).ok()
     }
 
@@ -70,19 +68,16 @@ impl NicModel {
         &self.0.name
     }
 
-    /// Returns the one-line description.
     #[must_use]
     pub fn title(&self) -> &str {
         &self.0.title
     }
 
-    /// Returns the documents on which the model is based.
     #[must_use]
     pub fn source(&self) -> &str {
         &self.0.source
     }
 
-    /// Returns the Linux drivers of the NIC.
     #[must_use]
     pub fn drivers(&self) -> &[String] {
         &self.0.drivers
@@ -108,8 +103,8 @@ impl NicModel {
         self.table_ids().find(|(_, table)| table.name == name).map(|(id, _)| id)
     }
 
-    /// Sets the number of rows of a table and of those that share its rows. Returns `None` if the table does
-    /// not exist.
+    /// Sets the number of rows of a table and of the tables that share its rows. Returns `None` if the
+    /// table does not exist.
     #[must_use]
     pub fn with_table_size(mut self, table: &str, capacity: usize) -> Option<Self> {
         let rows = self.0.tables[self.table(table)?.index()].rows;
@@ -124,7 +119,6 @@ impl NicModel {
         self.0.rss
     }
 
-    /// Returns the maximum number of receive queues.
     #[must_use]
     pub fn queues(&self) -> u16 {
         self.0.queues
@@ -137,22 +131,22 @@ impl NicModel {
         self.0.graph.nodes().iter().map(|node| number(&node.kind)).max().unwrap_or(1)
     }
 
-    /// Returns whether a filter of this table can have this match, and such packets reach the table. A table
-    /// that receives only IPv4 packets accepts no filters for IPv6. This does not check existing filters and
-    /// the capacity.
+    /// Returns whether a filter of this table can have this match, and such packets reach the table. A
+    /// table that receives only IPv4 packets accepts no filters for IPv6. The function does not check
+    /// existing filters and the capacity.
     #[must_use]
     pub fn supports(&self, table: TableId, matches: &FilterMatch) -> bool {
         self.takes(table, matches) && Pattern::of(matches).is_some()
     }
 
-    /// Returns the same as [`Self::supports`], for a match that does not contradict itself.
+    /// Returns the result of [`Self::supports`], for a match that does not contradict itself.
     pub(super) fn takes(&self, table: TableId, matches: &FilterMatch) -> bool {
         let takes = |description: &FilterTable| description.fields.support(matches);
         self.0.tables.get(table.index()).is_some_and(takes) && self.0.program.brings(matches, table)
     }
 
-    /// Returns the configuration nodes that may steer a kind of packet, by precedence, and the queue for
-    /// packets that none steers.
+    /// Returns the configuration nodes that may steer a kind of packet, by precedence, and the queue
+    /// for packets that no node steers.
     #[must_use]
     pub fn way(&self, header: &Header) -> (Vec<&str>, QueueId) {
         let chain = self.0.program.chain(header);

@@ -24,10 +24,9 @@ const ETHER_TYPES: [(&str, u16); 6] = [
 /// Names of IP protocols (include/uapi/linux/in.h).
 const PROTOCOLS: [(&str, u8); 5] = [("icmp", 1), ("tcp", 6), ("udp", 17), ("icmpv6", 58), ("sctp", 132)];
 
-/// Maximum nesting of parentheses and `not`. It bounds the recursion.
+/// Maximum nesting of parentheses and `not`, which bounds the recursion.
 const DEEPEST: usize = 32;
 
-/// A predicate on the kind of a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Predicate {
     EtherType(u16),
@@ -38,13 +37,10 @@ pub enum Predicate {
     /// SYN without ACK.
     ConnectionRequest,
     Not(Box<Self>),
-    /// True if all terms are true.
     And(Vec<Self>),
-    /// True if at least one term is true.
     Or(Vec<Self>),
 }
 
-/// A syntax error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PredicateError {
     pub(super) offset: usize,
@@ -52,7 +48,6 @@ pub(super) struct PredicateError {
 }
 
 impl Predicate {
-    /// Returns whether the predicate holds for this kind of packet.
     #[must_use]
     pub fn holds(&self, header: &Header) -> bool {
         match self {
@@ -127,7 +122,7 @@ struct Parser<'t> {
 }
 
 impl<'t> Parser<'t> {
-    /// Returns the next token; an empty one at the end.
+    /// Returns the next token, or an empty token at the end.
     fn token(&mut self) -> &'t str {
         let rest = &self.text[self.at..];
         let trimmed = rest.trim_start();
@@ -141,7 +136,7 @@ impl<'t> Parser<'t> {
         &trimmed[..length]
     }
 
-    /// Skips the next token if it equals `token`. Returns whether it did.
+    /// Skips the next token if it equals `token`. Returns whether a token was skipped.
     fn skip(&mut self, token: &str) -> bool {
         let found = self.token() == token;
         if found {

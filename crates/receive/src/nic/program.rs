@@ -1,9 +1,9 @@
 //! Compiles a graph: for each kind of packet, the configuration nodes on its path and its final queue.
 //!
-//! Function nodes use few fields with few relevant values. So the parser can follow every kind of packet
-//! through the graph: once steered by no configuration node, and once for each configuration node on its path.
-//! This proves that every packet ends in one queue under any configuration. It also yields a list of steps for
-//! fast look-ups.
+//! Function nodes use few fields with few relevant values. So the parser can follow every kind of
+//! packet through the graph: once steered by no configuration node, and once for each configuration
+//! node on its path. The result proves that every packet ends in one queue under any configuration. The
+//! result also contains a list of steps for fast look-ups.
 
 use rustc_hash::FxHashMap;
 
@@ -14,7 +14,7 @@ use crate::flow::Transport;
 use crate::key::{ETHER_TYPE_IPV4, ETHER_TYPE_IPV6, bits, is_ip};
 use crate::packet::Header;
 
-/// Maximum number of values of one field. It bounds the number of packet kinds.
+/// Maximum number of values of one field, which bounds the number of packet kinds.
 const MOST_VALUES: usize = 32;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub(crate) struct Program {
     flows_at: Vec<u8>,
 }
 
-/// The values of a field that a graph distinguishes, and one value that represents all others.
+/// The values of a field that a graph distinguishes, and one value that represents all other values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Values<T> {
     named: Vec<T>,
@@ -58,7 +58,8 @@ impl<T: Copy + Ord + From<u8> + std::ops::Add<Output = T>> Values<T> {
         if named.len() > MOST_VALUES {
             return None;
         }
-        // Find the smallest unnamed value above 0; 0 means "none". It is below the number of named values + 2.
+        // Find the smallest unnamed value above 0; 0 means "none". The value is below the number of
+        // named values + 2.
         let mut other = T::from(1);
         while named.contains(&other) {
             other = other + T::from(1);
@@ -75,7 +76,7 @@ impl<T: Copy + Ord + From<u8> + std::ops::Add<Output = T>> Values<T> {
     }
 }
 
-/// Why a graph does not steer every packet to a queue.
+/// The reason why a graph does not steer every packet to a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fault {
     /// The faulty node; `None` if the whole graph is faulty.
@@ -171,7 +172,8 @@ impl Program {
         let (source, destination) = (version_of(matches.source), version_of(matches.destination));
         let version = destination.or(source);
         let is_of_version = |wanted: Option<u16>| wanted.is_none() || version.is_none() || wanted == version;
-        // No packet has addresses of two IP versions, or of another one than its Ethernet type.
+        // No packet has addresses of two IP versions, or an IP version that contradicts its Ethernet
+        // type.
         if !is_of_version(source) || !is_of_version(matches.ether_type) {
             return false;
         }
@@ -208,8 +210,8 @@ impl Program {
     }
 }
 
-/// Returns the path of one kind of packet. It must end in one queue for each configuration node that may steer
-/// the packet.
+/// Returns the path of one kind of packet. The path must end in one queue for each configuration node
+/// that may steer the packet.
 fn chain(graph: &Graph, header: &Header) -> Result<Chain, Fault> {
     let fault = |node: Option<NodeId>, problem: &str| {
         let problem = format!("{problem}: {}", described(header));

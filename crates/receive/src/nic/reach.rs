@@ -20,20 +20,21 @@ use crate::key::{
 use crate::packet::Header;
 use crate::queue_set::QueueSet;
 
-/// Maximum number of splits per coverage check; bounds its time. Above it, a filter counts as not covered.
+/// Maximum number of splits per coverage check, which bounds the time. If a check needs more splits,
+/// the filter counts as not covered.
 const BUDGET: usize = 4096;
 
 impl ConfiguredNic {
-    /// Returns the queues that flows of a class can reach: all reached ones, and perhaps more. For a five-tuple
-    /// the result is exact.
+    /// Returns the queues that flows of a class can reach: all reached queues, and perhaps more. For a
+    /// five-tuple the result is exact.
     ///
     /// The result has additional queues in three cases:
     /// - filters with different masks together cover another filter, and the budget is exceeded
     /// - a table compares signatures, and a signature represents several flows
     /// - filters take exactly the part of a class that the hash would send to a queue
     ///
-    /// Fields that the class leaves open have the values of [`crate::FlowTuple`]'s packets. A class with
-    /// connection requests, another hardware address or Ethernet type consists of such packets.
+    /// Fields that the class leaves open have the values of [`crate::FlowTuple`]'s packets. A class
+    /// with connection requests, another hardware address or Ethernet type consists of such packets.
     #[must_use]
     pub fn queues_of(&self, class: &FilterMatch) -> QueueSet {
         if let Some(flow) = class.as_flow() {
@@ -49,8 +50,8 @@ impl ConfiguredNic {
         queues
     }
 
-    /// Returns whether some flow's packets reach a filter: filters before it may match all of them. A table that no
-    /// flow's packets reach has a filter for others.
+    /// Returns whether packets of some flow reach a filter. Filters of higher precedence may match all
+    /// packets of the filter. In a table that no flow's packets reach, a filter is for other packets.
     #[must_use]
     pub fn decides(&self, id: FilterId, filter: &Filter) -> bool {
         let Some(pattern) = self.compared(filter).filter(|_| !self.is_signature(filter.table)) else {
@@ -63,7 +64,8 @@ impl ConfiguredNic {
         reached.is_empty() || reached.contains(&true)
     }
 
-    /// Returns whether packets of one kind reach a filter; `None` if they do not come to its table.
+    /// Returns whether packets of one kind reach a filter; `None` if the packets do not reach the
+    /// filter's table.
     fn reaches(&self, header: &Header, part: &Pattern, id: FilterId) -> Option<bool> {
         let chain = self.model().program().chain(header);
         let mut taken: Vec<Pattern> = Vec::new();
@@ -87,7 +89,8 @@ impl ConfiguredNic {
         None
     }
 
-    /// Returns whether a filter decides for some flow of a class, if of all other filters only these are installed.
+    /// Returns whether a filter decides for some flow of a class, if only the filters in `others` are
+    /// also installed.
     #[must_use]
     pub(crate) fn decides_among(&self, id: FilterId, others: &[FilterId], class: &Pattern) -> bool {
         let pattern = |id: &FilterId| self.filter(*id).and_then(|filter| Pattern::of(&filter.matches));
@@ -108,10 +111,8 @@ impl ConfiguredNic {
         })
     }
 
-    /// Adds the queues that packets of one kind reach.
     fn add_queues_of_kind(&self, header: &Header, part: &Pattern, queues: &mut QueueSet) {
         let chain = self.model().program().chain(header);
-        // Patterns of the filters examined so far.
         let mut taken: Vec<Pattern> = Vec::new();
         for step in &chain.steps {
             match step {
@@ -131,8 +132,8 @@ impl ConfiguredNic {
                         let Some(slot) = filled.slot(location) else { continue };
                         let filter = &slot.filter;
                         if is_signature {
-                            // Any flow may have the signature, so the filter neither excludes a flow nor surely
-                            // takes one.
+                            // Any flow may have the signature. So the filter does not exclude a flow,
+                            // and does not certainly take a flow.
                             let kind = filter.matches.transport.map(Transport::number);
                             if kind == Some(header.protocol) && !covered(part, &taken) {
                                 queues.insert(filter.queue);
@@ -196,8 +197,8 @@ impl ConfiguredNic {
             .chain(port(value.transport, fixed.transport))
             .chain(port(value.transport >> shift, fixed.transport >> shift));
         let mut offset = 0_usize;
-        // Collect the contributions of the free bits in echelon form: each is the only one with its highest
-        // bit.
+        // Collect the contributions of the free bits in echelon form: no two contributions have the
+        // same highest bit.
         let mut basis: Vec<usize> = Vec::new();
         for (place, (is_set, is_fixed)) in input.enumerate() {
             let contribution = self.rss_key().window(place) as usize & mask;
@@ -221,7 +222,7 @@ impl ConfiguredNic {
     }
 }
 
-/// Returns the kinds of packets of a class, and the bits that the class fixes for each.
+/// Returns the kinds of packets of a class, and the bits that the class fixes for each kind.
 fn kinds(class: &FilterMatch) -> Vec<(Header, Pattern)> {
     let request = class.connection_request.unwrap_or(false);
     let own_address = if class.mac_destination.is_none() { !u64::from(u16::MAX) } else { 0 };
@@ -267,7 +268,7 @@ pub(crate) fn covered(part: &Pattern, cover: &[Pattern]) -> bool {
     shares >= 1.0 && split(part, &relevant, &mut budget)
 }
 
-/// Returns the same as [`covered`], for patterns within `part`.
+/// Returns the result of [`covered`] for patterns within `part`.
 fn split(part: &Pattern, cover: &[Pattern], budget: &mut usize) -> bool {
     if cover.iter().any(|pattern| pattern.mask == part.mask) {
         return true;

@@ -15,7 +15,7 @@ use super::read_table::{self, TableDraft};
 use super::rss::Rss;
 use crate::filter::{QueueId, TableId};
 
-/// Maximum number of nodes. It bounds the work for a hostile file.
+/// Maximum number of nodes, which bounds the work for a hostile file.
 const MOST_NODES: usize = 256;
 /// Maximum length of title and source, bytes.
 const LONGEST_TITLE: usize = 100;
@@ -24,7 +24,6 @@ const LONGEST_SOURCE: usize = 1000;
 /// A node whose edges are names, not resolved yet.
 struct Draft<'t> {
     name: String,
-    /// Position of the node's TOML table.
     span: Range<usize>,
     path: String,
     kind: DraftKind<'t>,
@@ -237,13 +236,11 @@ impl<'t> Reader<'t> {
     }
 }
 
-/// Returns the ports of a configuration node.
 fn steering_ports(miss: Vec<Name<'_>>) -> Vec<DraftPort<'_>> {
     let port = |name: &str, to| DraftPort { name: name.to_owned(), when: None, to };
     vec![port("hit", Vec::new()), port("miss", miss)]
 }
 
-/// Reads one name or a list of names.
 fn names<'t>(field: &Field<'t>) -> Option<Vec<Name<'t>>> {
     let name = |field: Field<'t>| {
         let text = field.string("a node's name")?;
@@ -406,8 +403,8 @@ fn sorted(drafts: &[Draft<'_>], edges: &[(usize, usize)], complaints: &Complaint
     if order.len() == drafts.len() {
         return Some(order);
     }
-    // Each remaining node has a remaining predecessor. So the walk from any of them to predecessors reaches a
-    // cycle.
+    // Each remaining node has a remaining predecessor. So a walk to predecessors reaches a cycle from
+    // any remaining node.
     let left = |node: &usize| !order.contains(node);
     let before =
         |node: usize| edges.iter().find(|(from, to)| *to == node && left(from)).map(|(from, _)| *from);

@@ -20,7 +20,7 @@ const BITS: [Spelling<FieldMatch>; 5] = [
     ("masked", FieldMatch::Masked),
     ("global-mask", FieldMatch::GlobalMask),
 ];
-/// As [`BITS`], for fields that are not matched in part.
+/// Like [`BITS`], for fields that a filter cannot match in part.
 const WHOLE: [Spelling<FieldMatch>; 2] = [("exact", FieldMatch::Exact), ("optional", FieldMatch::Optional)];
 
 /// A table, with references to earlier tables as indices.
@@ -208,7 +208,6 @@ pub(super) fn read_rss(mut table: Table<'_>, queues: u32) -> Option<Rss> {
 /// Maximum number of RSS contexts, more than any NIC has.
 const MOST_CONTEXTS: u32 = 1024;
 
-/// Reads the kinds of flows whose ports RSS hashes.
 pub(crate) fn read_hashed_ports(field: &Field<'_>) -> Option<HashedPorts> {
     let mut ports = HashedPorts::default();
     for element in field.list("kinds of flows, such as \"tcp-ipv4\"")? {

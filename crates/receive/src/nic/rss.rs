@@ -20,8 +20,8 @@ impl RssKey {
         0xb7, 0x3b, 0xbe, 0xac, 0x01, 0xfa,
     ]);
 
-    /// Parses a key as printed by `ethtool --show-rxfh-indir`: hexadecimal bytes separated by colons. Only the
-    /// first 40 bytes are used. Returns `None` if there are fewer.
+    /// Parses a key as printed by `ethtool --show-rxfh-indir`: hexadecimal bytes separated by colons.
+    /// Only the first 40 bytes are used. Returns `None` if there are fewer bytes.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         hexadecimal_bytes(text.trim())?.first_chunk().copied().map(Self)
@@ -37,11 +37,10 @@ impl RssKey {
         })
     }
 
-    /// Returns the 32 key bits that start at `bit`; bits after the last are 0.
+    /// Returns the 32 key bits that start at `bit`; bits after the end of the key are 0.
     pub(crate) fn window(&self, bit: usize) -> u32 {
         let byte = |offset: usize| u64::from(self.0.get(bit / 8 + offset).copied().unwrap_or(0));
         let five = byte(0) << 32 | byte(1) << 24 | byte(2) << 16 | byte(3) << 8 | byte(4);
-        // Keep the low 32 bits.
         (five >> (8 - bit % 8)) as u32
     }
 }
@@ -131,7 +130,6 @@ fn addresses_and_ports(
 pub struct HashedPorts(pub(crate) [bool; 4]);
 
 impl HashedPorts {
-    /// All TCP and UDP flows.
     pub const ALL: Self = Self([true; 4]);
 
     /// Returns whether ports are hashed for this transport protocol and IP version (`ethtool --config-nfc
@@ -159,7 +157,6 @@ pub struct Rss {
     pub entries: usize,
     /// Number of queues that an entry can name: 16 for entries of 4 bits.
     pub queues: u16,
-    /// Kinds of flows whose ports are hashed by default.
     pub ports: HashedPorts,
     /// Number of RSS contexts in addition to the NIC's own table.
     pub contexts: u16,

@@ -2,7 +2,6 @@ use std::ops::RangeInclusive;
 
 use crate::filter::{AddressMatch, FilterMatch, PortMatch, TableId};
 
-/// How a table's filters match a field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum FieldMatch {
     /// Not supported: a filter must leave the field open.
@@ -16,7 +15,7 @@ pub enum FieldMatch {
     Prefix,
     /// A filter may use any mask.
     Masked,
-    /// A filter may use any mask, but all filters of the table have the same one.
+    /// A filter may use any mask, but all filters of the table have the same mask.
     GlobalMask,
 }
 
@@ -86,8 +85,8 @@ pub struct FilterFields {
     pub ether_type: FieldMatch,
     pub mac_destination: FieldMatch,
     pub connection_request: FieldMatch,
-    /// Whether a filter must give an address, if only one of zero bits: each filter is for one IP version
-    /// (`TCP_V4_FLOW` and others, include/uapi/linux/ethtool.h).
+    /// Whether a filter must give an address, at least an address with a mask of zero bits. Each filter
+    /// is then for one IP version (`TCP_V4_FLOW` and others, include/uapi/linux/ethtool.h).
     pub one_version: bool,
 }
 
@@ -117,7 +116,8 @@ impl FilterFields {
         self.one_version && matches.source.is_none() && matches.destination.is_none()
     }
 
-    /// Returns why filters of the table cannot have this match: a reason for each field that it does not support.
+    /// Returns why filters of the table cannot have this match: a reason for each field that the table
+    /// does not support.
     #[must_use]
     pub fn obstacles(&self, matches: &FilterMatch) -> Vec<String> {
         let version = self.lacks_version(matches).then(|| {
@@ -180,10 +180,7 @@ pub enum Precedence {
     /// 0.
     Unique,
     /// The highest priority, from 1 to `levels`; for equal priorities the lowest location.
-    Priority {
-        /// Number of priorities.
-        levels: u32,
-    },
+    Priority { levels: u32 },
     /// The lowest location. [`crate::Filter::priority`] is the location: unique, from 0, below the capacity
     /// (`location` in `struct ethtool_rx_flow_spec`, include/uapi/linux/ethtool.h).
     Location,
@@ -191,11 +188,9 @@ pub enum Precedence {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FilterTable {
-    /// Unique in the model.
+    /// Name of the table, unique in the model.
     pub name: String,
-    /// Maximum number of filters.
     pub capacity: usize,
-    /// Fields that its filters can match.
     pub fields: FilterFields,
     pub precedence: Precedence,
     /// Whether RSS can choose the queue of a filter ([`crate::Filter::spread`]).
@@ -203,9 +198,10 @@ pub struct FilterTable {
     /// A filter's queue must be a multiple of this number: a filter names the first queue of a pool of this
     /// size.
     pub queue_multiple: u16,
-    /// The table whose rows this one uses: itself, or another table with which it shares the capacity.
+    /// The table whose rows this table uses: itself, or another table with which it shares the
+    /// capacity.
     pub rows: TableId,
-    /// A table that must be empty while this one is in use, and vice versa.
+    /// A table that must be empty while this table is in use, and vice versa.
     pub excludes: Option<TableId>,
     /// Whether the hardware stores a hash of the five-tuple instead of the five-tuple. A packet of another flow
     /// with the same hash then also matches (Intel 82599 datasheet, section 7.1.2.7).
@@ -213,7 +209,6 @@ pub struct FilterTable {
 }
 
 impl FilterTable {
-    /// Returns the allowed values of [`crate::Filter::priority`].
     #[must_use]
     pub fn priorities(&self) -> RangeInclusive<u32> {
         match self.precedence {

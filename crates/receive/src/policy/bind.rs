@@ -1,4 +1,5 @@
-//! Binds a policy file to a host's queues: classes get queues, and terms become cost functions over them.
+//! Binds a policy file to a host's queues: classes get queues, and terms become cost functions over
+//! these queues.
 
 use std::sync::Arc;
 
@@ -10,25 +11,21 @@ use super::{
 };
 use crate::QueueId;
 
-/// The error if a policy cannot be bound to these queues.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{origin}: {problem}")]
 pub struct BindError {
-    /// The policy's file.
     pub origin: String,
     pub problem: BindProblem,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BindProblem {
-    /// The classes leave no queue for the rest.
     #[error(
         "the classes ask for {wanted} of {queues} queues ({}), but the other flows need at least one; give the \
          classes fewer",
         list(.classes.iter().map(String::as_str))
     )]
     TooMany { classes: Vec<String>, wanted: usize, queues: u16 },
-    /// A class names a queue that does not exist.
     #[error(
         "class {class} names queue {queue}, but steering has only queues 0 to {last}; with XDP and RPS, a queue is \
          an online processor, not a queue of the NIC"
@@ -39,24 +36,19 @@ pub enum BindProblem {
         /// The highest queue number.
         last: u16,
     },
-    /// One class has exclusive use of a queue, and another class names the same queue.
     #[error("queue {queue} belongs to one class alone, but class {class} also names it")]
-    Twice {
-        /// Name of the other class.
-        class: String,
-        queue: QueueId,
-    },
+    Twice { class: String, queue: QueueId },
 }
 
 impl PolicyFile {
     /// Creates the policy for these queues, without flows.
     ///
-    /// Classes get the highest queues, because RSS and the default of most NICs reach only the low ones. The
-    /// low queues are for flows without a class.
+    /// Classes get the highest queues, because RSS and the default of most NICs reach only the low
+    /// queues. The low queues are for flows without a class.
     ///
     /// # Errors
-    /// Returns an error if the classes need more queues than exist, or name an unknown queue, or one class
-    /// names a queue that another class uses exclusively.
+    /// Returns an error if the classes need more queues than exist, or name an unknown queue, or one
+    /// class names a queue that another class uses exclusively.
     pub fn bind(&self, queues: &Arc<Queues>) -> Result<Policy, BindError> {
         let failed = |problem| BindError { origin: self.origin.clone(), problem };
         let count = queues.count();

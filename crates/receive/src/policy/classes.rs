@@ -9,12 +9,12 @@ use crate::nic::covered;
 use crate::{FlowTuple, Transport};
 
 const TRANSPORTS: [Transport; 2] = [Transport::Tcp, Transport::Udp];
-/// Maximum number of mask pairs that [`Selector::covered_by`] compares; bounds its time. Above it, the class counts as
-/// not covered.
+/// Maximum number of mask pairs that [`Selector::covered_by`] compares, which bounds the time. With
+/// more pairs, the class counts as not covered.
 const MOST_PAIRS: usize = 4_000;
 
-/// Conditions for a class; a flow must meet all that are set. A flow that names the class needs to meet no
-/// other condition.
+/// Conditions for a class. A flow must meet all conditions that are set. A flow that names the class
+/// needs to meet no other condition.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selector {
     /// Names by which a flow declares its class; upper and lower case are equal.
@@ -28,9 +28,8 @@ pub struct Selector {
     pub destination: Option<AddressMatch>,
     /// This host's port.
     pub destination_port: Option<RangeInclusive<u16>>,
-    /// Name of the process that owns the socket.
     pub process: Option<String>,
-    /// Path of a cgroup v2; its descendants match, too.
+    /// Path of a cgroup v2; its descendants also match.
     pub cgroup: Option<String>,
 }
 
@@ -42,7 +41,6 @@ impl Selector {
         *self == nothing
     }
 
-    /// Returns whether a flow belongs to the class.
     #[must_use]
     pub fn selects(&self, flow: &ObservedFlow) -> bool {
         if let Some(class) = &flow.class {
@@ -57,7 +55,8 @@ impl Selector {
             })
     }
 
-    /// Returns whether every flow that meets the conditions of another class meets these, too.
+    /// Returns whether every flow that meets the conditions of another class also meets these
+    /// conditions.
     #[must_use]
     pub fn covers(&self, other: &Self) -> bool {
         let takes_all = |taken: &Option<RangeInclusive<u16>>, ports: &Option<RangeInclusive<u16>>| {
@@ -83,8 +82,8 @@ impl Selector {
             && self.cgroup.as_ref().is_none_or(cgroup)
     }
 
-    /// Returns those of the classes before this one that have flows in common with it, if together they take all of its
-    /// flows. Returns none if it cannot be decided within limits of time.
+    /// Returns the earlier classes that have flows in common with this class, if together they take all
+    /// of its flows. Returns an empty list if the limits of time do not allow a decision.
     pub(super) fn covered_by<'c, T>(&self, before: &'c [T], selector: impl Fn(&T) -> &Self) -> Vec<&'c T> {
         let own = self.patterns();
         let parts: Vec<Pattern> = own.iter().flat_map(parts).collect();
@@ -106,8 +105,9 @@ impl Selector {
         }
     }
 
-    /// Returns the part of a match that the conditions on headers take, as masks. It is empty if a condition on the
-    /// process or the cgroup exists: headers do not tell whether a packet meets it.
+    /// Returns the part of a match that the conditions on headers take, as masks. With a condition on
+    /// the process or the cgroup, the list is empty, because headers do not show whether a packet meets
+    /// this condition.
     pub(super) fn part_of(&self, matches: &FilterMatch) -> Vec<Pattern> {
         let Some(whole) = Pattern::of(matches).filter(|_| self.is_by_headers()) else { return Vec::new() };
         self.patterns().iter().filter_map(|pattern| pattern.and(&whole)).collect()
@@ -118,7 +118,7 @@ impl Selector {
         !self.is_by_name_only() && self.process.is_none() && self.cgroup.is_none()
     }
 
-    /// Returns the conditions on headers as masks; none if no packet has such headers.
+    /// Returns the conditions on headers as masks. The list is empty if no packet has such headers.
     fn patterns(&self) -> Vec<Pattern> {
         let destinations = prefixes(self.destination_port.as_ref());
         let matches = prefixes(self.source_port.as_ref()).into_iter().flat_map(|source_port| {
@@ -132,7 +132,6 @@ impl Selector {
         matches.filter_map(|matches| Pattern::of(&matches)).collect()
     }
 
-    /// Returns the conditions on protocol and addresses.
     fn addresses(&self) -> FilterMatch {
         FilterMatch {
             transport: self.transport,
@@ -172,7 +171,7 @@ impl Selector {
     }
 }
 
-/// Splits a pattern by transport protocol and IP version, so that it has only packets of flows.
+/// Splits a pattern by transport protocol and IP version, so that each part has only packets of flows.
 fn parts(pattern: &Pattern) -> Vec<Pattern> {
     let ether_types = [ETHER_TYPE_IPV4, ETHER_TYPE_IPV6];
     let kinds = TRANSPORTS.iter().flat_map(|transport| ether_types.map(|version| (*transport, version)));
@@ -184,8 +183,8 @@ fn parts(pattern: &Pattern) -> Vec<Pattern> {
     kinds.filter_map(|of| Pattern::of(&kind(of))?.and(pattern)).collect()
 }
 
-/// Returns whether every flow of a pattern matches one of the others; false if it cannot be decided within limits of
-/// time.
+/// Returns whether every flow of a pattern matches one of the other patterns. Returns false if the
+/// limits of time do not allow a decision.
 pub(super) fn is_covered(pattern: &Pattern, others: &[Pattern]) -> bool {
     others.len() <= MOST_PAIRS && parts(pattern).iter().all(|part| covered(part, others))
 }

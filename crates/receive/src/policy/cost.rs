@@ -30,7 +30,6 @@ impl Cost {
     /// exact.
     pub const UNIT: i128 = TERM_UNIT * WEIGHT_UNIT as i128;
 
-    /// Creates a cost that consists only of violations.
     #[must_use]
     pub const fn violations(violations: i64) -> Self {
         Self { violations, amount: 0 }
@@ -42,7 +41,6 @@ impl Cost {
         self.violations <= 0
     }
 
-    /// Returns the policy's cost as a number.
     #[must_use]
     pub fn value(self) -> f64 {
         self.amount as f64 / Self::UNIT as f64
@@ -130,10 +128,8 @@ impl Mul<Weight> for Cost {
 /// The term keeps a view of the placement, and the search reports every change to it. The cost depends only on
 /// the flows and their queues, never on the order of the changes.
 pub trait CostFunction: fmt::Debug + Send {
-    /// Adds a flow to a queue.
     fn place(&mut self, flow: &Flow, queue: QueueId);
 
-    /// Removes a flow from a queue.
     fn remove(&mut self, flow: &Flow, queue: QueueId);
 
     /// Returns the cost of the placement, in steps of a term.
@@ -142,9 +138,9 @@ pub trait CostFunction: fmt::Debug + Send {
     /// Returns the difference in cost if a flow moved between two queues.
     fn change(&self, flow: &Flow, from: QueueId, to: QueueId) -> Cost;
 
-    /// Returns the queue with the least cost for a flow; of several equal queues, the first. Only a function
-    /// for which queues differ by nothing but their load can return one: a single search finds it. `None` if
-    /// each queue must be tried.
+    /// Returns the queue with the least cost for a flow. Of several equal queues, returns the first
+    /// queue. A function can implement this method only if queues differ by nothing but their load, so
+    /// that a single search is enough. Returns `None` if the caller must try each queue.
     fn least(&self, flow: &Flow, among: &[QueueId]) -> Option<QueueId> {
         let _ = (flow, among);
         None
@@ -195,7 +191,6 @@ pub trait CostFunction: fmt::Debug + Send {
         None
     }
 
-    /// Clones the function with its placement.
     fn boxed(&self) -> Box<dyn CostFunction>;
 }
 

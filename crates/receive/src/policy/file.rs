@@ -61,7 +61,7 @@ pub enum QueueShare {
     Percent(f64),
     /// A list of queues for exclusive use.
     Own(Vec<QueueId>),
-    /// A list of queues that other flows may use, too.
+    /// A list of queues that other flows may also use.
     Pinned(Vec<QueueId>),
 }
 
@@ -78,7 +78,7 @@ pub struct ClassSpec {
 pub struct PolicyFile {
     /// Name of the policy, derived from its terms.
     pub name: String,
-    /// Terms of each pool that has none of its own.
+    /// Terms of each pool that has no terms of its own.
     pub terms: Vec<TermSpec>,
     /// Classes in the order of the file. A flow belongs to the first class that selects it.
     pub classes: Vec<ClassSpec>,
@@ -86,7 +86,6 @@ pub struct PolicyFile {
     pub script_files: Vec<String>,
     /// Remarks on classes that get no flows, each with file and line.
     pub remarks: Vec<String>,
-    /// Name of the file, for messages.
     pub(super) origin: String,
 }
 
@@ -132,7 +131,6 @@ impl PolicyFile {
         Self::parse(&format!("policy = \"{name}\""), name).ok()
     }
 
-    /// Returns the policy names that a file can use.
     #[must_use]
     pub fn names() -> &'static [&'static str] {
         &POLICIES
@@ -164,7 +162,6 @@ struct Reader<'r> {
     origin: &'r str,
     complaints: &'r Complaints<'r>,
     scripts: ReadScript<'r>,
-    /// Names of the script files that were read.
     files: RefCell<Vec<String>>,
     remarks: RefCell<Vec<String>>,
 }
@@ -304,8 +301,8 @@ impl Reader<'_> {
         let is_file = text.is_none();
         let script = text.or(file);
         let range = Nanoseconds::new(1_000_000)..=Nanoseconds::new(60_000_000_000);
-        // An invalid time limit has been reported. Continue with the default, so that the script is checked,
-        // too.
+        // An invalid time limit has been reported. Continue with the default, so that the script is
+        // also checked.
         let limit = time.as_ref().and_then(|field| field.quantity(range, "2s"));
         let limit = limit.unwrap_or(Nanoseconds::new(2_000_000_000));
         if let (Some(time), None) = (&time, &script) {
@@ -499,7 +496,8 @@ impl Reader<'_> {
     }
 }
 
-/// Refuses a name or label that an earlier class has: a flow that names it could belong to either.
+/// Refuses a name or label that an earlier class has, because a flow with this name could belong to
+/// either class.
 fn refuse_known(field: &Field<'_>, name: &str, before: &[ClassSpec]) {
     let is_it = |known: &str| known.eq_ignore_ascii_case(name);
     let named = before.iter().map(|class| class.name.as_str()).chain([REST]).find(|known| is_it(known));
@@ -516,7 +514,6 @@ fn refuse_known(field: &Field<'_>, name: &str, before: &[ClassSpec]) {
     );
 }
 
-/// The key of a script, and its time limit.
 struct ScriptField<'t> {
     field: Field<'t>,
     /// Whether the key's value is a path instead of the script's text.

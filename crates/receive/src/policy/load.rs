@@ -7,7 +7,6 @@ use crate::flows::MOST_RATE_BPS;
 use crate::policy::Flow;
 use crate::policy::cost::{Cost, CostFunction, TERM_UNIT};
 
-/// The quantity that is balanced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measure {
     /// Number of flows on a queue (Dragonet, section 3.4).
@@ -24,7 +23,6 @@ const RATE_FRACTION: u32 = 10;
 #[derive(Clone, Debug)]
 pub struct Balance {
     measure: Measure,
-    /// Load of each queue of the NIC.
     loads: Vec<u64>,
     /// The balanced queues, and their number.
     is_own: Vec<bool>,
@@ -75,7 +73,7 @@ impl Balance {
         Cost { violations: 0, amount: (whole + part) >> self.fraction() }
     }
 
-    /// Returns the number of fraction bits of a squared load: twice those of a load.
+    /// Returns the number of fraction bits of a squared load: twice the fraction bits of a load.
     const fn fraction(&self) -> u32 {
         match self.measure {
             Measure::Flows => 0,
@@ -84,8 +82,8 @@ impl Balance {
     }
 }
 
-/// Returns a rate in 1/1024 Mbit/s, rounded. A rate above 0 yields at least 1. A measured rate is capped at that of the
-/// fastest link.
+/// Returns a rate in 1/1024 Mbit/s, rounded. A rate above 0 yields at least 1. A measured rate is
+/// capped at the rate of the fastest link.
 fn rate_load(rate_bps: u64) -> u64 {
     const MBIT: u64 = 1_000_000;
     let rounded = ((rate_bps.min(MOST_RATE_BPS) << RATE_FRACTION) + MBIT / 2) / MBIT;

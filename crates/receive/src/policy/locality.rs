@@ -12,7 +12,6 @@ pub struct Queues {
     count: u16,
     /// CPU of each queue.
     processors: Vec<u32>,
-    /// NUMA node of each CPU.
     nodes: Vec<u32>,
 }
 
@@ -42,7 +41,6 @@ impl Queues {
         self.count
     }
 
-    /// Returns the CPU that serves a queue.
     #[must_use]
     pub fn processor(&self, queue: QueueId) -> Option<u32> {
         self.processors.get(queue.index()).copied()

@@ -1,20 +1,21 @@
 //! Policies: the cost of a placement of flows on queues, independent of the NIC.
 //!
-//! A policy is a cost function over *flows on queues* (Dragonet, TRIOS 2015, section 3.4). It is read from a
-//! file ([`PolicyFile`]) and bound to a host's queues ([`PolicyFile::bind`]). The search reports every
-//! placement and move to a [`Policy`], which returns the current cost and the change by a move. It does not
-//! depend on filters and tables, so one file is valid for every NIC.
+//! A policy is a cost function over *flows on queues* (Dragonet, TRIOS 2015, section 3.4). The policy
+//! is read from a file ([`PolicyFile`]) and bound to a host's queues ([`PolicyFile::bind`]). The search
+//! reports every placement and move to a [`Policy`], which returns the current cost and the change by a
+//! move. A policy does not depend on filters and tables, so one file is valid for every NIC.
 //!
 //! ```text
 //! file ─ parse ─> terms and classes ─ bind to queues ─> pools of queues, each with its terms ─ place, remove ─> cost
 //! ```
 //!
-//! - A *class* is a set of flows with exclusive queues (performance isolation, Algorithm 2 of the paper), or
-//!   pinned to queues.
+//! - A *class* is a set of flows with exclusive queues (performance isolation, Algorithm 2 of the
+//!   paper), or pinned to queues.
 //! - The *rest* are the flows without a class.
 //! - A *pool* is a set of queues that several classes share.
 //!
-//! The cost is the weighted sum of the terms of each pool. A flow outside of its class's queues is a violation.
+//! The cost is the weighted sum of the terms of each pool. A flow outside of its class's queues is a
+//! violation.
 
 mod bind;
 mod classes;
@@ -54,20 +55,17 @@ impl ClassId {
     }
 }
 
-/// The facts about a flow that cost functions use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flow {
     pub tuple: FlowTuple,
     pub class: ClassId,
     /// Receive rate, bit/s; 0 if unknown.
     pub rate_bps: u64,
-    /// CPU of the thread that reads the flow.
     pub reader: Option<u32>,
     /// Previous queue.
     pub before: Option<QueueId>,
 }
 
-/// A class that is bound to queues.
 #[derive(Clone, Debug)]
 struct Class {
     name: String,
@@ -76,7 +74,7 @@ struct Class {
     allowed: Vec<QueueId>,
     is_allowed: Vec<bool>,
     pool: usize,
-    /// Number of its flows, and of those that are outside of its queues.
+    /// Number of flows of the class, and number of its flows outside of its queues.
     flows: u64,
     misplaced: u64,
 }
@@ -96,15 +94,13 @@ pub struct Policy {
     queues: u16,
 }
 
-/// Placement of the flows of a class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClassState {
     /// Name of the class; `rest` for the flows without a class.
     pub name: String,
-    /// Allowed queues.
     pub queues: Vec<QueueId>,
     pub flows: u64,
-    /// Number of its flows outside of its queues.
+    /// Number of flows of the class outside of its queues.
     pub misplaced: u64,
 }
 
@@ -114,7 +110,6 @@ impl Policy {
         &self.name
     }
 
-    /// Returns the number of queues of the NIC.
     #[must_use]
     pub fn queues(&self) -> u16 {
         self.queues
@@ -139,13 +134,11 @@ impl Policy {
         &self.pools[self.classes[flow.class.index()].pool]
     }
 
-    /// Returns whether a flow may use a queue.
     #[must_use]
     pub fn allows(&self, flow: &Flow, queue: QueueId) -> bool {
         self.classes[flow.class.index()].is_allowed[queue.index()]
     }
 
-    /// Returns the queues that a flow may use, in ascending order.
     #[must_use]
     pub fn allowed(&self, flow: &Flow) -> &[QueueId] {
         &self.classes[flow.class.index()].allowed
@@ -157,7 +150,6 @@ impl Policy {
         self.classes.last().map_or(&[], |rest| rest.allowed.as_slice())
     }
 
-    /// Adds a flow to a queue.
     pub fn place(&mut self, flow: &Flow, queue: QueueId) {
         let class = &mut self.classes[flow.class.index()];
         class.flows += 1;
@@ -165,7 +157,6 @@ impl Policy {
         self.pools[class.pool].terms.iter_mut().for_each(|(_, term)| term.place(flow, queue));
     }
 
-    /// Removes a flow from a queue.
     pub fn remove(&mut self, flow: &Flow, queue: QueueId) {
         let class = &mut self.classes[flow.class.index()];
         class.flows -= 1;
@@ -173,13 +164,11 @@ impl Policy {
         self.pools[class.pool].terms.iter_mut().for_each(|(_, term)| term.remove(flow, queue));
     }
 
-    /// Moves a flow to another queue.
     pub fn shift(&mut self, flow: &Flow, from: QueueId, to: QueueId) {
         self.remove(flow, from);
         self.place(flow, to);
     }
 
-    /// Returns the cost of the placement.
     #[must_use]
     pub fn cost(&self) -> Cost {
         let misplaced: u64 = self.classes.iter().map(|class| class.misplaced).sum();
@@ -197,8 +186,8 @@ impl Policy {
         terms.sum::<Cost>() + Cost::violations(misplaced(to) - misplaced(from))
     }
 
-    /// Returns a better queue for a flow, and the change in cost; `None` if no queue is better. Of equally good
-    /// queues it returns the first.
+    /// Returns a better queue for a flow, and the change in cost; `None` if no queue is better. Of
+    /// equally good queues, returns the first.
     #[must_use]
     pub fn better_queue(&self, flow: &Flow, from: QueueId) -> Option<(QueueId, Cost)> {
         let allowed = self.allowed(flow);
@@ -222,8 +211,8 @@ impl Policy {
         self.pool_of(flow).terms.iter().any(|(_, term)| term.is_overloaded(queue))
     }
 
-    /// Returns a lower bound for the cost of any placement, if one is known: the flows of each class
-    /// distributed as evenly as possible over the queues of the class.
+    /// Returns a lower bound for the cost of any placement, if a bound is known: the flows of each
+    /// class distributed as evenly as possible over the queues of the class.
     #[must_use]
     pub fn bound(&self) -> Option<Cost> {
         let terms = self.pools.iter().flat_map(|pool| &pool.terms);
@@ -245,11 +234,12 @@ impl Policy {
         (flow.class, std::cmp::Reverse(burden.unwrap_or(0)))
     }
 
-    /// Returns a remark for each fact that terms need and that no flow of their pool has: these terms have no effect. Also
-    /// for each class without conditions that no flow names, if there are flows.
+    /// Returns a remark for each fact that terms need and that no flow of their pool has, because the
+    /// terms then have no effect. If there are flows, also returns a remark for each class without
+    /// conditions that no flow names.
     #[must_use]
     pub fn remarks<'f>(&self, flows: impl Iterator<Item = &'f Flow> + Clone) -> Vec<String> {
-        // By fact: the pools whose flows lack it.
+        // The pools whose flows lack a fact, by fact.
         let mut lacking: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
         for (number, pool) in self.pools.iter().enumerate() {
             let of_pool = flows.clone().filter(|flow| self.classes[flow.class.index()].pool == number);
@@ -282,7 +272,7 @@ impl Policy {
             .filter(|class| has_flows && class.flows == 0 && class.selector.is_by_name_only())
             .map(|class| {
                 let name = &class.name;
-                // The first pool is that of the rest.
+                // The first pool belongs to the rest.
                 let queues = match class.pool {
                     0 => String::new(),
                     _ => format!(", and its queues ({}) stay empty", queue_ranges(&class.allowed)),
@@ -309,7 +299,6 @@ impl Policy {
         self.pools.iter_mut().flat_map(|pool| &mut pool.terms).map(|(_, term)| term)
     }
 
-    /// Returns the placement of each class.
     pub fn class_states(&self) -> impl Iterator<Item = ClassState> + '_ {
         self.classes.iter().map(|class| ClassState {
             name: class.name.clone(),
@@ -324,11 +313,12 @@ impl Policy {
         self.classes.get(class.index()).map_or("", |class| &class.name)
     }
 
-    /// Returns the classes that one filter can express, with the match of the filter and the allowed queues, in the
-    /// order of the file: the first match of a flow is its class.
+    /// Returns the classes that one filter can express, with the match of the filter and the allowed
+    /// queues, in the order of the file. The first match of a flow is its class.
     ///
-    /// It leaves out a class that gets no flow, and a class that would take flows of an earlier class that is not in the
-    /// list. Classes by process or cgroup are not in it, and do not keep others out.
+    /// The list omits a class that gets no flow, and a class that would take flows of an earlier class
+    /// that is not in the list. Classes by process or cgroup are not in the list, and do not exclude
+    /// other classes.
     #[must_use]
     pub fn classes_as_matches(&self) -> Vec<(ClassId, FilterMatch, &[QueueId])> {
         let mut listed: Vec<(ClassId, FilterMatch, &[QueueId])> = Vec::new();
@@ -346,7 +336,7 @@ impl Policy {
         listed
     }
 
-    /// Returns the parts of a match whose packets belong to classes before one, by their headers.
+    /// Returns the parts of a match whose packets belong to earlier classes, by their headers.
     pub(crate) fn earlier_parts(&self, class: ClassId, matches: &FilterMatch) -> Vec<Pattern> {
         self.classes[..class.index()].iter().flat_map(|class| class.selector.part_of(matches)).collect()
     }

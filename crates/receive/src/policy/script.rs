@@ -40,8 +40,8 @@ use crate::policy::cost::{Cost, CostFunction, TERM_UNIT};
 
 /// Maximum number of operations per call.
 ///
-/// Together with the limits of single values, it bounds a call's memory. A script that fills a map with copies
-/// of the largest list needs about 200 MB.
+/// Together with the limits of single values, this maximum bounds a call's memory. A script that fills
+/// a map with copies of the largest list needs about 200 MB.
 pub const MOST_OPERATIONS: u64 = 50_000;
 /// Longest string, bytes.
 const LONGEST_STRING: usize = 1024;
@@ -64,7 +64,6 @@ const HOOKS: [(&str, usize); 3] = [("queue_cost", 1), ("flow_cost", 2), ("cost",
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScriptSource {
     pub text: String,
-    /// Name of the file that contains the script.
     pub origin: String,
     /// Number of lines in the file before the script.
     pub lines_above: usize,
@@ -72,14 +71,11 @@ pub struct ScriptSource {
     pub columns_before: usize,
 }
 
-/// The error for a script that is not a valid cost function.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{origin}:{line}:{column}: script: {problem}")]
 pub struct ScriptError {
     pub origin: String,
-    /// Line in the file, from 1.
     pub line: usize,
-    /// Column, from 1.
     pub column: usize,
     pub problem: String,
 }
@@ -109,11 +105,9 @@ impl ScriptSource {
     }
 }
 
-/// Return value of a script's function.
 #[derive(Clone, Copy, Debug)]
 struct Verdict(Cost);
 
-/// A queue as scripts see it.
 #[derive(Clone, Debug)]
 struct QueueView {
     index: u16,
@@ -123,7 +117,6 @@ struct QueueView {
     classes: Arc<[String]>,
 }
 
-/// A flow as scripts see it.
 #[derive(Clone, Debug)]
 struct FlowView {
     flow: Flow,
@@ -299,7 +292,7 @@ fn unknown_field(text: &str) -> Option<String> {
     Some(format!("{kind} has no field '{name}'; {}", suggestion(name, known.iter().copied())))
 }
 
-/// Converts a cost to steps of a term. Returns `None` if it is negative, not finite or too large.
+/// Converts a cost to steps of a term. Returns `None` if the cost is negative, not finite or too large.
 fn fixed(number: f64) -> Option<i128> {
     (0.0..=LARGEST).contains(&number).then(|| (number * TERM_UNIT as f64).round() as i128)
 }
@@ -316,7 +309,6 @@ fn verdict(flows: i64, cost: f64) -> Result<Verdict, Box<EvalAltResult>> {
     Ok(Verdict(Cost { violations: flows, amount }))
 }
 
-/// Creates an engine that can only compute.
 fn sandbox(watch: &Arc<Watch>) -> Engine {
     let mut engine = Engine::new_raw();
     // The core package is left out, because it can sleep.
@@ -381,7 +373,6 @@ fn sandbox(watch: &Arc<Watch>) -> Engine {
     engine
 }
 
-/// A script as a cost function, with its view of the placement.
 #[derive(Debug)]
 pub struct Scripted {
     script: Arc<Script>,

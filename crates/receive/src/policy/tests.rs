@@ -325,7 +325,7 @@ proptest! {
         let difference = policy.cost() - before;
         prop_assert!(before.amount >= 0 && policy.cost().amount >= 0);
         prop_assert_eq!(told.violations, difference.violations);
-        // Allow one step for each term and each rounding. A weight of 1 has 1000 steps.
+        // The tolerance allows one step for each term and each rounding. A weight of 1 is 1000 steps.
         prop_assert!((told.amount - difference.amount).abs() <= 16 * 1000, "{} {}", told, difference);
 
         let mut reversed = bound(text, 6);
@@ -360,7 +360,6 @@ proptest! {
 
 // ---- Scripts -------------------------------------------------------------------------------------------
 
-/// Returns a script's cost of a flow on queue 0 of two.
 fn run(script: &str) -> Result<Cost, String> {
     let text = format!("policy = \"script\"\nscript-time = \"5s\"\nscript = '''\n{script}\n'''\n");
     let mut policy = bound(&text, 2);
@@ -545,7 +544,8 @@ fn classes_without_flows_are_named() {
     assert!(long[0].contains("p.toml:1: ") && long[0].contains("15 bytes"), "{long:?}");
 }
 
-/// A remark about a fact names the classes whose flows lack it, unless all do.
+/// A remark about a fact names the classes in which no flow has the fact. If no flow of any class has
+/// it, the remark names no class.
 #[test]
 fn a_fact_that_some_classes_lack_is_told_of_these() {
     let policy = bound("policy = 'locality'\n[[class]]\nname = 'web'\nqueues = 2\n", 4);

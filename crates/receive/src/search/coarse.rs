@@ -13,10 +13,10 @@ use crate::{
 #[cfg(test)]
 mod tests;
 
-/// Maximum number of passes over the indirection table; bounds the time of a search.
+/// Maximum number of passes over the indirection table. It bounds the time of a search.
 const MOST_ROUNDS: usize = 8;
 
-/// Splits a match by transport protocol; a match that names one stays as it is.
+/// Splits a match by transport protocol. A match that names a protocol is not split.
 fn by_transport(matches: &FilterMatch) -> Vec<FilterMatch> {
     let with = |transport| FilterMatch { transport: Some(transport), ..*matches };
     match matches.transport {
@@ -25,7 +25,7 @@ fn by_transport(matches: &FilterMatch) -> Vec<FilterMatch> {
     }
 }
 
-/// Splits a match without addresses by IP version; none if it has an address.
+/// Splits a match without addresses by IP version. Returns no parts for a match that has an address.
 fn by_version(matches: &FilterMatch) -> Vec<FilterMatch> {
     let any = [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)];
     let with = |any| FilterMatch { destination: Some(AddressMatch::prefix(any, 0)), ..*matches };
@@ -38,9 +38,10 @@ fn by_version(matches: &FilterMatch) -> Vec<FilterMatch> {
 /// The largest number of filters that [`Search::cover`] installs for a class: one per protocol and IP version.
 const MOST_PARTS: usize = 4;
 
-/// The filters of classes while they are installed, in the order of the classes.
+/// The class filters, in the order of the classes, while the search installs them.
 struct ClassFilters {
-    /// The free locations for them by table, in descending order, if the lowest location takes precedence.
+    /// The free locations for class filters, by table, in descending order. Used only if the lowest
+    /// location takes precedence.
     places: Vec<Vec<u32>>,
     installed: Vec<FilterId>,
 }
@@ -53,14 +54,17 @@ struct Target<'c> {
 }
 
 impl Search {
-    /// Runs the first search. It installs filters for the classes that have exclusive queues and that one
-    /// filter can express, so that new flows never use the wrong queue. It omits these filters if they prevent
-    /// filters of single flows. Returns whether a filter was missing.
+    /// Runs the first search. Returns whether a filter was missing.
+    ///
+    /// The search installs filters for each class that has exclusive queues and that one filter can
+    /// express. New flows of such a class then never use a wrong queue. The search omits these filters
+    /// if they prevent filters for single flows.
     pub(super) fn settle_classes(&mut self, order: &[FlowIndex]) -> bool {
         let all = self.policy.default_queues();
         let listed = self.policy.classes_as_matches();
         let is_needed = |place: usize, matches: &FilterMatch, queues: &[QueueId]| {
-            // A class on the default queues needs a filter only before a class that shares packets with it.
+            // A class on the default queues needs a filter only if it shares packets with a later class
+            // that has other queues.
             let shares =
                 |(_, later, queues): &(_, FilterMatch, &[QueueId])| *queues != all && later.overlaps(matches);
             queues != all || listed[place + 1..].iter().any(shares)
@@ -82,7 +86,7 @@ impl Search {
             return false;
         }
         let starved = self.greedy(order);
-        // For equal costs, prefer the search with filters for classes: they also steer new flows.
+        // At equal cost, prefer class filters: they also steer new flows.
         if with_classes.cost() <= self.cost() {
             *self = with_classes;
             return starved_with;
@@ -107,8 +111,9 @@ impl Search {
         self.move_last(filters.installed);
     }
 
-    /// Installs a filter for all flows of a class, or one per protocol and IP version if filters must name them. If the
-    /// class has several queues, the filter spreads over an RSS context, provided that the NIC has one.
+    /// Installs a filter for all flows of a class, or one filter per protocol and IP version if filters
+    /// must name them. If the class has several queues and the NIC has an RSS context, the filter
+    /// spreads the flows over the context.
     fn cover(
         &mut self,
         class: ClassId,
@@ -138,9 +143,13 @@ impl Search {
         }
     }
 
-    /// Installs a filter with the lowest precedence in the first table that accepts it, unless the placement
-    /// gets worse, or the filter would decide for flows of earlier classes, or for no flow. It selects a queue, or
-    /// spreads over a context. Returns whether it is installed.
+    /// Installs a filter with the lowest precedence in the first table that accepts it. The filter
+    /// selects a queue or an RSS context. Returns whether the filter is installed.
+    ///
+    /// The function does not install the filter in these cases:
+    /// - The placement gets worse.
+    /// - The filter decides for flows of earlier classes.
+    /// - The filter decides for no flow.
     fn cover_with(&mut self, matches: &FilterMatch, target: &Target<'_>, filters: &mut ClassFilters) -> bool {
         for table in 0..self.owners.len() {
             let id = TableId(table as u16);
@@ -171,8 +180,8 @@ impl Search {
         false
     }
 
-    /// Returns up to `most` of the last free locations of a table in descending order; none if it has another rule of
-    /// precedence.
+    /// Returns up to `most` of the last free locations of a table in descending order. Returns none if
+    /// the table does not take the lowest location first.
     fn last_places(&self, table: TableId, most: usize) -> Vec<u32> {
         let description = &self.map.nic().model().tables()[table.index()];
         if description.precedence != Precedence::Location {
@@ -182,11 +191,12 @@ impl Search {
         description.priorities().rev().filter(free).take(most).collect()
     }
 
-    /// Moves filters to the last free locations, in the same order, so that those of single flows precede them.
+    /// Moves filters to the last free locations, in the same order, so that filters for single flows
+    /// precede them.
     fn move_last(&mut self, filters: Vec<FilterId>) {
         for id in filters.into_iter().rev() {
             let Some(filter) = self.map.nic().filter(id).copied() else { continue };
-            // The filter's own location is free, too, once it is removed.
+            // The filter still occupies its own location, so move the filter only to a later one.
             let last = self.last_places(id.table, 1).first().copied();
             let Some(priority) = last.filter(|last| *last > id.location) else { continue };
             self.take_out(id);
@@ -196,8 +206,8 @@ impl Search {
         }
     }
 
-    /// Repeats the search from other starting points, and keeps the best result: with mutually exclusive
-    /// tables, and with the indirection table fitted to the flows.
+    /// Repeats the search from other starting points, and keeps the best result: first with the other
+    /// one of two mutually exclusive tables, then with the indirection table fitted to the flows.
     pub(super) fn jump(&mut self, order: &[FlowIndex]) {
         let capacity = |search: &Self, table: &TableId| search.nic().model().tables()[table.index()].capacity;
         let excludes = |search: &Self, table: &TableId| search.nic().model().tables()[table.index()].excludes;
@@ -222,7 +232,7 @@ impl Search {
                 *self = fitted;
             }
         }
-        // Treat flows on forbidden queues first: they take filters that other flows do not need.
+        // Treat flows on forbidden queues first: they take filters from flows that do not need one.
         let mut donors = None;
         for index in order {
             if self.policy.cost().is_accepted() {
@@ -232,14 +242,12 @@ impl Search {
         }
     }
 
-    /// Returns whether a better queue exists for some flow.
     fn is_wanting(&self) -> bool {
         self.map.flows().any(|(index, _, queue)| {
             self.flow(index).is_some_and(|flow| self.policy.better_queue(flow, queue).is_some())
         })
     }
 
-    /// Removes the filters of single flows.
     fn clear_flows(&mut self) {
         for index in self.indices() {
             let filter = self.placed.get_mut(index.index()).and_then(Option::as_mut);
@@ -266,7 +274,6 @@ impl Search {
         }
     }
 
-    /// Sets an entry to the queue of least cost. Returns whether it changed.
     fn fit_entry(&mut self, entry: usize) -> bool {
         let mut best = (self.policy.cost(), self.map.nic().indirection()[entry]);
         let before = best.1;
@@ -279,9 +286,11 @@ impl Search {
         best.1 != before
     }
 
-    /// Returns the candidate queues for an entry: for each class among its flows, the least loaded queues.
+    /// Returns the candidate queues for an entry: the least loaded queues for each class among the
+    /// entry's flows.
     fn sensible_queues(&self, entry: usize) -> Vec<QueueId> {
-        /// Number of queues tried per class. One would not suffice, because load is not the only cost.
+        /// Number of queues to try per class. One queue is not enough, because load is not the only
+        /// cost.
         const TRIED: usize = 4;
         let limit = self.map.nic().rss_queues();
         let present = self.map.nic().indirection()[entry];

@@ -42,41 +42,32 @@ use crate::{Change, ConfiguredNic, FilterId, FlowIndex, FlowMap, FlowTuple, Inse
 /// Maximum number of passes over all flows; bounds the time of a search.
 const MOST_ROUNDS: usize = 8;
 
-/// The error for a search without a result.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SearchError {
-    /// The policy's script failed, so the placement is unusable.
+    /// The policy's script failed. The placement is unusable.
     #[error(transparent)]
     Script(#[from] ScriptError),
-    /// Policy and NIC have different numbers of queues.
     #[error("the policy is bound to {policy} queues, but the NIC has {nic}; bind it to {nic} queues")]
-    Queues {
-        /// Number of queues of the policy.
-        policy: u16,
-        /// Number of queues of the NIC.
-        nic: u16,
-    },
+    Queues { policy: u16, nic: u16 },
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Owner {
-    /// Another program. The filter stays and occupies its row.
+    /// Another program owns the filter. The filter stays and occupies its row.
     #[default]
     Foreign,
     Flow(FlowIndex),
-    /// A removed flow. The filter can be reused.
+    /// The flow of the filter was removed. Another flow can reuse the filter.
     Stale,
     Class,
 }
 
-/// A flow, and the filter that was installed for it.
 #[derive(Clone, Copy, Debug)]
 struct Placed {
     flow: Flow,
     filter: Option<FilterId>,
 }
 
-/// Result of an attempt to move a flow to a better queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Attempt {
     /// No queue is better.
@@ -86,31 +77,30 @@ enum Attempt {
     Starved,
 }
 
-/// A NIC, its flows and a policy. The configuration is adapted to the flows.
+/// A NIC, its flows and a policy. The search adapts the NIC's configuration to the flows.
 #[derive(Clone, Debug)]
 pub struct Search {
     map: FlowMap,
     policy: Policy,
     placed: Vec<Option<Placed>>,
-    /// Owner of each filter, by table and location.
     owners: Vec<Vec<Owner>>,
-    /// Filters of removed flows, by table. Some may have a new owner since they were added.
+    /// Filters whose flows were removed, by table. Some of them may already belong to another flow.
     stale: Vec<Vec<FilterId>>,
     stale_count: usize,
-    /// Tables that accept filters for single flows, in the order in which they are tried.
+    /// Tables that accept filters for single flows, in the order in which the search tries them.
     flow_tables: Vec<TableId>,
-    /// Whether to recompute the flow map at each step, to measure the cost of doing so.
+    /// Whether to recompute the flow map at each step, to measure the cost of recomputation.
     is_basic: bool,
-    /// Whether all flows were searched since a flow was removed.
+    /// Whether a search over all flows has run since the last removal of a flow.
     is_arranged: bool,
     progress: Arc<Progress>,
 }
 
-/// Returns an upper bound of the memory of a search in bytes, for flows, their list, and filters of single
+/// Returns an upper bound of the memory of a search in bytes: flows, their list, and filters for single
 /// flows. Flows count twice, because the search keeps its best placement while it tries another start.
 ///
-/// The constants come from the sizes of the types on x86_64. The bound for 900,000 flows is 495 MB; `balance`
-/// uses 307 MB of it and `isolation` 463 MB (i82599).
+/// The constants come from the sizes of the types on x86_64. The bound for 900,000 flows is 495 MB. On
+/// an i82599, `balance` uses 307 MB and `isolation` 463 MB.
 #[must_use]
 pub fn memory(flows: usize, filters: usize) -> u64 {
     const FLOW: u64 = 540;
@@ -121,17 +111,15 @@ pub fn memory(flows: usize, filters: usize) -> u64 {
 impl Search {
     /// Creates a search without flows. Existing filters of the NIC stay.
     ///
-    /// Packets that match no filter go to the queues of the policy's rest, if the NIC's indirection table
-    /// allows it.
-    ///
-    /// # Errors
-    /// Returns an error if policy and NIC have different numbers of queues.
+    /// If the NIC's indirection table allows it, packets that match no filter go to the queues of the
+    /// policy's rest.
     pub fn new(nic: ConfiguredNic, policy: Policy) -> Result<Self, SearchError> {
         if policy.queues() != nic.queues() {
             return Err(SearchError::Queues { policy: policy.queues(), nic: nic.queues() });
         }
         let tables = nic.model().tables().len();
-        // In the order in which a packet passes the tables: earlier tables decide, and small tables come first.
+        // In the order in which a packet passes the tables: the first table that matches decides, and
+        // small tables come first.
         let flow_tables = (0..).map(TableId).zip(nic.model().tables());
         let flow_tables =
             flow_tables.filter(|(_, table)| table.fields.take_flows()).map(|(id, _)| id).collect();
@@ -154,8 +142,8 @@ impl Search {
         })
     }
 
-    /// Makes the search recompute the flow map for each examined flow, as Dragonet's basic search does (Table
-    /// 1). The result is the same.
+    /// Makes the search recompute the flow map for each flow that it examines, like Dragonet's basic
+    /// search (Table 1). The result does not change.
     #[must_use]
     pub fn basic(mut self) -> Self {
         self.is_basic = true;
@@ -164,25 +152,21 @@ impl Search {
 
     // ---- Accessors -----------------------------------------------------------------------------------------
 
-    /// Returns the NIC with the configuration that the search has found.
     #[must_use]
     pub fn nic(&self) -> &ConfiguredNic {
         self.map.nic()
     }
 
-    /// Returns the flows and their queues.
     #[must_use]
     pub fn map(&self) -> &FlowMap {
         &self.map
     }
 
-    /// Returns the policy, including its view of the placement.
     #[must_use]
     pub fn policy(&self) -> &Policy {
         &self.policy
     }
 
-    /// Returns the cost of the placement.
     #[must_use]
     pub fn cost(&self) -> Cost {
         self.policy.cost()
@@ -194,25 +178,21 @@ impl Search {
         self.placed.get(index.index())?.as_ref().map(|placed| &placed.flow)
     }
 
-    /// Returns the remarks of [`Policy::remarks`] about the flows.
     #[must_use]
     pub fn remarks(&self) -> Vec<String> {
         self.policy.remarks(self.map.flows().filter_map(|(index, _, _)| self.flow(index)))
     }
 
-    /// Returns the number of filters whose flows were removed.
     #[must_use]
     pub fn stale(&self) -> usize {
         self.stale_count
     }
 
-    /// Returns the progress of [`Self::solve`].
     #[must_use]
     pub fn progress(&self) -> Arc<Progress> {
         Arc::clone(&self.progress)
     }
 
-    /// Returns whether this search installed a filter.
     #[must_use]
     pub fn owns(&self, filter: FilterId) -> bool {
         self.owner(filter) != Owner::Foreign
@@ -232,10 +212,7 @@ impl Search {
 
     // ---- Adding and removing flows -------------------------------------------------------------------------
 
-    /// Adds flows with a complete search. Existing flows are updated.
-    ///
-    /// # Errors
-    /// Returns an error if the policy's script fails.
+    /// Adds flows with a complete search. Updates flows that exist already.
     pub fn solve(&mut self, flows: &[ObservedFlow]) -> Result<Vec<FlowIndex>, SearchError> {
         self.policy.begin();
         self.progress.begin(self.map.len() + flows.len());
@@ -244,11 +221,8 @@ impl Search {
         Ok(indices)
     }
 
-    /// Adds flows, each to the queue of least cost, without moving other flows. If a flow ends up on a
-    /// forbidden queue, all flows are arranged again.
-    ///
-    /// # Errors
-    /// Returns an error if the policy's script fails.
+    /// Adds flows, each on the queue of least cost, without moving other flows. If a new flow is on a
+    /// forbidden queue, the function arranges all flows again.
     pub fn add(&mut self, flows: &[ObservedFlow]) -> Result<Vec<FlowIndex>, SearchError> {
         self.policy.begin();
         let was_accepted = self.policy.cost().is_accepted();
@@ -268,8 +242,8 @@ impl Search {
         Ok(indices)
     }
 
-    /// Removes flows, and moves no other flow. Their filters stay until another flow needs them. Unknown flows
-    /// are ignored.
+    /// Removes flows, and moves no other flow. Filters of removed flows stay until another flow needs
+    /// them. Ignores unknown flows.
     pub fn remove(&mut self, flows: &[FlowIndex]) {
         self.policy.begin();
         for index in flows {
@@ -289,9 +263,6 @@ impl Search {
 
     /// Removes filters that have no owner or no effect. Arranges the flows again if this improves the
     /// placement.
-    ///
-    /// # Errors
-    /// Returns an error if the policy's script fails.
     pub fn compact(&mut self) -> Result<(), SearchError> {
         self.policy.begin();
         for table in 0..self.stale.len() {
@@ -308,20 +279,19 @@ impl Search {
         self.check()
     }
 
-    /// Returns whether all flows were searched since a flow was removed: only then does [`Self::unmet`] know the
-    /// obstacles.
+    /// Returns whether a search over all flows has run since the last removal of a flow. Only then does
+    /// [`Self::unmet`] know the obstacles.
     #[must_use]
     pub fn is_arranged(&self) -> bool {
         self.is_arranged
     }
 
-    /// Returns the index of a flow, by its five-tuple.
     #[must_use]
     pub fn find(&self, tuple: &FlowTuple) -> Option<FlowIndex> {
         self.map.find(tuple)
     }
 
-    /// Adds a flow on the queue that the NIC chooses for it.
+    /// Adds a flow on the queue that the NIC selects.
     fn enter(&mut self, observed: &ObservedFlow) -> FlowIndex {
         self.progress.step();
         let flow = self.policy.classify(observed);
@@ -339,7 +309,7 @@ impl Search {
             && let Some(id) = self.map.deciding_filter(index)
             && self.owner(id) == Owner::Stale
         {
-            // The flow returned, and its filter still exists.
+            // A stale filter already decides for the flow.
             self.stale_count -= 1;
             self.set_owner(id, Owner::Flow(index));
             filter = Some(id);
@@ -353,7 +323,6 @@ impl Search {
         self.map.flows().map(|(index, _, _)| index).collect()
     }
 
-    /// Sorts flows by the order of placement.
     fn ranked(&self, mut order: Vec<FlowIndex>) -> Vec<FlowIndex> {
         order.sort_by_cached_key(|index| self.flow(*index).map(|flow| self.policy.rank(flow)));
         order
@@ -361,7 +330,6 @@ impl Search {
 
     // ---- The search ----------------------------------------------------------------------------------------
 
-    /// Arranges all flows.
     fn arrange(&mut self) -> Result<(), SearchError> {
         let order = self.ranked(self.indices());
         let starved = self.settle_classes(&order);
@@ -389,7 +357,6 @@ impl Search {
         self.rounds(order) || starved
     }
 
-    /// Returns whether a predicate holds for a flow and its queue.
     fn lies(&self, index: FlowIndex, holds: impl Fn(&Policy, &Flow, QueueId) -> bool) -> bool {
         self.progress.step();
         self.flow(index)
@@ -418,7 +385,6 @@ impl Search {
         starved
     }
 
-    /// Moves a flow to a better queue, if a filter can steer it there.
     fn improve(&mut self, index: FlowIndex) -> Attempt {
         self.progress.step();
         if self.is_basic {
@@ -449,7 +415,7 @@ impl Search {
         }
     }
 
-    /// Recomputes the flow map. Returns whether it equals the incremental one.
+    /// Returns whether the incremental flow map equals a recomputed one.
     #[must_use]
     pub fn is_consistent(&self) -> bool {
         let mut fresh = FlowMap::new(self.map.nic().clone());
@@ -461,16 +427,15 @@ impl Search {
         same
     }
 
-    /// Returns the error of a script that failed.
     fn check(&mut self) -> Result<(), SearchError> {
-        // A script's cost of the whole placement is computed only now: without flows, no step has asked for it.
+        // Compute the script's cost here: without flows, no step of the search has computed it.
         let _ = self.policy.cost();
         self.policy.fault().map_or(Ok(()), |fault| Err(fault.into()))
     }
 }
 
-/// Returns the indirection table with the queues of the rest round robin; `None` if the NIC has this table
-/// already.
+/// Returns the indirection table with the queues of the rest round robin. Returns `None` if the NIC
+/// already has this table.
 fn base_indirection(nic: &ConfiguredNic, policy: &Policy) -> Option<Vec<QueueId>> {
     if policy.default_queues().len() == usize::from(nic.queues()) {
         return None;

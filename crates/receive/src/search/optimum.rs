@@ -5,26 +5,26 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::QueueId;
 use crate::policy::{Cost, Flow, Policy};
 
-/// The lowest cost of a placement of some flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Optimum {
     pub cost: Cost,
-    /// Whether all placements were tried. Otherwise the cost is a lower bound.
+    /// Whether the search tried all placements. Otherwise the cost is a lower bound.
     pub is_exact: bool,
 }
 
-/// Maximum number of placements to try; bounds the time. Above it, the cost is a lower bound or unknown.
+/// Maximum number of placements to try; bounds the time. With more placements, the cost is a lower
+/// bound or unknown.
 const MOST_PLACEMENTS: usize = 200_000;
 
-/// Returns the lowest cost of the flows if each had a filter. Returns `None` if there are too many placements
-/// to try, and no bound is known. `policy` must not have flows yet.
+/// Returns the lowest cost of the flows if each flow had a filter. Returns `None` if there are too many
+/// placements to try, and no bound is known. `policy` must not have flows yet.
 ///
-/// Of several equivalent empty queues only one is tried.
+/// The function tries only one of several equivalent empty queues.
 #[must_use]
 pub fn optimum(policy: &Policy, flows: &[Flow]) -> Option<Optimum> {
     let mut policy = policy.clone();
     policy.begin();
-    // With the flows of few queues first, the queues that remain are equivalent more often.
+    // Place flows with few allowed queues first: more of the remaining queues are then equivalent.
     let mut flows: Vec<&Flow> = flows.iter().collect();
     flows.sort_by_key(|flow| policy.allowed(flow).len());
     let groups = equivalent_queues(&policy, &flows);
@@ -32,7 +32,7 @@ pub fn optimum(policy: &Policy, flows: &[Flow]) -> Option<Optimum> {
         let occupied = &mut vec![0; usize::from(policy.queues())];
         let mut tried = Tried { policy, groups, best: None };
         tried.place(&flows, 0, occupied);
-        // A script that exceeded its time limit has no valid result.
+        // The best cost is not valid if a script exceeded its time limit.
         let is_sound = tried.policy.fault().is_none();
         return tried.best.filter(|_| is_sound).map(|cost| Optimum { cost, is_exact: true });
     }
@@ -42,8 +42,8 @@ pub fn optimum(policy: &Policy, flows: &[Flow]) -> Option<Optimum> {
     policy.bound().map(|cost| Optimum { cost, is_exact: false })
 }
 
-/// Returns a group for each number of placed flows and each queue. Empty queues of one group are equivalent: the cost
-/// depends on their load only, and the same remaining flows may use them.
+/// Returns the group of each queue, for each number of placed flows. Empty queues of one group are
+/// equivalent: the cost depends only on their load, and the same remaining flows may use them.
 fn equivalent_queues(policy: &Policy, flows: &[&Flow]) -> Vec<Vec<usize>> {
     let queues = 0..policy.queues();
     let alike = policy.knows_load_only();
@@ -65,7 +65,6 @@ fn equivalent_queues(policy: &Policy, flows: &[&Flow]) -> Vec<Vec<usize>> {
     groups
 }
 
-/// Returns an upper bound of the number of placements.
 fn placements(policy: &Policy, flows: &[&Flow], groups: &[Vec<usize>]) -> Option<usize> {
     flows.iter().zip(groups).enumerate().try_fold(1_usize, |count, (placed, (flow, group))| {
         let allowed = policy.allowed(flow);

@@ -6,8 +6,8 @@ use super::{Owner, Search};
 use crate::{Change, Filter, FilterId, FilterMatch, FlowIndex, Precedence, QueueId, TableId};
 
 impl Search {
-    /// Moves a flow to a queue with its present filter, a stale filter, or a new one. Returns whether it
-    /// succeeded.
+    /// Moves a flow to a queue with its present filter, a stale filter, or a new one. Returns whether
+    /// the flow is on the queue.
     pub(super) fn steer(&mut self, index: FlowIndex, to: QueueId) -> bool {
         let Some(Some(placed)) = self.placed.get(index.index()) else { return false };
         let (tuple, own) = (placed.flow.tuple, placed.filter);
@@ -44,7 +44,7 @@ impl Search {
         };
         let Ok(id) = installed else { return false };
         if self.map.queue(index) != Some(to) {
-            // Another filter takes precedence over this one.
+            // The filter has no effect: another filter takes precedence.
             self.take_out(id);
             return false;
         }
@@ -55,7 +55,8 @@ impl Search {
         true
     }
 
-    /// Returns the priority of filters for single flows. It is above that of filters for classes.
+    /// Returns the priority of filters for single flows, which is higher than the priority of class
+    /// filters.
     fn priority(&self, table: TableId, location: u32) -> u32 {
         let table = &self.map.nic().model().tables()[table.index()];
         match table.precedence {
@@ -64,7 +65,6 @@ impl Search {
         }
     }
 
-    /// Takes a filter whose flow was removed.
     pub(super) fn pop_stale(&mut self, table: usize) -> Option<FilterId> {
         while let Some(id) = self.stale[table].pop() {
             if self.owner(id) == Owner::Stale {
@@ -82,14 +82,13 @@ impl Search {
         self.stale_count += 1;
     }
 
-    /// Removes a filter from the NIC.
     pub(super) fn take_out(&mut self, id: FilterId) {
         self.set_owner(id, Owner::Foreign);
         // Cannot fail: this search installed the filter.
         let _ = self.apply(Change::Remove(id));
     }
 
-    /// Removes a flow's filter if this moves the flow to `to`. Otherwise flow and filter stay.
+    /// Removes a flow's filter if the flow then moves to `to`. Otherwise flow and filter stay.
     fn release(&mut self, index: FlowIndex, to: QueueId) -> bool {
         let Some(Some(placed)) = self.placed.get_mut(index.index()) else { return false };
         let Some(id) = placed.filter.take() else { return false };
@@ -107,7 +106,6 @@ impl Search {
         false
     }
 
-    /// Removes a flow's filter if it has no effect.
     pub(super) fn drop_needless(&mut self, index: FlowIndex) {
         let Some(tuple) = self.flow(index).map(|flow| flow.tuple) else { return };
         let Some(queue) = self.map.queue(index) else { return };
@@ -116,8 +114,9 @@ impl Search {
         }
     }
 
-    /// Gives a flow on a forbidden queue the filter of a flow that would be on an allowed queue without it.
-    /// `donors` are the flows that can give up their filter; `None` before the first use.
+    /// Gives a flow on a forbidden queue the filter of another flow that would be on an allowed queue
+    /// without its filter. `donors` holds the flows that can give up their filter; `None` before the
+    /// first use.
     pub(super) fn rob(&mut self, index: FlowIndex, donors: &mut Option<Donors>) {
         self.progress.step();
         let Some((flow, from)) = self.flow(index).copied().zip(self.map.queue(index)) else { return };
@@ -160,7 +159,6 @@ impl Search {
         }
     }
 
-    /// Returns the flows that would be on an allowed queue without their filters.
     fn donors(&self) -> Donors {
         let mut donors = Donors(vec![BTreeSet::new(); self.owners.len()]);
         for index in self.indices() {
@@ -192,7 +190,7 @@ impl Search {
 pub(super) struct Donors(Vec<BTreeSet<FlowIndex>>);
 
 impl Donors {
-    /// Returns the first of these flows from an index on, among those with a filter in one of the tables.
+    /// Returns the first donor from an index on that has a filter in one of the tables.
     fn first(&self, from: FlowIndex, tables: &[TableId]) -> Option<FlowIndex> {
         tables.iter().filter_map(|table| self.0[table.index()].range(from..).next().copied()).min()
     }

@@ -2,13 +2,13 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Passes over all flows in a long search: one to add the flows, and six for each of two starts.
+/// Estimated passes over all flows in a long search: one pass to add the flows, and six passes for each
+/// of two starts.
 const PASSES: u64 = 13;
-/// Upper limit of the fraction before the search has ended.
 const MOST: f64 = 0.99;
 
-/// Number of examined flows. Only one thread writes, so the counter needs no atomic read-modify-write
-/// instruction.
+/// Number of examined flows. Only one thread writes the counter, so the counter needs no atomic
+/// read-modify-write instruction.
 #[derive(Debug, Default)]
 pub struct Progress {
     examined: AtomicU64,
@@ -16,8 +16,8 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Returns the estimated fraction of the work that is done. It is an estimate, because the number of moves
-    /// is not known in advance.
+    /// Returns the estimated fraction of the work that is done. The number of moves is not known in
+    /// advance.
     #[must_use]
     pub fn fraction(&self) -> f64 {
         let expected = self.expected.load(Ordering::Relaxed).max(1);

@@ -32,7 +32,7 @@ fn search(model: &str, text: &str, queues: u16) -> Search {
     Search::new(nic(model, queues), policy(text, queues)).unwrap()
 }
 
-/// Generates flows of which every tenth is in the class `high`.
+/// Generates flows. Every tenth flow is in the class `high`.
 fn flows(count: u32) -> Vec<ObservedFlow> {
     let class = |number: u32| number.is_multiple_of(10).then(|| "high".to_owned());
     generate(0, count).zip(0..).map(|(flow, number)| ObservedFlow { class: class(number), ..flow }).collect()
@@ -42,7 +42,6 @@ fn loads(search: &Search) -> Vec<usize> {
     (0..search.nic().queues()).map(|queue| search.map().flows_on(QueueId(queue)).len()).collect()
 }
 
-/// Checks the invariants of a search.
 fn check(search: &Search) {
     assert!(search.is_consistent(), "the flow map is the one computed from nothing");
     let mut fresh = search.policy().clone();
@@ -102,7 +101,7 @@ fn a_flow_that_lies_well_takes_no_filter() {
 #[test]
 fn five_tuple_filters_come_before_flow_director() {
     let mut search = search("i82599", "policy = \"balance\"", 10);
-    // UDP ports are not hashed: all flows of a client are on one queue.
+    // The NIC does not hash UDP ports: all flows of a client are on one queue.
     let mut flows = flows(400);
     (0..).zip(&mut flows).for_each(|(port, flow)| {
         (flow.tuple.source, flow.tuple.source_port) = (Ipv4Addr::new(10, 0, 0, 1).into(), 1000 + port);
@@ -181,7 +180,7 @@ fn few_filters_go_to_the_flows_that_need_them_most() {
     let mut search = Search::new(nic, policy("policy = \"isolation\"", 10)).unwrap();
     search.solve(&flows(500)).unwrap();
     check(&search);
-    // The entry of the last flow has other flows, too, so one violation may remain.
+    // The indirection entry of the last flow has other flows, too. One violation may therefore remain.
     assert!(search.cost().violations <= 1, "{}", search.cost());
 }
 
@@ -213,7 +212,7 @@ fn flows_on_forbidden_queues_do_not_examine_all_others() {
     };
     for rules in [10, 200] {
         let progress = progress(rules);
-        // Two starts of at most ten passes each.
+        // The search makes at most ten passes for each of two starts.
         assert!(progress.examined() < 20 * 5000, "{rules}: {}", progress.examined());
         assert!((0.3..1.0).contains(&progress.fraction()), "{rules}: {}", progress.fraction());
     }
@@ -236,8 +235,8 @@ fn one_filter_does_for_a_class_with_one_queue() {
         check(&search);
         assert!(search.cost().is_accepted(), "{model}: {}", search.cost());
         assert_eq!(loads(&search), [0, 0, 0, 200], "{model}");
-        // i82599 needs one filter that masks all fields except the port. Rules of ethtool must name the
-        // protocol and the IP version, so ntuple needs four.
+        // i82599 needs one filter, which masks all fields except the port. ethtool rules must name
+        // protocol and IP version, so ntuple needs four filters.
         assert_eq!(search.nic().filters().count(), if model == "i82599" { 1 } else { 4 }, "{model}");
         // The filter also steers a flow that the search has not placed.
         let mut late = web[0].tuple;
@@ -273,7 +272,7 @@ fn removed_flows_leave_stale_filters_that_others_take_over() {
     check(&search);
     assert_eq!((search.stale(), search.nic().filters().count()), (filters, filters), "removal is lazy");
     assert!(search.map().is_empty());
-    // Returning flows reuse their filters, and other flows reuse the remaining ones.
+    // Returning flows reuse their filters. Other flows reuse the remaining filters.
     let again = search.solve(&flows(100)).unwrap();
     check(&search);
     assert_eq!(again.len(), 100);
@@ -331,7 +330,7 @@ fn greedy_by_rate_is_close_to_the_best_of_all_placements() {
     }
 }
 
-/// Returns the lowest cost of all placements, without any symmetry.
+/// Returns the lowest cost of all placements. The function does not use symmetry.
 fn least(policy: &mut Policy, flows: &[Flow]) -> Cost {
     let Some((flow, others)) = flows.split_first() else { return policy.cost() };
     let allowed = policy.allowed(flow).to_vec();
@@ -354,7 +353,7 @@ fn the_optimum_is_that_of_all_placements_with_pinned_classes() {
                  [[class]]\nname = \"b\"\ndestination-port = 443\nqueues = [1, 3]\n"
             );
             let policy = policy(&file, 4);
-            // Flows of the pinned class, of the pool and of neither, in an order that varies.
+            // Add flows of the pinned class, of the pool and of neither class, in varying order.
             let mut observed = flows(count);
             for (at, flow) in observed.iter_mut().enumerate() {
                 flow.tuple.destination_port = [80, 443, 53][(at + pin) % 3];
@@ -386,7 +385,6 @@ fn the_map_is_the_one_computed_from_nothing_at_each_step() {
     // The basic search asserts consistency before each flow.
     let mut search = search("i82599", "policy = \"balance\"", 10).basic();
     let indices = search.solve(&flows(120)).unwrap();
-    // Balance spreads the flows evenly over the queues.
     assert_eq!(loads(&search), [12; 10]);
     let gone: Vec<_> = indices.into_iter().step_by(3).collect();
     search.remove(&gone);
@@ -406,8 +404,8 @@ fn locality_brings_flows_to_their_readers() {
     let own: Vec<ObservedFlow> = generate(0, 20).map(read_by(4)).collect();
     let indices = search.solve(&own).unwrap();
     assert!(indices.iter().all(|index| search.map().queue(*index) == Some(QueueId(2))));
-    // No queue is served by processor 7: all queues of its node are equally good, and flows on them do not
-    // move.
+    // Processor 7 serves no queue. All queues of its node are equally good, so flows on these queues do
+    // not move.
     let near: Vec<ObservedFlow> = generate(100, 20).map(read_by(7)).collect();
     let indices = search.add(&near).unwrap();
     assert!(indices.iter().all(|index| search.map().queue(*index).unwrap().0 >= 2));
@@ -454,7 +452,7 @@ fn a_script_that_balances_finds_what_balance_finds() {
     assert!(loads.iter().all(|load| (10..=11).contains(load)), "{loads:?}");
 }
 
-/// A live session asks for the verdict, and removes flows, long after a search.
+/// A live session removes flows and asks for the verdict long after a search.
 #[test]
 fn the_time_limit_of_scripts_begins_anew_after_a_search() {
     let text = "policy = \"script\"\nscript-time = \"20ms\"\nscript = 'fn queue_cost(queue) { queue.flows * queue.flows }'\n";
@@ -507,7 +505,7 @@ fn observed() -> impl Strategy<Value = ObservedFlow> {
 #[derive(Clone, Debug)]
 enum Event {
     Add(Vec<ObservedFlow>),
-    /// Positions among the existing flows.
+    /// Positions of existing flows.
     Remove(Vec<prop::sample::Index>),
     Compact,
 }
@@ -575,7 +573,6 @@ proptest! {
                 }
             }
             check(&search);
-            // Exactly the flows that were not removed exist.
             let there: Vec<FlowTuple> = search.map().flows().map(|(_, tuple, _)| *tuple).collect();
             prop_assert_eq!(there.len(), present.len());
             prop_assert!(there.iter().all(|tuple| present.contains_key(tuple)));
@@ -607,7 +604,7 @@ fn a_class_with_several_queues_shares_one_rule_through_a_context() {
         search.solve(&flows).unwrap();
         check(&search);
         assert!(search.cost().is_accepted());
-        // 15 clients are in the class and 15 are not.
+        // Class and rest have 15 clients each.
         for range in [0..6, 6..10] {
             let loads = &loads(&search)[range];
             assert!(loads.iter().max().unwrap() - loads.iter().min().unwrap() <= 1, "{loads:?}");

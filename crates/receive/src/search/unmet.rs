@@ -13,10 +13,9 @@ use crate::{FilterMatch, QueueId, TableId};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unmet {
     pub class: String,
-    /// Number of these flows.
     pub flows: usize,
-    /// Whether the flows are on a forbidden queue. Otherwise a better queue exists, but the present one is
-    /// allowed.
+    /// Whether the flows are on a forbidden queue. Otherwise they are on an allowed queue, but a better
+    /// queue exists.
     pub is_violation: bool,
     pub reason: String,
 }
@@ -33,19 +32,15 @@ impl fmt::Display for Unmet {
     }
 }
 
-/// A summary of how well a placement meets the policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// Number of all flows.
     pub flows: usize,
-    /// Number of flows on forbidden queues.
     pub violations: usize,
-    /// Number of flows on allowed queues for which a better queue exists, but the NIC cannot steer them to it.
+    /// Number of flows on allowed queues that have a better queue to which the NIC cannot steer them.
     pub improvable: usize,
 }
 
 impl Verdict {
-    /// Computes the verdict from the placement's cost and its unmet requirements.
     #[must_use]
     pub fn new(flows: usize, cost: Cost, unmet: &[Unmet]) -> Self {
         let improvable = unmet.iter().filter(|unmet| !unmet.is_violation).map(|unmet| unmet.flows).sum();
@@ -86,14 +81,12 @@ impl fmt::Display for Verdict {
 }
 
 impl Search {
-    /// Returns the verdict on the placement, and its unmet requirements.
     #[must_use]
     pub fn verdict(&self) -> (Verdict, Vec<Unmet>) {
         let unmet = self.unmet();
         (Verdict::new(self.indices().len(), self.cost(), &unmet), unmet)
     }
 
-    /// Returns the unmet requirements by class, with reasons.
     #[must_use]
     pub fn unmet(&self) -> Vec<Unmet> {
         self.policy.begin();
@@ -123,7 +116,7 @@ impl Search {
         unmet.collect()
     }
 
-    /// Explains why no filter of the NIC can send such a flow to a queue.
+    /// Returns the reason why no filter of the NIC can send such a flow to a queue.
     fn obstacle(&self, matches: &FilterMatch, to: QueueId) -> String {
         let nic = self.map.nic();
         let tables = || (0..).map(TableId).zip(nic.model().tables());

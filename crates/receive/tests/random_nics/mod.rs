@@ -180,13 +180,12 @@ pub fn filter(draw: &mut Draw, nic: &ConfiguredNic) -> Option<Filter> {
     Some(Filter { spread, context, ..Filter::new(id, priority, matches, QueueId(queue as u16)) })
 }
 
-/// Picks an installed filter.
 pub fn installed(draw: &mut Draw, nic: &ConfiguredNic) -> Option<FilterId> {
     let ids: Vec<FilterId> = nic.filters().map(|(id, _)| id).collect();
     (!ids.is_empty()).then(|| draw.one(&ids))
 }
 
-/// Generates a valid indirection table; sometimes an empty one, which disables RSS.
+/// Generates a valid indirection table. An empty table disables RSS.
 pub fn indirection(draw: &mut Draw, nic: &ConfiguredNic) -> Vec<QueueId> {
     let entries = if draw.chance(3) { 0 } else { nic.model().rss().map_or(0, |rss| rss.entries) };
     (0..entries).map(|_| QueueId(draw.below(usize::from(nic.rss_queues())) as u16)).collect()
@@ -207,7 +206,6 @@ pub fn class(draw: &mut Draw) -> FilterMatch {
     }
 }
 
-/// Generates a NIC with some filters and an indirection table.
 pub fn configured(draw: &mut Draw, model: &NicModel, filters: usize) -> ConfiguredNic {
     let queues = model.queues_least().max(1) + draw.below(8) as u16;
     let mut nic = ConfiguredNic::new(model, queues.min(model.queues())).expect("a number of queues");
@@ -216,12 +214,12 @@ pub fn configured(draw: &mut Draw, model: &NicModel, filters: usize) -> Configur
         let queues: Vec<QueueId> = (0..=draw.below(3))
             .map(|_| QueueId(draw.below(usize::from(nic.rss_queues().max(1))) as u16))
             .collect();
-        // Fails on a NIC without contexts.
+        // This call fails on a NIC without contexts.
         let _ = nic.add_context(&queues);
     }
     for _ in 0..filters {
         if let Some(filter) = filter(draw, &nic) {
-            // The NIC may refuse it.
+            // The NIC may refuse the filter.
             let _ = nic.insert(filter);
         }
     }

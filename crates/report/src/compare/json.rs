@@ -9,14 +9,14 @@ use crate::json::interval;
 
 const SCHEMA: u32 = 2;
 
-/// Returns the JSON object of `compare`: `{"schema", "answer", "warnings", "variants": [{"name", "metrics":
-/// {KEY: {"better", "scale", "first", "second", "n", "change", "interval", "verdict"}}}], "only_in_first",
-/// "only_in_second", "not_compared", "lacking", "incomplete"}`.
+/// Returns the JSON object of `compare`: `{"schema", "answer", "warnings", "variants": [{"name",
+/// "metrics": {KEY: {"better", "scale", "first", "second", "n", "change", "interval", "verdict"}}}],
+/// "only_in_first", "only_in_second", "not_compared", "lacking", "incomplete"}`.
 ///
 /// - Metric keys are as recorded (`nfm.1s`), not nested.
 /// - `better` is `higher`, `lower` or `null`.
 /// - `interval` is `null` with too few repeats.
-/// - With a margin there are also `tolerance`, a share, and `within` for each metric.
+/// - With a margin, the object also has `tolerance` (a share), and each metric has `within`.
 #[must_use]
 pub fn json(comparison: &Comparison) -> Value {
     let mut object = json!({

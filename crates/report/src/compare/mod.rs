@@ -1,12 +1,12 @@
 //! Compares two records of the same scenario: before and after a change, on two machines or kernels.
 //!
-//! A metric of a variant is compared by its [change](evenkeel_metrics::Change): a ratio of means with its
-//! confidence interval. The intervals of a comparison are simultaneous: two records of the same set-up show a
-//! difference in at most 2 of 100 comparisons on average, for any number of figures.
+//! The comparison of a metric is a [change](evenkeel_metrics::Change): a ratio of means with its
+//! confidence interval. The intervals of a comparison are simultaneous: two records of the same set-up
+//! show a difference in at most 2 of 100 comparisons on average, for any number of figures.
 //!
-//! With a margin, the question is whether the two records are the *same* within it. This is shown if the
-//! whole interval lies within the margin (two one-sided tests). Each interval then has a confidence of 95 %
-//! by itself, because all of them must lie within.
+//! With a margin, the comparison tests whether the two records are the *same* within the margin. They
+//! are the same if the whole interval lies within the margin (two one-sided tests). Each interval then
+//! has a confidence of 95 % by itself, because all intervals must lie within the margin.
 
 mod json;
 pub(crate) mod table;
@@ -27,62 +27,53 @@ pub use text::{change_text, scale_name};
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Question {
-    /// Only these metric keys; empty: all.
+    /// Metric keys to compare. Empty for all keys.
     pub metrics: Vec<String>,
-    /// Test whether the records are the same within this share, instead of whether they differ.
+    /// A share. If set, test whether the records are the same within this share, instead of whether
+    /// they differ.
     pub within: Option<f64>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Comparison {
-    /// Short descriptions of the two records.
     pub setups: [String; 2],
-    /// Differences between the set-ups: scenario, world, rate, seed, machine.
+    /// Differences between the set-ups, such as scenario, world, rate, seed or machine.
     pub warnings: Vec<String>,
     /// Common variants in the order of the first record.
     pub variants: Vec<VariantComparison>,
-    /// Variants that only the first record has.
     pub only_in_first: Vec<String>,
-    /// Variants that only the second record has.
     pub only_in_second: Vec<String>,
-    /// Variants of both records without a common metric, each with the reason.
+    /// Variants of both records that have no common metric, each with the reason.
     pub not_compared: Vec<String>,
-    /// Figures and repeats of common variants that one of the records lacks; each names that record.
+    /// Figures and repeats of common variants that one record lacks. Each entry names the record.
     pub lacking: Vec<String>,
-    /// Number of figures of common variants that one of the records lacks.
+    /// Number of figures of common variants that one record lacks.
     pub missing_figures: usize,
-    /// Common variants whose figures are incomplete by the record's own counters; each names the record.
+    /// Common variants whose figures are incomplete by the record's own counters. Each entry names the
+    /// record.
     pub incomplete: Vec<String>,
     pub question: Question,
 }
 
-/// The reason why two records cannot be compared.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CompareError {
-    /// No variant has the requested metric in both records.
     #[error("no variant has the metric '{key}' in both records; both records have: {known}")]
-    UnknownMetric {
-        key: String,
-        /// The known keys, comma-separated.
-        known: String,
-    },
+    UnknownMetric { key: String, known: String },
     #[error(
         "nothing to compare: the records have no variant in common; the first has {first}, the second {second}"
     )]
     NoVariant { first: String, second: String },
-    /// No common variant has a common metric.
     #[error("nothing to compare: {}", .reasons.join("; "))]
     NoMetric { reasons: Vec<String> },
 }
 
 impl Comparison {
-    /// Returns all figures, each with its variant.
     pub(crate) fn figures(&self) -> impl Iterator<Item = (&VariantComparison, &MetricComparison)> {
         self.variants.iter().flat_map(|variant| variant.metrics.iter().map(move |metric| (variant, metric)))
     }
 
-    /// Returns whether every figure of every variant of both records was shown to be the same within the
-    /// margin. It is true without a margin.
+    /// Returns whether every figure of every variant of both records is the same within the margin.
+    /// Returns true if no margin is set.
     #[must_use]
     pub fn agrees(&self) -> bool {
         let is_same = || self.figures().all(|(_, metric)| metric.within == Some(true));
@@ -102,7 +93,6 @@ impl Comparison {
 #[derive(Clone, Debug, PartialEq)]
 pub struct VariantComparison {
     pub name: String,
-    /// The common metrics in display order.
     pub metrics: Vec<MetricComparison>,
 }
 
@@ -111,11 +101,10 @@ pub struct MetricComparison {
     /// Metric key, see [`evenkeel_model::record::metric`].
     pub key: String,
     pub direction: Direction,
-    /// The change from the first record to the second.
     pub change: Change,
     pub verdict: Verdict,
-    /// With a margin: true if the whole interval is within it, false if the whole interval is outside.
-    /// Otherwise none.
+    /// With a margin: true if the whole interval is within the margin, false if the whole interval is
+    /// outside. `None` otherwise.
     pub within: Option<bool>,
 }
 
@@ -127,14 +116,13 @@ pub enum Verdict {
     Same,
     Better,
     Worse,
-    /// A change of a metric for which neither direction is better.
+    /// The metric has changed, but neither direction is better.
     Different,
     /// Too few repeats for an interval.
     Undecided,
 }
 
 impl Verdict {
-    /// Returns the verdict's name in JSON.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -158,17 +146,12 @@ impl Verdict {
         }
     }
 
-    /// Returns whether a change was shown.
     #[must_use]
     pub fn is_difference(self) -> bool {
         matches!(self, Self::Better | Self::Worse | Self::Different)
     }
 }
 
-/// Compares the second record with the first.
-///
-/// # Errors
-/// Returns an error if the records have no common figure, or lack the requested metric.
 pub fn compare(first: &Record, second: &Record, question: &Question) -> Result<Comparison, CompareError> {
     let mut common: Vec<(&VariantRecord, &VariantRecord)> =
         first.variants.iter().filter_map(|variant| Some((variant, find(second, &variant.name)?))).collect();
@@ -247,7 +230,6 @@ fn find<'r>(record: &'r Record, name: &str) -> Option<&'r VariantRecord> {
     record.variants.iter().find(|variant| variant.name == name)
 }
 
-/// Returns the reason why a variant of both records cannot be compared.
 fn obstacle(first: &VariantRecord, second: &VariantRecord) -> Option<String> {
     let name = &first.name;
     match (first.repeats.is_empty(), second.repeats.is_empty()) {
@@ -266,7 +248,8 @@ fn metrics(first: &VariantRecord, second: &VariantRecord, windows: &BTreeMap<Str
     catalogue::in_order(before.into_keys().filter(|key| after.contains_key(key)).collect(), windows)
 }
 
-/// Returns the figures and repeats of common variants that one of the records lacks, and the number of these figures.
+/// Returns the figures and repeats of common variants that one record lacks, and the number of such
+/// figures.
 fn lacking(
     common: &[(&VariantRecord, &VariantRecord)],
     asked: impl Fn(&String) -> bool,
@@ -274,8 +257,7 @@ fn lacking(
 ) -> (Vec<String>, usize) {
     let (mut lacking, mut missing_figures) = (Vec::new(), 0);
     for (which, is_first) in [("first", true), ("second", false)] {
-        // Group the variants by the figures that the record lacks for them, which are usually the same for
-        // all variants.
+        // Group the variants by the figures that they lack. Usually all variants lack the same figures.
         let mut figures: Vec<(Vec<String>, Vec<&str>)> = Vec::new();
         for (before, after) in common {
             let (own, other) = if is_first { (before, after) } else { (after, before) };
@@ -406,7 +388,7 @@ fn warnings(first: &Record, second: &Record) -> Vec<String> {
 /// Repeats that have the same seed in two records.
 struct Shared {
     count: usize,
-    /// The number of the first such repeat in each record, from 1.
+    /// The number of the first shared repeat in each record, from 1.
     first: (u64, u64),
 }
 
@@ -419,7 +401,7 @@ fn shared_repeats(first: &Record, second: &Record) -> Option<Shared> {
     let repeats = |record: &Record| {
         record.variants.iter().map(|variant| variant.repeats.len() as u64).max().unwrap_or(0)
     };
-    // Seeds wrap.
+    // Seeds wrap around.
     let (ahead, behind) = (second.seed.wrapping_sub(first.seed), first.seed.wrapping_sub(second.seed));
     let (count, numbers) = if ahead < repeats(first) {
         ((repeats(first) - ahead).min(repeats(second)), (ahead + 1, 1))

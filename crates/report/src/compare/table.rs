@@ -1,4 +1,4 @@
-//! Displays a comparison on a terminal: the answer, the records, and the differences.
+//! Displays a comparison on a terminal: the answer, the records and the differences.
 
 use evenkeel_metrics::LEAST_REPEATS;
 
@@ -8,7 +8,7 @@ use crate::catalogue::describe;
 use crate::format::wrapped;
 use crate::grid::{Cell, Column, Emphasis, Grid, TableOptions};
 
-/// Returns the answer, then the two records by their `names`, then a table of the differences. With `all`,
+/// Returns the answer, the two records by their `names`, and a table of the differences. With `all`,
 /// the table has every figure.
 #[must_use]
 pub fn render(comparison: &Comparison, names: [&str; 2], all: bool, options: TableOptions) -> String {
@@ -91,7 +91,7 @@ fn columns(comparison: &Comparison) -> Vec<Column> {
     columns
 }
 
-/// Returns the sentence that explains how the verdicts follow from the intervals.
+/// Returns the sentence that explains how the intervals determine the verdicts.
 pub(crate) fn rule(comparison: &Comparison) -> String {
     let least = format!(
         "Changes in % and the means beside them are geometric. No interval below {LEAST_REPEATS} repeats."

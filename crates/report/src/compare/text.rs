@@ -8,14 +8,12 @@ use super::{Comparison, MetricComparison, VariantComparison};
 use crate::catalogue::{Description, describe};
 use crate::format::{self, kernel, number, rate, seconds, signed, trimmed};
 
-/// A larger ratio is displayed as a factor, instead of as a change in per cent.
+/// Ratios above this limit are displayed as a factor, not as a change in per cent.
 const FACTOR: f64 = 3.0;
-/// Number of figures per variant in the answer; the table has all of them.
+/// Number of figures per variant in the answer. The table has all figures.
 const SPELT_OUT: usize = 3;
-/// Number of variants in the answer.
 const VARIANTS_SPELT_OUT: usize = 2;
 
-/// Returns the scale's name in JSON.
 #[must_use]
 pub fn scale_name(scale: Scale) -> &'static str {
     match scale {
@@ -30,7 +28,7 @@ pub fn change_text(description: &Description, change: &Change) -> String {
     let label = description.label();
     let turned = change.change < 0.0;
     let sign = if turned { -1.0 } else { 1.0 };
-    // For a decrease, the interval goes from the smaller change to the larger.
+    // For a decrease, list the smaller change first.
     let ends = change.interval.map(|Interval { low, high }| if turned { (-high, -low) } else { (low, high) });
     let size = change.change * sign;
     match change.scale {
@@ -67,8 +65,8 @@ pub(crate) fn interval_cell(description: &Description, change: &Change) -> Optio
     Some(format!("{} to {}", low.trim_end_matches(" %"), end(high)))
 }
 
-/// Returns `value` as a change. `size` determines the format, so that both ends of an interval have the same
-/// format.
+/// Returns `value` as a change. `size` determines the format, so that the two ends of an interval have
+/// the same format.
 fn one(description: &Description, scale: Scale, value: f64, size: f64) -> String {
     match scale {
         Scale::Ratio if size + 1.0 >= FACTOR => format!("×{}", short(value + 1.0)),
@@ -85,12 +83,10 @@ fn plain_percent(share: f64) -> String {
     format::percent(share, 2)
 }
 
-/// Returns a share in per cent: `12 %`.
 fn percent(share: f64) -> String {
     format!("{} %", plain_percent(share))
 }
 
-/// Returns a number of figures with its noun: `18 figures`.
 pub(super) fn figures(count: usize) -> String {
     if count == 1 { "1 figure".to_owned() } else { format!("{count} figures") }
 }
@@ -115,7 +111,7 @@ pub(super) fn setup(record: &Record) -> String {
     text
 }
 
-/// Returns the answer, one line per variant with a result.
+/// Returns the answer: one line per variant with a result.
 pub(crate) fn answer(comparison: &Comparison) -> Vec<String> {
     if let Some(margin) = comparison.question.within {
         return vec![same_within(comparison, margin)];
@@ -168,7 +164,7 @@ pub(crate) fn answer(comparison: &Comparison) -> Vec<String> {
     lines
 }
 
-/// Returns the reason why none of some figures has an interval.
+/// Returns the reason why the figures have no interval.
 fn too_few<'m>(metrics: impl Iterator<Item = &'m MetricComparison>) -> String {
     let least = metrics.map(|metric| metric.change.n.0.min(metric.change.n.1)).max().unwrap_or(0);
     let needed = evenkeel_metrics::LEAST_REPEATS;
@@ -205,7 +201,8 @@ fn of_variant(variant: &VariantComparison) -> String {
     }
 }
 
-/// Returns the ranges of the first variant's main figures: larger changes would have been detected.
+/// Returns the intervals of the first variant's main figures. A change larger than the interval would
+/// have been detected.
 fn headline_ranges(comparison: &Comparison) -> Vec<String> {
     let has_interval = |metric: &&MetricComparison| metric.change.interval.is_some();
     let judged = |variant: &&VariantComparison| variant.metrics.iter().any(|metric| has_interval(&metric));
@@ -222,7 +219,7 @@ fn headline_ranges(comparison: &Comparison) -> Vec<String> {
         .collect()
 }
 
-/// Returns the user's margin in per cent, with all of its digits: `0.0001 %`.
+/// Returns the user's margin in per cent, with all digits: `0.0001 %`.
 pub(super) fn stated(margin: f64) -> String {
     const DIGITS: f64 = 1e9;
     format!("{} %", (margin * 100.0 * DIGITS).round() / DIGITS)

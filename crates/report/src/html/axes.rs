@@ -2,7 +2,7 @@
 
 use crate::format::short;
 
-/// A larger ratio of the largest to the smallest value gets a logarithmic axis.
+/// The axis is logarithmic if the largest value exceeds the smallest by more than this factor.
 const WIDE: f64 = 50.0;
 /// Ends of a logarithmic axis.
 const LEAST: f64 = 1e-12;
@@ -15,7 +15,8 @@ pub(super) enum Scale {
 }
 
 impl Scale {
-    /// Returns the scale for values with a unit: from 0, or logarithmic for times that span more than [`WIDE`].
+    /// Returns the scale for values with a unit: linear from 0, or logarithmic for times that span more
+    /// than a factor of [`WIDE`].
     pub(super) fn of(values: impl IntoIterator<Item = f64>, unit: &str) -> Self {
         let (low, high) = ends(values);
         let is_time = ["s", "ms", "µs"].contains(&unit);
@@ -26,7 +27,6 @@ impl Scale {
         }
     }
 
-    /// Returns a linear scale that includes 0.
     pub(super) fn from_zero(low: f64, high: f64) -> Self {
         let high = if high > 0.0 { high * 1.04 } else { 0.0 };
         let low = low.min(0.0) * 1.04;
@@ -34,15 +34,15 @@ impl Scale {
     }
 
     pub(super) fn logarithmic(low: f64, high: f64) -> Self {
-        // A record may have any value; no time is shorter or longer.
+        // A record can contain any value. Clamp times to the ends of the axis.
         let (low, high) = (low.clamp(LEAST, MOST), high.clamp(LEAST, MOST));
         let (low, high) = if high > low { (low, high) } else { (low / 2.0, high * 2.0) };
-        // The ends need room for a marker.
+        // Leave space for a marker at each end.
         let room = (high / low).powf(0.04);
         Self::Logarithmic { low: low / room, high: high * room }
     }
 
-    /// Returns the place of a value, from 0 to 1.
+    /// Returns the position of a value on the axis, from 0 to 1.
     pub(super) fn place(self, value: f64) -> f64 {
         let share = match self {
             Self::Linear { low, high } => (value - low) / (high - low),
@@ -57,7 +57,7 @@ impl Scale {
         matches!(self, Self::Logarithmic { .. })
     }
 
-    /// Returns the values of ticks, about `most` of them.
+    /// Returns the tick values, about `most` of them.
     pub(super) fn ticks(self, most: usize) -> Vec<f64> {
         match self {
             Self::Linear { low, high } => linear(low, high, most),
@@ -66,7 +66,7 @@ impl Scale {
     }
 }
 
-/// Returns the smallest and the largest finite value; 0 and 0 if there is none.
+/// Returns the smallest and the largest finite value, or 0 and 0 if no value is finite.
 pub(super) fn ends(values: impl IntoIterator<Item = f64>) -> (f64, f64) {
     let finite = values.into_iter().filter(|value| value.is_finite());
     let (low, high) = finite

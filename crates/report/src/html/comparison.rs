@@ -1,4 +1,4 @@
-//! A page of two records and what differs between them.
+//! A page with two records and their differences.
 
 use maud::html;
 
@@ -14,7 +14,6 @@ use crate::compare::text::{answer, change_cell, interval_cell};
 use crate::compare::{Comparison, Verdict};
 use crate::format::clean;
 
-/// Returns the page of two records. `comparison` compares them.
 #[must_use]
 pub fn comparison(first: &Source<'_>, second: &Source<'_>, comparison: &Comparison) -> String {
     let sources = [first, second];

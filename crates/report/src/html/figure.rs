@@ -7,17 +7,14 @@ use super::table::Table;
 /// One or more drawings that answer one question.
 #[derive(Debug)]
 pub(super) struct Figure {
-    /// The message, as the heading.
     pub message: String,
-    /// How to read the plot.
     pub caption: String,
     pub drawings: Vec<Markup>,
     pub table: Table,
-    /// Remarks, such as parts that are not drawn.
+    /// Remarks, for example about parts that are not drawn.
     pub remarks: Vec<String>,
 }
 
-/// Level of a heading.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Level(pub u8);
 
@@ -52,8 +49,8 @@ impl Figure {
     }
 }
 
-/// Returns a drawing in a box that scrolls if the screen is narrower. `class` is that of the variant that it belongs
-/// to, if any. The description is for screen readers.
+/// Returns a drawing in a box that scrolls on a narrow screen. `class` is the class of the drawing's
+/// variant, if the drawing belongs to a variant. Screen readers use the description.
 pub(super) fn drawing(
     (width, height): (f64, f64),
     title: &str,
@@ -73,18 +70,17 @@ pub(super) fn drawing(
     }
 }
 
-/// Returns text at a place. The class says how it is aligned.
+/// Returns text at a position. The class sets the alignment.
 pub(super) fn text_at(x: f64, y: f64, class: &str, text: &str) -> Markup {
     html! { text x=(super::looks::round(x)) y=(super::looks::round(y)) class=(class) { (text) } }
 }
 
-/// Returns a straight line.
 pub(super) fn rule((x1, y1): (f64, f64), (x2, y2): (f64, f64), class: &str) -> Markup {
     let round = super::looks::round;
     html! { path class=(class) d=(format!("M{} {}L{} {}", round(x1), round(y1), round(x2), round(y2))) {} }
 }
 
-/// Returns a path through points, with gaps where there is no point.
+/// Returns a path through points. The path has a gap at each missing point.
 pub(super) fn path_of(points: impl IntoIterator<Item = Option<(f64, f64)>>) -> String {
     let mut path = String::new();
     let mut is_open = false;
@@ -98,12 +94,12 @@ pub(super) fn path_of(points: impl IntoIterator<Item = Option<(f64, f64)>>) -> S
     path
 }
 
-/// Returns the width of a text of 12 pixels, by its number of columns.
+/// Returns the estimated width of a text in pixels, from its number of columns. The font size is 12
+/// pixels.
 pub(super) fn width_of(text: &str) -> f64 {
     8.0 * crate::format::text_width(text) as f64
 }
 
-/// Returns at most `most` columns of a text.
 pub(super) fn cut(text: &str, most: usize) -> String {
     let text = crate::format::clean(text);
     if crate::format::text_width(&text) <= most {

@@ -1,5 +1,5 @@
-//! The rate of each flow over time, from the raw series of one repeat of each variant. Scenarios of requests have the
-//! answered requests of each second instead.
+//! The rate of each flow over time, from the raw series of one repeat per variant. For scenarios with
+//! requests, the figure has the answered requests per second instead.
 
 use std::path::Path;
 
@@ -15,27 +15,25 @@ use crate::catalogue::describe;
 use crate::format::{seconds, short, trimmed};
 use crate::store::{self, Series, StoreError};
 
-/// Most panels; each has a file to unpack.
+/// Maximum number of panels: each panel has a file to decompress.
 const MOST_PANELS: usize = 24;
-/// Points of a line.
 const POINTS: usize = 100;
-/// With more flows, a panel has their range and median instead of each flow.
+/// Maximum number of flows with a line each. With more flows, a panel has their range and median.
 const MOST_FLOWS: usize = 24;
-/// Columns of the table; more flows have their range and median.
+/// Maximum number of flow columns in the table. With more flows, the table has their range and median.
 const MOST_COLUMNS: usize = 12;
 
-/// Rates over time in one repeat of a variant.
 struct Panel {
     name: String,
     variant: usize,
     /// Number of the repeat, from 1.
     repeat: usize,
-    /// Start of each point, s.
+    /// Start of each point in seconds.
     times: Vec<f64>,
     lines: Vec<(String, Vec<f64>)>,
 }
 
-/// Returns the figure, or the reason why there is none.
+/// Returns the figure, or the reason why no figure can be drawn.
 pub(super) fn figure(source: &Source<'_>, variants: &Variants) -> Result<Figure, String> {
     let record = source.record;
     let (panels, mut remarks) = from_series(source, variants);
@@ -95,7 +93,7 @@ pub(super) fn figure(source: &Source<'_>, variants: &Variants) -> Result<Figure,
     })
 }
 
-/// Returns the panels of the variants whose series can be read, and the reasons for those whose series cannot.
+/// Returns the panels of the variants with a readable series, and a reason for each other variant.
 fn from_series(source: &Source<'_>, variants: &Variants) -> (Vec<Panel>, Vec<String>) {
     let (mut panels, mut remarks) = (Vec::new(), Vec::new());
     let Some(directory) = source.directory else { return (panels, remarks) };
@@ -111,7 +109,8 @@ fn from_series(source: &Source<'_>, variants: &Variants) -> (Vec<Panel>, Vec<Str
     (panels, remarks)
 }
 
-/// Reads a series. The error names no directory: the page may be sent elsewhere.
+/// Reads a series. The error contains no directory name, because users may send the page to other
+/// people.
 fn read(
     directory: &Path,
     record: &Record,
@@ -186,19 +185,18 @@ fn of_clients(variant: &VariantRecord, variants: &Variants) -> Option<Panel> {
 }
 
 impl Panel {
-    /// Returns the mean of each line.
     fn means(&self) -> Vec<f64> {
         let mean = |values: &Vec<f64>| values.iter().sum::<f64>() / values.len().max(1) as f64;
         self.lines.iter().map(|(_, values)| mean(values)).collect()
     }
 
-    /// Returns the rate of the slowest flow as a share of the fastest one's.
+    /// Returns the rate of the slowest flow as a share of the fastest flow's rate.
     fn evenness(&self) -> Option<f64> {
         let (low, high) = axes::ends(self.means());
         (self.lines.len() > 1 && high > 0.0).then(|| low / high)
     }
 
-    /// Returns the least, the median and the greatest of the lines at each point.
+    /// Returns the minimum, the median and the maximum of the lines at each point.
     fn spread(&self) -> Vec<(f64, f64, f64)> {
         (0..self.times.len())
             .map(|index| {
@@ -259,7 +257,7 @@ fn draw(panel: &Panel, up: Scale, what: &str, has_share: bool) -> Markup {
             names.push((y(last) + 4.0, cut(&panel.lines[index].0, 9)));
         }
         if let [first, second] = names.as_mut_slice() {
-            // Two names need the height of a line between them.
+            // Two names need a vertical distance of one line.
             if second.0 - first.0 < 13.0 {
                 let middle = f64::midpoint(first.0, second.0);
                 (first.0, second.0) = (middle - 6.5, middle + 6.5);
@@ -313,7 +311,7 @@ fn table(panels: &[Panel], what: &str) -> Table {
     let is_each = most <= MOST_COLUMNS;
     let mut columns = vec!["variant".to_owned(), "time, s".to_owned()];
     if is_each {
-        // Flows of the variants may have different names.
+        // The flows of different variants may have different names.
         let same = panels
             .windows(2)
             .all(|two| two[0].lines.iter().map(|line| &line.0).eq(two[1].lines.iter().map(|line| &line.0)));

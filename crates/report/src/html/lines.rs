@@ -1,4 +1,4 @@
-//! Lines over a numeric axis, each named at its end. From ten lines on, each gets a panel of its own.
+//! Lines over a numeric axis, each with its name at its end. Ten or more lines have one panel each.
 
 use maud::{Markup, html};
 
@@ -7,10 +7,10 @@ use super::figure::{cut, drawing, path_of, rule, text_at, width_of};
 use super::looks::{self, round};
 use crate::format::{number, trimmed};
 
-/// More lines get small multiples.
+/// Maximum number of lines in one panel. More lines are drawn as small multiples.
 const MOST_TOGETHER: usize = 9;
 const NAME_COLUMNS: usize = 36;
-/// Distance of two names, pixels.
+/// Vertical distance of two names in pixels.
 const NAME_HEIGHT: f64 = 15.0;
 
 #[derive(Clone, Debug)]
@@ -18,14 +18,14 @@ pub(super) struct Lines {
     pub title: String,
     pub across: String,
     pub up: String,
-    /// Labelled values on the horizontal axis, in addition to its round ones; none labels only round ones.
+    /// Labelled values on the horizontal axis, in addition to its round values. If empty, only the
+    /// round values have labels.
     pub ticks: Vec<(f64, String)>,
     pub is_across_logarithmic: bool,
-    /// Whether the vertical axis is logarithmic; if none, its unit and its values decide.
+    /// Whether the vertical axis is logarithmic. If `None`, the unit and the values decide.
     pub is_up_logarithmic: Option<bool>,
-    /// Unit of the vertical axis.
     pub unit: &'static str,
-    /// Of the last value, which is displayed next to the name.
+    /// Decimals of the last value, which is displayed next to the name.
     pub decimals: usize,
     pub lines: Vec<Line>,
 }
@@ -33,7 +33,6 @@ pub(super) struct Lines {
 #[derive(Clone, Debug)]
 pub(super) struct Line {
     pub name: String,
-    /// Number of the variant.
     pub variant: usize,
     pub points: Vec<Point>,
 }
@@ -42,11 +41,11 @@ pub(super) struct Line {
 pub(super) struct Point {
     pub x: f64,
     pub y: f64,
-    /// Least and greatest of the repeats.
+    /// Minimum and maximum of the repeats.
     pub range: (f64, f64),
 }
 
-/// The area of a plot within its drawing, and its scales.
+/// The area of a plot within its drawing, and the scales of its axes.
 struct Area {
     left: f64,
     top: f64,
@@ -107,7 +106,7 @@ impl Lines {
         let names: Vec<String> = self.lines.iter().map(|line| self.name_of(line)).collect();
         let room = names.iter().map(|name| width_of(name)).fold(60.0, f64::max) + 24.0;
         let needed = names.len() as f64 * NAME_HEIGHT;
-        // Few positions need no wide plot.
+        // A plot with few positions can be narrow.
         let width = if self.ticks.len() > 5 { 430.0 } else { 320.0 };
         let area = Area { left: 52.0, top: 26.0, width, height: needed.max(240.0), across, up };
         let size = (area.right() + room, area.bottom() + 44.0);
@@ -129,7 +128,7 @@ impl Lines {
         drawing(size, &self.title, &self.description(), "", &content)
     }
 
-    /// Returns the drawing of a line, with the others in grey behind it.
+    /// Returns the drawing of a line, with the other lines in grey behind it.
     fn panel(&self, line: &Line) -> Markup {
         let (across, up) = self.scales();
         let area = Area { left: 46.0, top: 34.0, width: 250.0, height: 120.0, across, up };
@@ -152,7 +151,6 @@ impl Lines {
         )
     }
 
-    /// Returns the name of a line and its last value.
     fn name_of(&self, line: &Line) -> String {
         let value = line
             .points
@@ -172,7 +170,7 @@ impl Lines {
 
     fn axes(&self, area: &Area, most: usize) -> Markup {
         let mut ticks: Vec<(f64, String)> = self.ticks.clone();
-        // Labels need room: a round value near a labelled one has a tick without a label.
+        // Labels need space: a round value close to a labelled value has a tick without a label.
         let mut used: Vec<f64> = ticks.iter().map(|(value, _)| area.x(*value)).collect();
         let round_ones =
             if ticks.is_empty() || area.across.is_logarithmic() { area.across.ticks(24) } else { Vec::new() };
@@ -229,7 +227,8 @@ fn shown(value: f64, decimals: usize) -> String {
 }
 
 fn describe_line(line: &Line, decimals: usize) -> String {
-    // A screen reader reads it all: the ends are enough, the table has the rest.
+    // A screen reader reads the whole text. The text has only the first and the last value, because the
+    // table has all values.
     match (line.points.first(), line.points.last()) {
         (Some(first), Some(last)) if line.points.len() > 1 => {
             format!("from {} to {}", shown(first.y, decimals), shown(last.y, decimals))
@@ -239,7 +238,7 @@ fn describe_line(line: &Line, decimals: usize) -> String {
     }
 }
 
-/// Returns the places of names, at least [`NAME_HEIGHT`] apart and near the places that they belong to.
+/// Returns the positions of names, at least [`NAME_HEIGHT`] apart and close to the wanted positions.
 fn apart(wanted: &[f64], top: f64, bottom: f64) -> Vec<f64> {
     let mut order: Vec<usize> = (0..wanted.len()).collect();
     order.sort_by(|one, other| wanted[*one].total_cmp(&wanted[*other]));
@@ -249,7 +248,7 @@ fn apart(wanted: &[f64], top: f64, bottom: f64) -> Vec<f64> {
         places[index] = (wanted[index] + 4.0).max(next);
         next = places[index] + NAME_HEIGHT;
     }
-    // The last ones may be below the axis: push them up.
+    // The last names may be below the axis: move them up.
     let mut limit = bottom + 4.0;
     for &index in order.iter().rev() {
         places[index] = places[index].min(limit);

@@ -1,11 +1,12 @@
-//! How a variant looks in every plot: colour, dash and marker, so that variants differ without colour, too.
+//! The colour, dash and marker of each variant in every plot. Dash and marker also distinguish variants
+//! without colour.
 
 use maud::{Markup, html};
 
 /// Number of colours in `page.css`.
 const COLOURS: usize = 8;
 
-/// The variants of a page. The number of a variant is its place among them.
+/// The variants of a page. The number of a variant is its index.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Variants {
     names: Vec<String>,
@@ -31,12 +32,11 @@ impl Variants {
     }
 }
 
-/// Returns the class that the filter hides.
+/// Returns the class by which the filter hides a variant.
 pub(super) fn class(number: Option<usize>) -> String {
     number.map(|number| format!("v{number}")).unwrap_or_default()
 }
 
-/// Returns the class with the colour of a variant.
 pub(super) fn colour(number: usize) -> String {
     format!("k{}", number % COLOURS)
 }
@@ -47,7 +47,6 @@ pub(super) fn dashes(number: usize) -> &'static str {
     DASHES[number % DASHES.len()]
 }
 
-/// Returns a marker at a place.
 pub(super) fn marker(number: usize, x: f64, y: f64) -> Markup {
     const SHAPES: [&str; 6] = [
         "m-3.5 0a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0 -7 0z",
@@ -64,7 +63,7 @@ pub(super) fn marker(number: usize, x: f64, y: f64) -> Markup {
     }
 }
 
-/// Returns a coordinate with one decimal, which is a tenth of a pixel.
+/// Returns a coordinate in pixels with one decimal.
 pub(super) fn round(value: f64) -> f64 {
     (value * 10.0).round() / 10.0
 }

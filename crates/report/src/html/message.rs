@@ -1,4 +1,4 @@
-//! The message of a plot: the variant with the best mean of a metric, beside the baseline.
+//! The message of a plot: the variant with the best mean of a metric, and the baseline.
 
 use evenkeel_metrics::LEAST_REPEATS;
 use evenkeel_model::record::{Record, VariantRecord};
@@ -9,7 +9,7 @@ use crate::catalogue::{Direction, describe};
 use crate::format::clean;
 use crate::{paired, summaries};
 
-/// Returns what the record says about a metric, in a sentence without a full stop. Of a sweep, it is that of the
+/// Returns the record's result for a metric as a sentence without a full stop. For a sweep, it uses the
 /// workload with the most variants.
 pub(super) fn of_metric(record: &Record, key: &str) -> String {
     let measured = record.variants.iter().filter(|variant| mean(variant, key).is_some());
@@ -29,7 +29,8 @@ pub(super) fn of_metric(record: &Record, key: &str) -> String {
     })
 }
 
-/// Returns whether two variants differ. Too few repeats have no interval: then their ranges must not overlap, too.
+/// Returns whether two variants differ. With too few repeats for an interval, their ranges must not
+/// overlap either.
 fn is_shown(first: &VariantRecord, second: &VariantRecord, key: &str) -> bool {
     let [first_values, second_values] = [first, second].map(|variant| summaries::values(variant, key));
     let ranges = [&first_values, &second_values].map(|values| ends(values.iter().copied()));
@@ -55,7 +56,7 @@ fn in_group(variants: &[&VariantRecord], key: &str) -> Option<String> {
         } else {
             format!("{} to {}", description.show(least.1), show(most.1))
         };
-        // The answer of a few repeats has the means; the message must not contradict it.
+        // With few repeats, the answer states the means. The message must not contradict the answer.
         return Some(if differ(least.0, most.0, key) {
             format!(
                 "{label}: {} with {}, {} with {}; their repeats overlap",
@@ -83,7 +84,7 @@ fn in_group(variants: &[&VariantRecord], key: &str) -> Option<String> {
             ));
         }
     };
-    // The baseline itself may be among the best.
+    // The baseline may be as good as the best variant. Then compare with the worst variant.
     let (other, other_mean) = if is_shown(best.0, base, key) { (base, base_mean) } else { worst };
     Some(format!(
         "{} {} {label}{}{}; {} has {}",

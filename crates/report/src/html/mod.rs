@@ -1,12 +1,13 @@
-//! A page of results in HTML: one file that needs no network, no font and no image.
+//! A page of results in HTML: one file without references to the network, fonts or images.
 //!
-//! The page is a function of its records. A record may come from another host, so it is not trusted: `maud` escapes
-//! every text of it, and the page's content security policy allows only the page's own script.
+//! The page is a function of its records. A record may come from another host, so the code does not
+//! trust the record: `maud` escapes all of its text. The page's content security policy allows only the
+//! page's own script.
 //!
 //! ```text
 //! page ─> summary      answer, expectations, facts
 //!      ├> windows, strips, percentiles, flows   one module for each kind of plot
-//!      │    └> axes, looks, lines, figure       what plots have in common
+//!      │    └> axes, looks, lines, figure       common parts of plots
 //!      ├> table        a table, with a button that copies it as CSV
 //!      └> settings     variants, host, scenario, command
 //! ```
@@ -38,7 +39,7 @@ pub use comparison::comparison;
 pub use page::record;
 pub use study::{Study, StudyFinding, study};
 
-/// A record, and the directory of its series, if there is one.
+/// A record, and the directory of its series, if the record has a directory.
 #[derive(Clone, Copy, Debug)]
 pub struct Source<'r> {
     pub record: &'r Record,

@@ -10,7 +10,7 @@ use crate::format::clean;
 
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
-/// SHA-256 of [`SCRIPT`] in base64: the browser runs no other script.
+/// SHA-256 of [`SCRIPT`] in base64. The browser runs no other script.
 const SCRIPT_HASH: &str = "ONRtJXTaMf7Rx9Iz7uEIwd9lOgPGgbBuB6fTgMFLtDQ=";
 
 /// Returns the page of a record. It reads the raw series of one repeat of each variant.
@@ -29,7 +29,6 @@ pub fn record(source: &Source<'_>) -> String {
     )
 }
 
-/// Returns summary, plots and settings of a record, as a part of a page.
 pub(super) fn body(source: &Source<'_>, variants: &Variants, level: Level) -> Markup {
     html! {
         (summary::summary(source.record, level))
@@ -69,7 +68,8 @@ fn plots(source: &Source<'_>, variants: &Variants, level: Level) -> Markup {
     }
 }
 
-/// Returns the switches of the variants. They work by CSS alone; the form's reset shows all again.
+/// Returns the check boxes that show or hide variants. They work by CSS alone. The form's reset button
+/// shows all variants again.
 pub(super) fn filter(variants: &Variants) -> Markup {
     let names = variants.names();
     html! {
@@ -122,8 +122,8 @@ pub(super) fn document(title: &str, variants: &Variants, content: &Markup) -> St
     displayed(&page.into_string())
 }
 
-/// Returns text with its line breaks, without other control characters and controls of the direction of text: these
-/// can disguise text.
+/// Returns text with its line breaks, without other control characters. Removes bidirectional controls,
+/// too, because they can disguise text.
 fn displayed(text: &str) -> String {
     text.chars()
         .map(|character| match character {

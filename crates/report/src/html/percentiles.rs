@@ -1,4 +1,4 @@
-//! Percentiles of latency, response and completion times: how long the slow ones take.
+//! Percentiles of latency, response and completion times.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,10 +13,9 @@ use super::table::{Cell, Row, Table};
 use crate::catalogue::describe;
 use crate::summaries;
 
-/// Most plots; a record may have one for each group of clients.
+/// Maximum number of plots. A record may have one plot for each group of clients.
 const MOST_FIGURES: usize = 4;
 
-/// Returns a plot for each time with at least two percentiles.
 pub(super) fn figures(record: &Record, variants: &Variants) -> Vec<Figure> {
     let repeats = record.variants.iter().flat_map(|variant| &variant.repeats);
     let keys: BTreeSet<&str> = repeats.flat_map(|repeat| repeat.metrics.keys()).map(String::as_str).collect();
@@ -28,10 +27,10 @@ pub(super) fn figures(record: &Record, variants: &Variants) -> Vec<Figure> {
             families.entry(family).or_default().push((share, key));
         }
     }
-    // The fetches of one size are a detail.
+    // Completion times of one size are a detail and have no plot.
     let is_detail = |family: &str| family.contains('.') && family.starts_with(metric::COMPLETION);
     families.retain(|family, keys| keys.len() > 1 && !is_detail(family));
-    // The groups of clients say more than all of them together.
+    // Plot the groups of clients instead of all clients together.
     if families.keys().filter(|family| is_response(family)).count() > 1 {
         families.retain(|family, _| !is_response(family) || !family.ends_with(metric::ALL_CLIENTS));
     }
@@ -85,7 +84,7 @@ fn figure(record: &Record, variants: &Variants, keys: &[(f64, &str)]) -> Option<
             lines.push(Line { name: variant.name.clone(), variant: number.unwrap_or(0), points });
         }
     }
-    // A time that is the same at each percentile needs no plot.
+    // A single line with equal percentiles needs no plot.
     let spread = |line: &Line| {
         let (low, high) = super::axes::ends(line.points.iter().map(|point| point.y));
         high > low * 1.005

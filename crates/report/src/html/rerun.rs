@@ -7,7 +7,7 @@ use evenkeel_model::shell::quote;
 use evenkeel_model::units::BitRate;
 
 pub(super) struct Rerun {
-    /// None if a name cannot be an argument.
+    /// `None` if a name cannot be an argument.
     pub command: Option<String>,
     pub remarks: Vec<String>,
 }
@@ -65,7 +65,7 @@ impl Rerun {
     }
 }
 
-/// Returns the options of rate, repeats and length, as far as the scenario takes them.
+/// Returns the options for rate, repeats and length that the scenario accepts.
 fn times(record: &Record, scenario: Option<&Scenario>) -> Vec<String> {
     let mut words = Vec::new();
     let takes_rate = scenario.is_none_or(|scenario| {

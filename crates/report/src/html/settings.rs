@@ -1,4 +1,4 @@
-//! Everything that the run depended on: settings of the variants, scenario, host, and the command that repeats it.
+//! All settings of the run: variants, scenario and host, and the command that repeats the run.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -45,7 +45,7 @@ pub(super) fn settings(record: &Record, variants: &Variants, level: Level) -> Ma
     }
 }
 
-/// Returns the settings that differ between the variants, and those that are the same, with their value.
+/// Returns the settings that differ between the variants, and the common settings with their values.
 fn split(record: &Record) -> (Vec<String>, Vec<(String, String)>) {
     let keys: BTreeSet<&String> =
         record.variants.iter().flat_map(|variant| variant.settings.keys()).collect();
@@ -80,7 +80,6 @@ fn of_variants(record: &Record, variants: &Variants, keys: &[String]) -> Table {
     }
 }
 
-/// Returns a table of names and values.
 fn pairs(caption: &str, name: &str, pairs: &[(String, String)]) -> Table {
     let row = |(key, value): &(String, String)| Row {
         variant: None,
@@ -146,7 +145,7 @@ fn counters(record: &Record, variants: &Variants) -> Table {
     }
 }
 
-/// Returns the notes of the variants, and the variants that this world cannot run.
+/// Returns the notes of the variants, and the variants that the run's world does not support.
 fn remarks(record: &Record, variants: &Variants) -> Table {
     let mut notes: Vec<(&str, Vec<&str>)> = Vec::new();
     for variant in &record.variants {

@@ -15,28 +15,28 @@ use crate::catalogue::{self, Description, describe};
 use crate::format::trimmed;
 use crate::{answer, summaries};
 
-/// Most plots of metrics; the table of all metrics has the others.
+/// Maximum number of metrics with a plot. The table has all metrics.
 const MOST_FIGURES: usize = 8;
-/// Details, such as the parts of processor time, have no plot.
+/// Metrics with a larger number are details, such as the parts of processor time, and have no plot.
 const LEAST_IMPORTANCE: u32 = 9;
-/// Most variants in a plot.
 const MOST_ROWS: usize = 60;
 const NAME_COLUMNS: usize = 40;
 const ROW: f64 = 24.0;
-/// A smaller difference of the least and the greatest value, as a share, is no reason for a plot.
+/// Minimum relative difference between the smallest and the largest value for a plot.
 const WORTH_A_PLOT: f64 = 0.005;
 
-/// Returns a plot for each of the main metrics, and the metrics that are the same everywhere, in words.
+/// Returns a plot for each of the main metrics, and a text about the metrics that are equal for all
+/// variants.
 pub(super) fn figures(record: &Record, variants: &Variants) -> (Vec<Figure>, Vec<String>) {
     let mut keys = catalogue::in_order(keys_of(record), &record.windows);
     let subject = answer::subject(record).map(|subject| subject.key).unwrap_or_default();
     let longest = record.windows.iter().max_by(|one, other| one.1.total_cmp(other.1)).map(|(name, _)| name);
-    // The plot of windows has the others.
+    // The plot of windows has the other windows.
     keys.retain(|key| match key.split_once('.') {
         Some((metric::NFM, window)) => longest.is_some_and(|longest| longest == window),
         Some((metric::NFM_MAX, _)) => false,
         Some((metric::CPU_SHARE, _)) => false,
-        // The plot of percentiles has the others.
+        // The plot of percentiles has the other percentiles.
         Some((metric::LATENCY, part)) => ["p50", "p99"].contains(&part) || *key == subject,
         Some((metric::RESPONSE | metric::COMPLETION, part)) => {
             !["p50", "p80", "p90", "p999"].iter().any(|percentile| part.ends_with(percentile))
@@ -44,7 +44,7 @@ pub(super) fn figures(record: &Record, variants: &Variants) -> (Vec<Figure>, Vec
         }
         _ => ![metric::DISTURBANCE, metric::JAIN_PACKETS].contains(&key.as_str()),
     });
-    // Rates say more than counts, and groups of clients more than all of them together.
+    // Prefer rates to counts, and groups of clients to all clients together.
     let of_groups = |prefix: &str| {
         let start = metric::part(prefix, "");
         let all = metric::part(prefix, metric::ALL_CLIENTS);
@@ -79,7 +79,7 @@ fn keys_of(record: &Record) -> BTreeSet<String> {
     repeats.flat_map(|repeat| repeat.metrics.keys()).cloned().collect()
 }
 
-/// Returns the rank of a metric: the median latency ranks with its 99th percentile.
+/// Returns the rank of a metric. The median latency has the rank of the 99th percentile.
 fn importance(key: &str) -> u32 {
     if key == metric::part(metric::LATENCY, "p50") { 4 } else { describe(key).importance }
 }
@@ -127,7 +127,7 @@ fn figure(record: &Record, variants: &Variants, key: &str) -> Figure {
 struct Strip<'r> {
     name: &'r str,
     variant: usize,
-    /// Values of the repeats, in the displayed unit.
+    /// Values of the repeats in the displayed unit.
     values: Vec<f64>,
     mean: f64,
     interval: Option<(f64, f64)>,
@@ -208,7 +208,6 @@ fn draw(title: &str, description: &Description, rows: &[Strip<'_>]) -> Markup {
     drawing((left + width + right, bottom + 22.0), title, &words, "", &content)
 }
 
-/// Returns a value that is already in the displayed unit.
 fn show(description: &Description, value: f64) -> String {
     let mut displayed = description.clone();
     displayed.scale = 1.0;

@@ -1,4 +1,4 @@
-//! A page of a study: its findings and recommendations, and its charts.
+//! A page of a study: findings, recommendations and charts.
 
 use evenkeel_model::units::ByteSize;
 use maud::html;
@@ -11,17 +11,15 @@ use super::table::{Cell, Row, Table};
 use crate::chart::Chart;
 use crate::format::{clean, short};
 
-/// What a page shows of a study.
 #[derive(Clone, Debug, Default)]
 pub struct Study {
     pub title: String,
-    /// The results in a sentence each.
+    /// The results, one sentence each.
     pub answer: Vec<String>,
     pub findings: Vec<StudyFinding>,
-    /// Need, recommended setups, and their figures.
+    /// The need, the recommended setups, and their figures.
     pub recommendations: Vec<[String; 3]>,
     pub charts: Vec<Chart>,
-    /// Name and value.
     pub facts: Vec<(String, String)>,
 }
 
@@ -34,7 +32,7 @@ pub struct StudyFinding {
     pub repeats: usize,
 }
 
-/// Returns the page of a study. The lines of its charts are qdisc setups, which the filter hides.
+/// Returns the page of a study. The lines of its charts are qdisc setups, which the filter can hide.
 #[must_use]
 pub fn study(study: &Study) -> String {
     let names = study.charts.iter().flat_map(|chart| &chart.lines).map(|line| line.name.as_str());
@@ -108,7 +106,7 @@ fn facts(study: &Study) -> Table {
     }
 }
 
-/// Returns a label as a number: `16`, `64KiB`.
+/// Parses a label as a number: `16`, `64KiB`.
 fn number(label: &str) -> Option<f64> {
     let size = || label.parse::<ByteSize>().ok().map(|size| size.bytes() as f64);
     label.parse::<f64>().ok().or_else(size).filter(|value| value.is_finite())
@@ -185,7 +183,6 @@ fn figure(chart: &Chart, variants: &Variants) -> Figure {
     }
 }
 
-/// Returns the lines with the least and the greatest value at the last position, in words.
 fn message(chart: &Chart) -> String {
     let last = chart.places.len().saturating_sub(1);
     let at_last = chart.lines.iter().filter_map(|line| {
@@ -197,7 +194,7 @@ fn message(chart: &Chart) -> String {
     let most = ends.iter().max_by(|one, other| one.1.total_cmp(&other.1));
     let where_ = format!("at {} {}", chart.across, chart.places.last().map_or("", String::as_str));
     let text = match (least, most) {
-        // Ranges that touch show no difference.
+        // Ranges that overlap or touch show no difference.
         (Some(least), Some(most)) if least.2.1 < most.2.0 && short(least.1) != short(most.1) => format!(
             "{} {where_}: {} with {}, {} with {}",
             chart.metric,

@@ -1,4 +1,5 @@
-//! The first screen: what was compared, what is best, by how much and how sure.
+//! The first screen: the compared variants, the best variant, the size of the difference and its
+//! uncertainty.
 
 use evenkeel_model::record::Record;
 use maud::{Markup, html};
@@ -8,7 +9,6 @@ use crate::format::clean;
 use crate::table::{expectation_text, expectations_title, setup};
 use crate::{answer, format};
 
-/// Returns the title of a record: scenario and world.
 pub(super) fn title(record: &Record) -> String {
     let world = match record.world.as_str() {
         "sim" => "in the simulator".to_owned(),
@@ -18,7 +18,6 @@ pub(super) fn title(record: &Record) -> String {
     clean(&format!("{} {world}", record.scenario))
 }
 
-/// Returns the answer, the set-up and the expectations.
 pub(super) fn summary(record: &Record, level: Level) -> Markup {
     html! {
         div.answer { @for sentence in answer(record) { p { (sentence) } } }
@@ -45,7 +44,8 @@ pub(super) fn summary(record: &Record, level: Level) -> Markup {
     }
 }
 
-/// Returns the machine in a line; none for the simulator, whose result does not depend on the machine.
+/// Returns one line about the machine. Returns `None` for the simulator, whose result does not depend
+/// on the machine.
 fn host(record: &Record) -> Option<String> {
     let fact = |key: &str| record.host.get(key);
     let cpus = fact("cpus").map(|cpus| format!("{cpus} CPUs"));

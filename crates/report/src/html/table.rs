@@ -1,4 +1,4 @@
-//! A table behind a plot.
+//! The table below a plot.
 
 use evenkeel_metrics::Summary;
 use maud::{Markup, html};
@@ -8,16 +8,14 @@ use super::looks;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Table {
     pub caption: String,
-    /// Headings; the first column has the names of the rows.
+    /// The first column has the names of the rows.
     pub columns: Vec<String>,
     pub rows: Vec<Row>,
-    /// Whether the cells are text, and not numbers.
     pub is_text: bool,
 }
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Row {
-    /// The variant that the row belongs to, if any.
     pub variant: Option<usize>,
     pub cells: Vec<Cell>,
 }
@@ -25,12 +23,13 @@ pub(super) struct Row {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Cell {
     pub text: String,
-    /// The value for the copy, if it has more digits.
+    /// The value for the CSV copy, if it has more digits than the text.
     pub value: Option<f64>,
 }
 
 impl Row {
-    /// Returns the row of a variant with mean, minimum, maximum and number of its repeats at one place of a plot.
+    /// Returns a row with mean, minimum, maximum and number of a variant's repeats, for one position of
+    /// a plot.
     pub(super) fn of_repeats(
         variant: (Option<usize>, &str),
         place: Cell,
@@ -51,14 +50,13 @@ impl Cell {
         Self { text: text.into(), value: None }
     }
 
-    /// Returns a displayed figure with its value in the displayed unit.
     pub(super) fn figure(text: String, value: f64) -> Self {
         Self { text, value: Some(value).filter(|value| value.is_finite()) }
     }
 }
 
 impl Table {
-    /// Returns the table in a box that scrolls, and the button that copies it.
+    /// Returns the table in a scrollable box, with its copy button.
     pub(super) fn render(&self) -> Markup {
         html! {
             div.scroll role="group" tabindex="0" aria-label=(self.caption) {
@@ -82,12 +80,11 @@ impl Table {
                     }
                 }
             }
-            // The script shows it: without a script, it would do nothing.
+            // The script shows the button. Without a script, the button has no function.
             button.copy type="button" hidden { "Copy as CSV" }
         }
     }
 
-    /// Returns the table, closed until a reader opens it.
     pub(super) fn folded(&self, summary: &str) -> Markup {
         html! {
             @if !self.rows.is_empty() {
@@ -97,7 +94,6 @@ impl Table {
     }
 }
 
-/// Returns a number with seven significant digits.
 fn significant(value: f64) -> String {
     let text = format!("{value:.6e}");
     text.parse::<f64>().map_or(text, |rounded| rounded.to_string())

@@ -12,7 +12,7 @@ use crate::chart::{Chart, ChartPoint, Line};
 use crate::compare::{self, Question};
 use crate::store::{self, Series, SeriesFlow};
 
-/// A name that leaves an attribute, a script, a style and a tag, if it is not escaped.
+/// If the page does not escape this name, the name ends an attribute, a script, a style and a tag.
 const HOSTILE: &str = "\"'></script></style></title><img src=x onerror=alert(1)>&lt;\u{202e}\u{0}";
 
 fn variant(name: &str, factor: f64, repeats: usize) -> VariantRecord {
@@ -91,11 +91,10 @@ fn page(record: &Record) -> String {
     super::record(&Source { record, directory: None })
 }
 
-/// Name of a tag, and its attributes with their values.
 type Tag = (String, Vec<(String, String)>);
 
-/// Returns the start tags of a page, each with its attributes: name and value. Checks that every tag is closed in order,
-/// and that no attribute lacks quotes.
+/// Returns the start tags of a page, each with its attributes. Checks that every tag is closed in
+/// order, and that every attribute has quotes.
 fn tags(page: &str) -> Vec<Tag> {
     const VOID: [&str; 4] = ["meta", "br", "input", "!DOCTYPE"];
     let (mut found, mut open): (Vec<Tag>, Vec<String>) = (Vec::new(), Vec::new());
@@ -127,7 +126,7 @@ fn tags(page: &str) -> Vec<Tag> {
         if !VOID.contains(&name) {
             open.push(name.to_owned());
         }
-        // Script and style hold no tags; they end at their end tag.
+        // A script or style element has no tags inside.
         if ["script", "style"].contains(&name) {
             rest = &rest[rest.find(&format!("</{name}>")).expect("an end tag")..];
         }
@@ -136,7 +135,7 @@ fn tags(page: &str) -> Vec<Tag> {
     found
 }
 
-/// Checks that the page is well-formed, and loads and runs nothing but its own script.
+/// Checks that the page is well-formed, and loads nothing and runs only its own script.
 fn assert_inert(page: &str) {
     let tags = tags(page);
     let count = |name: &str| tags.iter().filter(|(tag, _)| tag == name).count();
@@ -158,7 +157,7 @@ fn assert_inert(page: &str) {
     assert!(!page.contains(['\u{202e}', '\u{0}']));
 }
 
-/// Checks what a screen reader needs.
+/// Checks the page's accessibility for screen readers.
 fn assert_accessible(page: &str) {
     let tags = tags(page);
     let named = |name: &'static str| tags.iter().filter(move |(tag, _)| tag == name);
@@ -198,7 +197,7 @@ fn a_page_has_the_answer_the_plots_and_the_settings() {
     ] {
         assert!(page.contains(words), "{words}");
     }
-    // The variants can be hidden one by one, in plots and in tables.
+    // A reader can hide each variant in plots and tables.
     for number in 0..2 {
         assert!(page.contains(&format!("body:has(#f{number}:not(:checked)) .v{number}{{display:none}}")));
         assert!(page.contains(&format!("<tr class=\"v{number}\">")), "{number}");
@@ -268,7 +267,6 @@ fn odd_figures_give_a_page_without_odd_coordinates() {
     }
 }
 
-/// Writes a record with a series of each variant.
 fn with_series(record: &Record, flows: usize, bins: usize) -> (tempfile::TempDir, Record) {
     let place = tempfile::tempdir().unwrap();
     let flow = |number: usize| SeriesFlow {
@@ -304,7 +302,7 @@ fn flows_are_drawn_over_time() {
     assert!(text.contains("A point is a mean over 10 ms"));
     assert_eq!(text.matches("class=\"flow\"").count(), 8);
 
-    // With many flows, their range is drawn.
+    // With many flows, the plot has their range instead of a line for each flow.
     let (place, record) = with_series(&sample(&["dqa"]), 30, 10);
     let directory = place.path().join("record");
     let text = super::record(&Source { record: &record, directory: Some(&directory) });

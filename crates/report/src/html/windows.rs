@@ -1,4 +1,4 @@
-//! NFM against the length of the window: over which times a variant is fair.
+//! NFM against the length of the window: the fairness of each variant over short and long times.
 
 use evenkeel_metrics::Summary;
 use evenkeel_model::record::{Record, metric};
@@ -12,7 +12,7 @@ use crate::catalogue::describe;
 use crate::format::seconds;
 use crate::summaries;
 
-/// Returns the figure; none if fewer than two windows have an NFM.
+/// Returns the figure, or `None` if fewer than two windows have an NFM.
 pub(super) fn figure(record: &Record, variants: &Variants) -> Option<Figure> {
     let mut windows: Vec<(&String, f64)> = record
         .windows
@@ -25,7 +25,7 @@ pub(super) fn figure(record: &Record, variants: &Variants) -> Option<Figure> {
         .map(|(name, length)| (name, *length))
         .collect();
     windows.sort_by(|one, other| one.1.total_cmp(&other.1));
-    // The plot of the main metric has the longest one.
+    // One window needs no plot: the plot of the main metric has the longest window.
     let (shortest, _) = windows.first().filter(|_| windows.len() > 1)?;
     let mut lines = Vec::new();
     let mut rows = Vec::new();

@@ -1,7 +1,8 @@
-//! Checks that the figures of a repeat fit the scenario that was run.
+//! Checks that the figures of a repeat are possible for its scenario.
 //!
-//! A bound holds for any run: of what a receiver has read in the measured time, it can have received only a full buffer
-//! before, and in the simulator only what the line carried in the warm-up.
+//! The bounds hold for any run. A receiver can have received at most one full buffer before the
+//! measured time. In the simulator, it can also have received only the bytes that the line carried in
+//! the warm-up.
 
 use std::collections::BTreeMap;
 
@@ -14,27 +15,28 @@ use super::relations::{self, Facts};
 use crate::expectations::judge;
 use crate::timing::Timing;
 
-/// Rounding of figures that were computed from each other.
+/// Tolerance for rounding of figures that are computed from each other.
 const ROUNDING: f64 = 1e-6;
-/// Receive buffer of a flow whose scenario states none: the largest of `tcp_rmem` in Linux before 6.17 (net/ipv4/tcp.c).
+/// Receive buffer of a flow if the scenario states none: the maximum of `tcp_rmem` in Linux before 6.17
+/// (net/ipv4/tcp.c).
 const RECEIVE_BUFFER: ByteSize = ByteSize::from_kib(6 << 10);
-/// More processors than a kernel can have (`NR_CPUS`, arch/x86/Kconfig).
+/// Above the maximum number of processors of a kernel (`NR_CPUS`, arch/x86/Kconfig).
 const MOST_PROCESSORS: f64 = 8192.0;
-/// Longest work that a simulated core counts when it ends, of which a part can be before the measurement, seconds.
+/// Longest work item of a simulated core, in seconds. The core counts the item when it ends, so a part
+/// of the item can be before the measurement.
 const WORK: f64 = 1e-3;
 
-/// How a scenario was run.
 #[derive(Clone, Debug)]
 pub struct Run<'r> {
     /// `sim` or `netns`.
     pub world: &'r str,
     pub host: &'r BTreeMap<String, String>,
     pub rate_bps: u64,
-    /// Measured time of a repeat, seconds; 0 if the workload determines it.
+    /// Measured time of a repeat in seconds; 0 if the workload determines it.
     pub seconds: f64,
-    /// Time before, seconds.
+    /// In seconds.
     pub warmup: f64,
-    /// Length of each window, seconds.
+    /// Length of each window in seconds.
     pub windows: BTreeMap<String, f64>,
 }
 
@@ -51,7 +53,7 @@ impl<'r> Run<'r> {
     }
 }
 
-/// Checks the settings of a record that its scenario states.
+/// Checks the settings of a record against its scenario.
 ///
 /// # Errors
 /// Returns an error with the first field that contradicts the scenario.
@@ -64,8 +66,8 @@ pub(super) fn check_settings(record: &Record, scenario: &Scenario) -> Result<(),
     check_times(record, scenario)
 }
 
-/// Checks the times of a record, which its scenario and its line rate determine. A repeat has any number of the longest
-/// window.
+/// Checks the times of a record, which follow from its scenario and its line rate. A repeat may have
+/// any number of the longest window.
 fn check_times(record: &Record, scenario: &Scenario) -> Result<(), Implausible> {
     let quickened = record.quick.then(|| scenario.clone().quickened());
     let scenario = quickened.as_ref().unwrap_or(scenario);
@@ -108,8 +110,8 @@ fn check_times(record: &Record, scenario: &Scenario) -> Result<(), Implausible> 
     Ok(())
 }
 
-/// Checks the values and verdicts of expectations against the repeats. How an interval is computed may depend on the
-/// version of the writer.
+/// Checks the values and verdicts of expectations against the repeats. The method for intervals may
+/// depend on the Evenkeel version that wrote the record.
 ///
 /// # Errors
 /// Returns an error with the first expectation that does not follow from the repeats.
@@ -144,7 +146,7 @@ pub(super) fn check_expectations(record: &Record, scenario: &Scenario) -> Result
     Ok(())
 }
 
-/// Checks a repeat against the run and its scenario, if that could be read.
+/// Checks a repeat against the run, and against its scenario if the scenario could be read.
 ///
 /// # Errors
 /// Returns an error with the first figure that is impossible in this run.
@@ -166,11 +168,13 @@ pub fn check_in_run(
     let throughput = repeat.metrics.get(metric::THROUGHPUT).copied();
     let most = scenario.and_then(|(scenario, variant)| most_bits(run, scenario, variant));
     if let (Some(throughput), Some((rate, slack))) = (throughput, most) {
-        // Real shapers and meters may be late, but each byte has passed the line since the start of the run.
+        // A real shaper or meter may be late, but each byte has passed the line since the start of the
+        // run.
         let late = if run.world == "sim" { 0.0 } else { run.warmup };
         let seconds = if run.seconds > 0.0 { run.seconds } else { 1.0 };
-        // Nor does a simulated buffer hold more at the start of the measurement than the warm-up brought. A simulation
-        // starts with the warm-up, with empty buffers, and its line has exactly the recorded rate.
+        // A simulation starts with the warm-up and with empty buffers, and its line has exactly the
+        // recorded rate. Its buffers therefore hold at most the bytes of the warm-up when the
+        // measurement starts.
         let slack = if run.world == "sim" { slack.min(rate * run.warmup) } else { slack };
         if throughput * seconds > (rate * (seconds + late) + slack) * (1.0 + ROUNDING) {
             let line = format!("the scenario, whose line carries {rate} bit/s");
@@ -189,7 +193,8 @@ pub fn check_in_run(
     Ok(())
 }
 
-/// Checks the number of recorded queues. With tenants, the test bed records no unused queue after the last used one.
+/// Checks the number of recorded queues. With tenants, the test bed omits unused queues after the last
+/// used queue.
 fn check_queues(repeat: &RepeatRecord, scenario: &Scenario, variant: &Variant) -> Result<(), Implausible> {
     let link = scenario.link.queues;
     let (least, most) = match &scenario.workload.kind {
@@ -202,7 +207,7 @@ fn check_queues(repeat: &RepeatRecord, scenario: &Scenario, variant: &Variant) -
         WorkloadKind::Transfers => return Ok(()),
     };
     let recorded = repeat.queues.len();
-    // A world may count no queues.
+    // Some worlds do not count queues.
     if recorded > 0 && !(least as usize..=most as usize).contains(&recorded) {
         let stated = format!("the queues of its scenario_text, {most}");
         return Err(against("the number of queues", recorded as f64, stated));
@@ -219,7 +224,6 @@ fn against(field: &str, value: f64, what: impl Into<String>) -> Implausible {
     Implausible::Contradiction { field: field.to_owned(), value, what: what.into() }
 }
 
-/// Returns the number of recorded flows, if the scenario states it.
 fn flows_of(scenario: &Scenario, variant: &Variant) -> Option<u64> {
     match &scenario.workload.kind {
         WorkloadKind::Bulk => Some(scenario.workload.flows.into()),
@@ -229,8 +233,8 @@ fn flows_of(scenario: &Scenario, variant: &Variant) -> Option<u64> {
     }
 }
 
-/// Returns the rate that limits all flows together, bit/s, and the bits that can have crossed it before the
-/// measurement; none if only processors limit them.
+/// Returns the rate that limits all flows together in bit/s, and the bits that can have crossed it
+/// before the measurement. Returns `None` if only processors limit the flows.
 fn most_bits(run: &Run<'_>, scenario: &Scenario, variant: &Variant) -> Option<(f64, f64)> {
     let line = BitRate::from_bits_per_second(run.rate_bps);
     let buffers = |flows: u32, each: ByteSize| f64::from(flows) * each.bytes() as f64 * 8.0;
@@ -239,9 +243,9 @@ fn most_bits(run: &Run<'_>, scenario: &Scenario, variant: &Variant) -> Option<(f
         WorkloadKind::Bulk | WorkloadKind::Fetch { .. } => {
             (rate, buffers(scenario.workload.flows, RECEIVE_BUFFER))
         }
-        // The measured time has all bytes.
+        // The measured time contains all bytes of a shuffle.
         WorkloadKind::Shuffle { .. } => (rate * f64::from(scenario.hosts.count), 0.0),
-        // Requests and responses have a direction each.
+        // Requests and responses use different directions of the line.
         WorkloadKind::Requests(_) => (2.0 * rate, 2.0 * buffers(scenario.workload.flows, RECEIVE_BUFFER)),
         WorkloadKind::Tenants(tenants) if !tenants.line => return None,
         WorkloadKind::Tenants(_) => (rate, buffers(variant.tenants()?.bulk_flows(), RECEIVE_BUFFER)),
@@ -253,7 +257,6 @@ fn most_bits(run: &Run<'_>, scenario: &Scenario, variant: &Variant) -> Option<(f
     })
 }
 
-/// Returns the largest possible number of processors.
 fn processors(repeat: &RepeatRecord, run: &Run<'_>, scenario: Option<(&Scenario, &Variant)>) -> f64 {
     let listed = repeat.tenants.as_ref().map(|tenants| tenants.processors.len()).filter(|count| *count > 0);
     let of_host = || run.host.get("cpus").and_then(|cpus| cpus.parse::<u32>().ok()).map(f64::from);
@@ -261,7 +264,7 @@ fn processors(repeat: &RepeatRecord, run: &Run<'_>, scenario: Option<(&Scenario,
         WorkloadKind::Bulk | WorkloadKind::Shuffle { .. } | WorkloadKind::Fetch { .. } => {
             Some(scenario.hosts.sending_cores)
         }
-        // A thread of the application and one of the interrupts for each queue.
+        // Each queue has one thread of the application and one thread for interrupts.
         WorkloadKind::Requests(_) => Some(2 * scenario.link.queues),
         WorkloadKind::Tenants(_) => None,
         WorkloadKind::Transfers => variant.transfers().map(|knobs| knobs.receivers * knobs.machine.cores()),

@@ -6,10 +6,8 @@ use evenkeel_model::text::path_text;
 
 use super::plausible::Implausible;
 
-/// The reason why a record cannot be written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The kernel returned an error.
     #[error("cannot {action} {}", path_text(path))]
     Io { action: &'static str, path: PathBuf, source: io::Error },
     /// The caller stopped a write.
@@ -26,13 +24,13 @@ pub enum StoreError {
         path_text(path)
     )]
     Truncated { path: PathBuf },
-    /// The file is of another kind, such as a series.
+    /// The file has another format, for example a series.
     #[error(
         "{} is not a record: it is not text; name the record's directory or its record.json",
         path_text(path)
     )]
     NotText { path: PathBuf },
-    /// The file is not a record; the source names line, column and field.
+    /// The file is not a record. The source error names line, column and field.
     #[error("{} is not a record", path_text(path))]
     Malformed { path: PathBuf, source: serde_json::Error },
     #[error(
@@ -45,25 +43,20 @@ pub enum StoreError {
         path_text(path)
     )]
     Implausible { path: PathBuf, source: Implausible },
-    /// A figure is not finite, so JSON cannot hold it.
+    /// A figure is not finite, and JSON has no such number.
     #[error("{field} is {value}; only finite numbers can be recorded")]
     NotFinite { field: String, value: f64 },
-    /// A series refers to a repeat that the record does not have.
     #[error("the record has no repeat {repeat} of variant {variant:?}")]
     NoSuchRepeat { variant: String, repeat: usize },
-    /// The record names a file outside its directory.
     #[error(
         "the record in {} names {file:?}, which is not a file within it; restore the record",
         path_text(directory)
     )]
     OutsideRecord { directory: PathBuf, file: String },
-    /// A series' file cannot be decompressed.
     #[error("cannot decompress the series {}; run the scenario again, or restore the file", path_text(path))]
     DamagedSeries { path: PathBuf, source: io::Error },
-    /// A decompressed file is not a series.
     #[error("{}, line {line} (unpacked): {reason}", path_text(path))]
     MalformedSeries { path: PathBuf, line: usize, reason: String },
-    /// The series to be written is invalid.
     #[error("series of {variant}, repeat {repeat}: {reason}")]
     UnsuitableSeries { variant: String, repeat: usize, reason: String },
 }

@@ -6,9 +6,9 @@
 //!   series/VARIANT-REPEAT.csv.gz   bytes and packets of each flow in each bin, repeats from 0
 //! ```
 //!
-//! A record is written atomically: `record.json` is written last. A record may come from another host, so it
-//! is not trusted. A series file is read only from inside its record's directory, and the error for a damaged
-//! file names it.
+//! The writer writes `record.json` last, atomically. A record may come from another host, so the reader
+//! does not trust it. The reader opens a series file only inside the record's directory, and the error
+//! for a damaged file names the file.
 
 mod consistent;
 mod error;
@@ -49,12 +49,12 @@ pub fn write(directory: &Path, record: &Record, series: &[Series]) -> Result<Rec
     writer.finish(record)
 }
 
-/// Writes a record directory during a run. Each repeat's series is written when the repeat ends, so that a
-/// long run does not keep them in memory. The record is written at the end.
+/// Writes a record directory during a run. It writes a repeat's series when the repeat ends, so that a
+/// long run does not keep all series in memory. It writes the record at the end.
 #[derive(Debug)]
 pub struct Writer {
     directory: OutputDirectory,
-    /// Variant and repeat of each written series, or the reason why one could not be written.
+    /// Variant and repeat of each written series, or the error of the first write that failed.
     written: Mutex<Result<Vec<(String, usize)>, StoreError>>,
 }
 
@@ -68,10 +68,10 @@ impl Writer {
         Ok(Self { directory, written: Mutex::new(Ok(Vec::new())) })
     }
 
-    /// Writes a series; [`Self::finish`] reports an error. Calls `goes_on` with the share that is written so
-    /// far; writing stops if it returns false.
+    /// Writes a series. [`Self::finish`] reports an error of this function. Calls `goes_on` with the
+    /// share that is written. Stops writing if `goes_on` returns false.
     pub fn add(&self, series: &Series, goes_on: &mut dyn FnMut(f64) -> bool) {
-        // Several threads may write at the same time.
+        // Several threads may call this function at the same time.
         if self.written().is_err() {
             return;
         }
@@ -100,12 +100,14 @@ impl Writer {
         series::write(&place.join(series::file_name(&series.variant, series.repeat)), series, goes_on)
     }
 
-    /// Writes the record. Returns it with the file of each series.
+    /// Writes the record. Returns the record with the file of each series. Deletes all files if an
+    /// error occurs.
     ///
     /// # Errors
-    /// Returns an error if a series could not be written, belongs to no repeat or has flows of different
-    /// lengths, a figure is not finite (JSON cannot represent it), or a write fails. In this case, it deletes
-    /// all files.
+    /// Returns an error in these cases:
+    /// - a series could not be written, belongs to no repeat, or has flows of different lengths
+    /// - a figure is not finite, which JSON cannot represent
+    /// - a write fails
     pub fn finish(self, record: &Record) -> Result<Record, StoreError> {
         let mut record = record.clone();
         check_finite(&record)?;
@@ -131,8 +133,7 @@ impl Writer {
 /// Returns an error if the record does not exist, is truncated or invalid, was written by a newer Evenkeel,
 /// or has an impossible figure.
 pub fn read(path: &Path) -> Result<Record, StoreError> {
-    // The user named only the directory, so its record must be a regular file; a path to a file may also name
-    // a pipe.
+    // A user may name a pipe as a file. In a directory, the record must be a regular file.
     let (path, read): (_, fn(&_, _) -> _) = if path.is_dir() {
         (path.join(RECORD_FILE), evenkeel_files::read_regular)
     } else {
@@ -154,7 +155,7 @@ pub fn read(path: &Path) -> Result<Record, StoreError> {
             }
         }
     };
-    // Check the schema first: a newer record's fields would look like damage.
+    // Check the schema first: the fields of a newer schema would look like damage.
     let version: Version = read_json(text).map_err(damaged)?;
     if version.schema != SCHEMA {
         return Err(StoreError::Schema { path, found: version.schema, supported: SCHEMA });
@@ -164,12 +165,12 @@ pub fn read(path: &Path) -> Result<Record, StoreError> {
     Ok(record)
 }
 
-/// Reads the raw series of a variant's repeat, numbered from 0; `None` if the record has none. `directory` is
-/// the record's directory.
+/// Reads the raw series of a variant's repeat, numbered from 0. Returns `None` if the record has no
+/// series for the repeat. `directory` is the record's directory.
 ///
 /// # Errors
-/// Returns an error if the record has no such repeat, or the file is outside the directory, missing, damaged
-/// or not a series.
+/// Returns an error if the record has no such repeat, or the file is outside the directory, missing,
+/// damaged or not a series.
 pub fn read_series(
     directory: &Path,
     record: &Record,
@@ -189,13 +190,13 @@ pub fn read_series(
     series::read(&path, variant, repeat).map(Some)
 }
 
-/// Returns whether `text` is truncated within a number, which the parser reports like a malformed number.
+/// Returns whether `text` ends within a number. The parser reports a truncated number like a malformed
+/// number.
 fn ends_within_number(text: &[u8]) -> bool {
     let longer = [text, b"0"].concat();
     serde_json::from_slice::<IgnoredAny>(&longer).is_err_and(|error| error.is_eof())
 }
 
-/// The part of a record that has its schema version.
 #[derive(Deserialize)]
 struct Version {
     schema: u32,
@@ -211,8 +212,8 @@ fn write_record(path: &Path, record: &Record) -> Result<(), StoreError> {
     write().map_err(|source| StoreError::io("write", path, source))
 }
 
-/// Returns the path of a file in a record. The file must be inside the record's directory, both by its name
-/// and with symbolic links resolved.
+/// Returns the path of a file in a record. The file must be inside the record's directory by its name,
+/// and also after symbolic links are resolved.
 fn inside(directory: &Path, file: &str) -> Result<PathBuf, StoreError> {
     let outside = || StoreError::OutsideRecord { directory: directory.to_owned(), file: file.to_owned() };
     let relative = Path::new(file);
@@ -228,12 +229,12 @@ fn inside(directory: &Path, file: &str) -> Result<PathBuf, StoreError> {
         })
     };
     let found = find(&path)?;
-    // Reading a pipe or a device could block or never reach an end.
+    // Reading a pipe or a device can block or never end.
     if found.starts_with(find(directory)?) && found.is_file() { Ok(found) } else { Err(outside()) }
 }
 
-/// Checks that all figures are finite. JSON has no NaN and no infinity: they would be written as `null` and
-/// could not be read.
+/// Checks that all figures are finite. JSON has no NaN and no infinity: the writer would write `null`,
+/// and the reader would fail.
 fn check_finite(record: &Record) -> Result<(), StoreError> {
     let check = |field: &dyn Fn() -> String, value: f64| {
         if value.is_finite() { Ok(()) } else { Err(StoreError::NotFinite { field: field(), value }) }

@@ -1,7 +1,7 @@
 //! Checks that a record's figures are possible.
 //!
-//! A record may come from another host, and all later code divides, squares and compares its figures. An
-//! impossible figure is refused by name, so later code needs no checks.
+//! A record may come from another host, and later code divides, squares and compares its figures. This
+//! module refuses an impossible figure by name, so later code needs no checks.
 
 use std::collections::BTreeSet;
 
@@ -14,12 +14,11 @@ use evenkeel_model::units::BitRate;
 use super::consistent::{Run, check_expectations, check_in_run, check_settings};
 use super::relations::{self, Facts};
 
-/// Larger than any possible figure in any unit: 10¹⁵ bit/s, 10¹⁵ packets, 30 million years in µs.
+/// Above any possible figure: 10¹⁵ bit/s, 10¹⁵ packets, 32 years in µs.
 const MOST: f64 = 1e15;
-/// Rounding can produce shares that exceed 1 by less than this.
+/// Rounding can produce shares above 1 by less than this.
 const ROUNDING: f64 = 1e-6;
 
-/// The reason why a record cannot come from a run.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Implausible {
     #[error("{field} is {}, which cannot have been measured: {reason}", figure(*.value))]
@@ -41,7 +40,7 @@ pub enum Implausible {
 }
 
 impl Implausible {
-    /// Returns the same error with a place, such as the variant, added to the figure's name.
+    /// Adds a place, such as the variant, to the figure's name.
     fn within(self, place: impl FnOnce(String) -> String) -> Self {
         match self {
             Self::Figure { field, value, reason } => Self::Figure { field: place(field), value, reason },
@@ -79,7 +78,7 @@ pub(super) fn check(record: &Record) -> Result<(), Implausible> {
         check_above_zero(rate as f64, || field.to_owned())?;
         check_rate(rate, field)?;
     }
-    // A scenario of another version, or with qdisc setups of the user, bounds no figures.
+    // A scenario of another version, or with qdisc setups of the user, gives no bounds.
     let scenario = parse(&record.scenario_text, "", variant_tables()).ok();
     if let Some(scenario) = &scenario {
         check_settings(record, scenario)?;
@@ -115,7 +114,7 @@ pub(super) fn check(record: &Record) -> Result<(), Implausible> {
     Ok(())
 }
 
-/// Checks that no two variants have the same name: they would be compared as one.
+/// Checks that no two variants have the same name. Later code would compare them as one variant.
 fn check_names(record: &Record) -> Result<(), Implausible> {
     let mut names = BTreeSet::new();
     for VariantRecord { name, .. } in &record.variants {
@@ -129,7 +128,7 @@ fn check_names(record: &Record) -> Result<(), Implausible> {
     Ok(())
 }
 
-/// Checks that no repeat is the copy of another one: each has a series of its own.
+/// Checks that each repeat has its own series. A repeat with another repeat's series is a copy.
 fn check_series(record: &Record) -> Result<(), Implausible> {
     let mut files = BTreeSet::new();
     let all = record.variants.iter().flat_map(|variant| &variant.repeats);
@@ -139,19 +138,11 @@ fn check_series(record: &Record) -> Result<(), Implausible> {
     }
 }
 
-/// Checks the rate of a line.
-///
-/// # Errors
-/// Returns an error for a rate that no run can have.
 pub fn check_rate(rate_bps: u64, field: &'static str) -> Result<(), Implausible> {
     let is_possible = LINE_RATES.contains(&BitRate::from_bits_per_second(rate_bps));
     if is_possible { Ok(()) } else { Err(Implausible::LineRate { field, rate_bps }) }
 }
 
-/// Checks every figure of a repeat.
-///
-/// # Errors
-/// Returns an error if a figure is impossible.
 pub fn check_repeat(repeat: &RepeatRecord) -> Result<(), Implausible> {
     for (key, value) in &repeat.metrics {
         check_metric(key, *value)?;

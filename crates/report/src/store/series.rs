@@ -1,4 +1,5 @@
-//! Raw series as compressed CSV: each flow's bytes and packets in each bin, and further columns of a flow, if any.
+//! Raw series as compressed CSV: each flow's bytes and packets in each bin, and optional further
+//! columns of a flow.
 //!
 //! ```text
 //! # bin_ns=5000000
@@ -18,16 +19,15 @@ use flate2::write::GzEncoder;
 
 use super::StoreError;
 
-/// Limit against decompression bombs; no run produces more.
+/// Limit of the decompressed size, against decompression bombs. No run produces more.
 const LARGEST_UNPACKED: u64 = 1 << 30;
 
-/// The flows of one repeat, bin by bin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Series {
     pub variant: String,
     /// Number of the repeat, from 0.
     pub repeat: usize,
-    /// Length of a bin, ns. The first bin begins at the end of the warm-up.
+    /// Length of a bin in ns. The first bin begins at the end of the warm-up.
     pub bin_ns: u64,
     /// All flows have the same number of bins.
     pub flows: Vec<SeriesFlow>,
@@ -36,15 +36,11 @@ pub struct Series {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeriesFlow {
     pub name: String,
-    /// On the wire, per bin.
     pub bytes: Vec<u64>,
-    /// On the wire, per bin.
     pub packets: Vec<u64>,
-    /// Further figures per bin.
     pub further: Vec<SeriesColumn>,
 }
 
-/// A figure of a flow in each bin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeriesColumn {
     /// Name with a unit: letters, digits and `_`.
@@ -62,7 +58,6 @@ pub(super) fn file_name(variant: &str, repeat: usize) -> String {
         match byte {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' => name.push(char::from(byte)),
             b'.' if !name.is_empty() => name.push('.'),
-            // `write!` to a string cannot fail.
             other => {
                 let _ = write!(name, "%{other:02X}");
             }
@@ -195,7 +190,6 @@ pub(super) fn read(path: &Path, variant: &str, repeat: usize) -> Result<Series, 
     Ok(Series { variant: variant.to_owned(), repeat, bin_ns, flows })
 }
 
-/// Reads and counts the lines of a decompressed file.
 struct Lines<'p, R> {
     path: &'p Path,
     reader: BufReader<io::Take<R>>,
@@ -225,7 +219,6 @@ impl<R: Read> Lines<'_, R> {
     }
 }
 
-/// Returns the flows in a file's header, without bins.
 fn flows_of_head(head: &str) -> Result<Vec<SeriesFlow>, String> {
     let fields = fields(head)?;
     let Some(("start_ns", columns)) = fields.split_first().map(|(first, rest)| (first.as_str(), rest)) else {
@@ -245,7 +238,8 @@ fn flows_of_head(head: &str) -> Result<Vec<SeriesFlow>, String> {
                 ));
             }
         };
-        // The next flow begins with its bytes, so no further column has that name.
+        // The next flow begins with its bytes, so no further column may have the name of the bytes
+        // column.
         let further: Vec<SeriesColumn> = after
             .iter()
             .map_while(|field| field.strip_prefix(name)?.strip_prefix(' ').filter(|column| is_column(column)))
@@ -257,7 +251,6 @@ fn flows_of_head(head: &str) -> Result<Vec<SeriesFlow>, String> {
     Ok(flows)
 }
 
-/// Returns whether a further column may have this name.
 fn is_column(name: &str) -> bool {
     let good = |c: char| c.is_ascii_alphanumeric() || c == '_';
     !name.is_empty() && name.chars().all(good) && !["bytes", "packets"].contains(&name)
@@ -279,7 +272,6 @@ fn fields(line: &str) -> Result<Vec<String>, String> {
                 let (text, after) = inner.split_once('"').ok_or("a quote is not closed")?;
                 field.push_str(text);
                 match after.strip_prefix('"') {
-                    // Two consecutive quotes are one literal quote.
                     Some(more) => {
                         field.push('"');
                         inner = more;

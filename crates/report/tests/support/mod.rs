@@ -1,4 +1,4 @@
-//! A hand-made record, and comparison with golden files.
+//! A hand-made record, and the comparison with golden files.
 
 #![allow(dead_code)]
 
@@ -10,8 +10,8 @@ use evenkeel_model::record::{
     SCHEMA, VariantRecord,
 };
 
-/// Compares `found` with `tests/golden/NAME`. With `EVENKEEL_BLESS=1` in the environment it writes the file
-/// instead; review the difference before you commit it.
+/// Compares `found` with `tests/golden/NAME`. With `EVENKEEL_BLESS=1` in the environment, it writes the
+/// file instead. Review the difference before you commit it.
 pub fn assert_golden(name: &str, found: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
     if std::env::var_os("EVENKEEL_BLESS").is_some_and(|value| value == "1") {
@@ -27,7 +27,7 @@ pub fn map<V: Clone>(pairs: &[(&str, V)]) -> BTreeMap<String, V> {
     pairs.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect()
 }
 
-/// Returns a variant whose repeats have these values of one metric.
+/// Returns a variant with these values of one metric, one value per repeat.
 pub fn variant(name: &str, metric: &str, values: &[f64]) -> VariantRecord {
     let repeat = |value: &f64| RepeatRecord { metrics: map(&[(metric, *value)]), ..RepeatRecord::default() };
     VariantRecord {
@@ -42,7 +42,7 @@ const DURATION_S: f64 = 20.0;
 
 fn repeat(figures: [f64; 8], flows: [u32; 8], datapath: Option<(u64, u64)>) -> RepeatRecord {
     let [throughput, cpu, mean, p99, short, long, longest, jain] = figures;
-    // Two flows with this index.
+    // Two flows that have this index.
     let tilt = 2.0 * jain - 1.0;
     let share = (1.0 - (1.0 - tilt * tilt).sqrt()) / tilt;
     let payload = (throughput * 1e9 * DURATION_S / 8.0).round() as u64;
@@ -99,7 +99,7 @@ fn variant_of(name: &str, notes: &[&str], repeats: Vec<RepeatRecord>) -> Variant
     }
 }
 
-/// Returns a run of four variants, one of them with a single repeat. It uses every field of a record.
+/// Returns a run of four variants, of which one has a single repeat. The record uses every field.
 pub fn record() -> Record {
     const QDISC: &str = "no SFQ, BQL or interrupt interval in this kernel: pfifo leaves";
     const POOLS: &str = "two pools of four queues, emulated by the classifier";

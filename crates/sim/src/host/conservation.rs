@@ -1,4 +1,4 @@
-//! Accounts for every byte of a flow, to check that none is lost or duplicated.
+//! Accounts for every byte of a flow, to check that no byte is lost or duplicated.
 
 use super::Simulation;
 use crate::nic::{Departures, Train};
@@ -7,7 +7,7 @@ use crate::qdisc::Dequeued;
 use crate::segment::{PROBE, Segment, truesize};
 use crate::time::Time;
 
-/// The payload that a flow has sent, by its present location, bytes. A retransmission counts again.
+/// The payload that a flow has sent, by present location, in bytes. A retransmission counts again.
 ///
 /// At any time, [`Account::sent`] is the sum of [`Account::received`], [`Account::dropped`],
 /// [`Account::in_qdisc`], [`Account::in_ring`] and [`Account::at_sink`].
@@ -17,30 +17,29 @@ pub struct Account {
     pub sent: u64,
     /// Received by TCP: in order, above a gap, or as a duplicate.
     pub received: u64,
-    /// Received by TCP in order, so that the application can read it.
+    /// Received by TCP in order: the application can read this payload.
     pub delivered: u64,
     /// Refused or dropped by the qdisc.
     pub dropped: u64,
     pub in_qdisc: u64,
     /// In the ring, including the packet on the wire.
     pub in_ring: u64,
-    /// Arrived, and not yet handled by the receiver's interrupt.
+    /// Arrived, but not yet handled by the receiver's interrupt.
     pub at_sink: u64,
-    /// Memory of the flow's segments that are found below TCP (`skb->truesize`).
+    /// Memory of the flow's segments below TCP (`skb->truesize`), as found in the queues.
     pub memory_below: u64,
-    /// Memory of the flow's segments below TCP as TCP counts it (`sk_wmem_alloc`).
+    /// Memory of the flow's segments below TCP, as TCP counts it (`sk_wmem_alloc`).
     pub memory_counted: u64,
     /// Unacknowledged bytes of the application's past and future writes.
     pub unfinished: u64,
-    /// Data packets that arrived after a later one.
+    /// Data packets that arrived after a later packet.
     pub out_of_order_packets: u64,
     /// Queue of the flow's last segment.
     pub queue: u32,
-    /// Weight that the flow adds to that queue: 0 while it has no data below TCP.
+    /// Weight that the flow adds to this queue. The weight is 0 while the flow has no data below TCP.
     pub weight: u32,
 }
 
-/// Sums up the payload in a ring.
 struct RingContent<'a>(&'a mut [Account]);
 
 impl RingContent<'_> {
@@ -65,7 +64,8 @@ impl Departures for RingContent<'_> {
 }
 
 impl Simulation {
-    /// Returns the account of each flow. It dequeues copies of all queues, so it is only for checks.
+    /// Returns the account of each flow. The function dequeues copies of all queues, so use it only for
+    /// checks.
     #[must_use]
     pub fn accounts(&self) -> Vec<Account> {
         let mut accounts: Vec<Account> = (0..self.flows.len()).map(|flow| self.ends_of(flow)).collect();
@@ -75,7 +75,7 @@ impl Simulation {
             loop {
                 let segment = match qdisc.dequeue(now) {
                     Dequeued::Segment(segment) => segment,
-                    // A shaper releases each segment at some time, so skip to it.
+                    // Skip to the time at which the shaper releases the next segment.
                     Dequeued::Wait(until) => {
                         now = until;
                         continue;
@@ -97,7 +97,7 @@ impl Simulation {
         accounts
     }
 
-    /// Returns the part of a flow's account that its sender and receiver know.
+    /// Returns the part of a flow's account that its sender and its receiver know.
     fn ends_of(&self, number: usize) -> Account {
         let flow = &self.flows[number];
         let receiver = &self.sink.peer(number as u32).receiver;
@@ -122,7 +122,7 @@ impl Simulation {
         self.weights.weight(queue)
     }
 
-    /// Returns the counts of packets and bytes on the wire.
+    /// Returns the numbers of packets and bytes on the wire.
     #[must_use]
     pub fn observation(&self) -> &Observation {
         &self.observation

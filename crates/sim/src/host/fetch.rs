@@ -1,17 +1,18 @@
 //! Clients that fetch values: requests and responses over persistent connections.
 //!
-//! The sending host is the server, like memcached in Titan's experiment (USENIX ATC 2017, section 6.1). A
-//! client sends a request, waits for the whole value, and sends the next request immediately:
+//! The sending host is the server, like memcached in Titan's experiment (USENIX ATC 2017, section 6.1).
+//! A client sends a request, waits for the whole value, and sends the next request immediately:
 //!
 //! | event | time |
 //! |---|---|
 //! | the request's packet arrives | after the line's latency, with the acknowledgement of the previous value; the interrupt of its receive queue is moderated like all others |
-//! | the server's program has read it | [`Parameters::application_latency`](crate::parameters::Parameters) later, as with the latency probe |
+//! | the server's program has read the request | [`Parameters::application_latency`](crate::parameters::Parameters) later, as with the latency probe |
 //! | the program answers | as soon as its processor is free; the processor copies the value, and TCP sends the copied part in the meantime |
-//! | the response has arrived | when an interrupt passes its last byte to the receiver's TCP; the completion time is measured from the request to this |
+//! | the response has arrived | when an interrupt passes its last byte to the receiver's TCP; the completion time is measured from the request to this event |
 //!
-//! Like acknowledgements, requests pass no queue. Between responses a connection is idle: once its last
-//! segment has left the NIC, it adds no weight to any queue, and the next response may use another queue.
+//! Requests pass no queue, like acknowledgements. Between responses a connection is idle. After its
+//! last segment has left the NIC, the connection adds no weight to any queue, and the next response may
+//! use another queue.
 
 use evenkeel_model::scenario::ClientGroup;
 
@@ -21,12 +22,11 @@ use crate::random::{Component, Generator};
 use crate::tcp::Ack;
 use crate::time::{Span, Time};
 
-/// A value that a client has fetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fetched {
-    /// Number of the client and of its flow.
+    /// Number of the client, which is also the number of its flow.
     pub client: u32,
-    /// Size of the value, bytes.
+    /// Size of the value in bytes.
     pub bytes: u64,
     /// Time from the request until the receiver's TCP has the whole value.
     pub took: Span,
@@ -34,21 +34,20 @@ pub struct Fetched {
 
 #[derive(Clone, Debug)]
 struct Connection {
-    /// Index of its group in the settings.
+    /// Index of the client's group in the settings.
     group: u32,
     /// Index of the requested size in the group's sizes.
     turn: u32,
-    /// When the request was sent, in the receiver's time.
+    /// When the client sent the request, in the receiver's time.
     sent: Time,
-    /// Size of the value, bytes.
+    /// Size of the value in bytes.
     bytes: u64,
     /// The response is complete at this stream offset.
     complete_at: u64,
-    /// The processor has been charged for the copy of the value, but the copy has not begun.
+    /// Whether the processor has been charged for the copy of the value, but has not begun the copy.
     copying: bool,
 }
 
-/// The clients and the values that they have fetched.
 #[derive(Clone, Debug)]
 pub(crate) struct Fetches {
     connections: Vec<Connection>,
@@ -56,7 +55,7 @@ pub(crate) struct Fetches {
 }
 
 impl Fetches {
-    /// Creates idle clients; `None` if there are no groups.
+    /// Creates idle clients. Returns `None` if there are no groups.
     pub(crate) fn new(groups: &[ClientGroup]) -> Option<Self> {
         let connections: Vec<Connection> = (0_u32..)
             .zip(groups)
@@ -94,7 +93,6 @@ impl Simulation {
         self.fetches.as_mut().map(|fetches| std::mem::take(&mut fetches.fetched)).unwrap_or_default()
     }
 
-    /// Sends a client's next request, with an acknowledgement of all data received.
     fn request(&mut self, client: u32, sent: Time, ack: Ack) {
         let Some(fetches) = &mut self.fetches else { return };
         let connection = &mut fetches.connections[client as usize];
@@ -109,12 +107,12 @@ impl Simulation {
         let requests = &mut self.vectors[vector as usize].requests;
         let behind = requests.iter().rev().take_while(|later| later.0 > arrival).count();
         requests.insert(requests.len() - behind, (arrival, client));
-        // A request is one packet and costs as much as an acknowledgement.
+        // A request is one packet. It costs as much as an acknowledgement.
         self.acknowledge_at(client, arrival, ack);
     }
 
-    /// Handles data that the receiver's interrupt has delivered. A client whose response is complete sends
-    /// its next request.
+    /// Handles data that the receiver's interrupt has delivered. Each client with a complete response
+    /// sends its next request.
     pub(crate) fn take_responses(&mut self) {
         let mut index = 0;
         while let Some(client) = self.sink.taken(index) {
@@ -148,8 +146,8 @@ impl Simulation {
         }
     }
 
-    /// Runs the server's program, which has read a request or whose processor can begin the copy of the
-    /// value.
+    /// Runs the server's program after it has read a request, or when its processor can begin the copy
+    /// of the value.
     pub(crate) fn respond(&mut self, client: u32) {
         let Some(fetches) = &mut self.fetches else { return };
         let connection = &mut fetches.connections[client as usize];

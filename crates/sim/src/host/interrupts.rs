@@ -1,8 +1,9 @@
 //! Schedules interrupts: the sender's for completions of a ring, the receiver's for arrivals.
 //!
-//! An interrupt is scheduled for the time at which its segment or packet leaves if the stack enqueues no more
-//! data. Later enqueues only delay that time: if the packet has not left when the event fires, the interrupt
-//! is rescheduled. A changed weight may make the time earlier; the interrupt is then rescheduled immediately.
+//! An interrupt is scheduled for the time at which its segment or packet leaves if the stack enqueues
+//! no more data. Later enqueues only delay this time. If the packet has not left when the event fires,
+//! the handler reschedules the interrupt. A changed weight can make the time earlier. The code then
+//! reschedules the interrupt immediately.
 
 use super::{Event, Simulation};
 use crate::nic::Nic;
@@ -10,8 +11,8 @@ use crate::segment::PROBE;
 use crate::time::Time;
 
 impl Simulation {
-    /// Schedules the interrupts of a segment enqueued to the ring `queue`, unless they are already scheduled:
-    /// the completion interrupt of the sender, and the receive interrupt of the receiver.
+    /// Schedules two interrupts for a segment enqueued to the ring `queue`, unless they are already
+    /// scheduled: the sender's completion interrupt, and the receiver's receive interrupt.
     #[inline]
     pub(crate) fn expect_segment(&mut self, queue: u32, flow: u32) {
         if self.engine.planned(Event::Interrupt(queue)) == Time::NEVER {
@@ -27,7 +28,7 @@ impl Simulation {
         }
     }
 
-    /// Schedules the interrupt of a receive queue at which more data arrives at `at` or later.
+    /// Schedules the interrupt of a receive queue to which more data arrives at `at` or later.
     #[inline]
     pub(crate) fn expect_arrival_at(&mut self, receive_queue: u32, at: Time) {
         let planned = self.engine.planned(Event::ReceiverInterrupt(receive_queue));
@@ -41,7 +42,8 @@ impl Simulation {
         }
     }
 
-    /// Schedules the interrupt of a ring for the earliest time at which its next segment can have left.
+    /// Schedules the interrupt of a ring for the earliest time at which the ring's next segment can
+    /// have left.
     pub(crate) fn expect_completion(&mut self, queue: u32) {
         if self.nic.head(queue).is_none() {
             return;
@@ -54,7 +56,7 @@ impl Simulation {
     #[inline]
     fn plan_completion(&mut self, queue: u32, finish: impl FnOnce(&Nic) -> Time) {
         let allowed = self.interrupt_allowed(queue);
-        // If that is too early, the event handler reschedules the interrupt.
+        // If the time is too early, the event handler reschedules the interrupt.
         let at = if allowed > self.engine.now && self.nic.may_finish_by(queue, allowed) {
             allowed
         } else {
@@ -63,13 +65,12 @@ impl Simulation {
         self.engine.plan(Event::Interrupt(queue), at);
     }
 
-    /// Returns the earliest time of a ring's next interrupt.
     fn interrupt_allowed(&self, queue: u32) -> Time {
         self.vectors[queue as usize].last_interrupt + self.settings.interrupt_interval
     }
 
-    /// Schedules the interrupt of a receive queue for the earliest arrival of a packet that is in a ring, if
-    /// there is one.
+    /// Schedules the interrupt of a receive queue for the earliest arrival of a packet that is still in
+    /// a ring.
     pub(crate) fn expect_arrival(&mut self, receive_queue: u32) {
         let under_way = self.sink.under_way(receive_queue);
         let at = self.nic.earliest_packet(
@@ -90,14 +91,16 @@ impl Simulation {
         }
     }
 
-    /// Reschedules the interrupts that may become earlier because a queue's weight changed from `before`.
+    /// Reschedules the interrupts that can become earlier because a queue's weight changed from
+    /// `before`.
     pub(crate) fn expect_anew(&mut self, queue: u32, before: u32) {
         let weight = self.nic.weight(queue);
         if weight == before || self.nic.head(queue).is_none() {
             return;
         }
         let mut finishes = std::mem::take(&mut self.scratch_finishes);
-        // The moderation interval of a queue, once it is the limit, does not depend on weights.
+        // If the moderation interval of a queue is the limit, weights do not change the interrupt's
+        // time.
         let waits = |queue| self.engine.planned(Event::Interrupt(queue)) <= self.interrupt_allowed(queue);
         let wanted = |queue| !waits(queue) && self.queues[queue as usize].sent.is_empty();
         if weight < before {
@@ -112,7 +115,7 @@ impl Simulation {
         self.scratch_finishes = finishes;
         if self.outbox.is_none() {
             for queue in 0..self.sink.queues() {
-                // The interrupt is waiting for a packet, not for the moderation interval.
+                // The interrupt waits for a packet, not for the moderation interval.
                 let planned = self.engine.planned(Event::ReceiverInterrupt(queue));
                 if planned != Time::NEVER && planned > self.sink.interrupt_allowed(queue) {
                     self.expect_arrival(queue);

@@ -49,32 +49,26 @@ use crate::sink::{Reaction, Sink};
 use crate::tcp::{Ack, Profile, Receiver, ReceiverConfig, Sender, SenderConfig};
 use crate::time::{MICROSECOND, Span, Time};
 
-/// The sending end of a bulk flow.
 #[derive(Debug)]
-// The order of the fields matters: those that every acknowledgement accesses come first. Aligned to cache
-// lines.
+// The order of the fields matters: the fields that every acknowledgement accesses come first. Aligned
+// to cache lines.
 #[repr(C, align(64))]
 pub(crate) struct Flow {
-    /// Acknowledged bytes, which limit what the application writes.
+    /// Acknowledged bytes. They limit how much the application writes.
     pub(crate) acknowledged: u64,
-    /// Bytes that the application is writing.
     pub(crate) writing: u64,
-    /// Bytes that the application will write after `writing`.
+    /// Bytes to write after `writing`.
     pub(crate) remaining: u64,
-    /// State of the queue choice.
     pub(crate) word: FlowWord,
-    /// Queues that the flow may use.
     pub(crate) pool: Pool,
-    /// Processor of the flow's application.
     pub(crate) processor: u32,
     /// Queue of the flow's last segment.
     pub(crate) queue: u32,
     pub(crate) weight: u32,
     pub(crate) hash: u32,
-    /// Copy of the time of its timer event in the calendar, which is more expensive to access.
+    /// Copy of the time of the flow's timer event. The calendar is more expensive to access.
     pub(crate) timer: Time,
     pub(crate) sender: Sender,
-    /// Interrupt vector of its acknowledgements.
     pub(crate) vector: u32,
     /// Payload that the qdisc has refused or dropped, bytes.
     pub(crate) dropped: u64,
@@ -86,7 +80,7 @@ pub(crate) struct TransmitQueue {
     pub(crate) qdisc: Qdisc,
     pub(crate) limit: ByteQueueLimit,
     pub(crate) ring: RingSpace,
-    /// Sent segments that are not completed.
+    /// Segments that have left but are not completed.
     pub(crate) sent: Vec<Segment>,
     /// Frame bytes sent since counting began.
     pub(crate) bytes: u64,
@@ -97,7 +91,6 @@ pub(crate) struct TransmitQueue {
 #[derive(Debug, Default)]
 pub(crate) struct Vector {
     pub(crate) last_interrupt: Time,
-    /// Acknowledgements in flight.
     pub(crate) acknowledgements: Arrivals,
     /// Arrival times of answers to the probe.
     pub(crate) answers: VecDeque<Time>,
@@ -132,7 +125,6 @@ pub struct Simulation {
     pub(crate) processors: Processors,
     pub(crate) observation: Observation,
     pub(crate) probe: Option<Probe>,
-    /// The clients that fetch values, if any.
     pub(crate) fetches: Option<Fetches>,
     /// Reusable buffer of the tasklet: flows that may send.
     pub(crate) tasklet: Vec<u32>,
@@ -145,9 +137,8 @@ pub struct Simulation {
     scratch_deadlines: Vec<(u32, Time)>,
     /// Reusable buffer of weight changes: predicted departures of each ring's first segment.
     pub(crate) scratch_finishes: Finishes,
-    /// Number of weight changes written to the NIC.
     pub(crate) weight_writes: u64,
-    /// Departed packets for a network; `None` if they go to the sink.
+    /// Departed packets for a network. `None` if the packets go to the sink.
     pub(crate) outbox: Option<Vec<Packet>>,
 }
 
@@ -197,13 +188,13 @@ impl Departures for Outlet<'_> {
         }
         let ring = &mut self.queues[queue as usize];
         ring.bytes += u64::from(segment.frame_bytes());
-        // The interrupt was scheduled when the segment was enqueued.
+        // The interrupt was scheduled at the enqueue of the segment.
         ring.sent.push(*segment);
     }
 }
 
 impl Simulation {
-    /// Creates two idle hosts; bins of length `bin` are counted from `begin` on.
+    /// Creates two idle hosts. Bins of length `bin` start at `begin`.
     ///
     /// # Errors
     /// Returns an error if the settings do not fit a qdisc, or a number is outside the simulated range.
@@ -231,7 +222,7 @@ impl Simulation {
             gso_max_bytes: settings.gso_bytes,
             tso: settings.offload,
             small_queue_limit: settings.small_queue_limit,
-            // In Titan's kernel, a 4.4, one option enables both transmit batching and this limit
+            // In Titan's kernel (4.4), one option enables both transmit batching and this limit
             // (`CONFIG_TCP_XMIT_BATCH`, `tcp_write_xmit`).
             small_queue_floor: !settings.transmit_batching || parameters.profile != Profile::Linux4_4,
             handshake_rtt: parameters.handshake_rtt,
@@ -274,8 +265,8 @@ impl Simulation {
                     qdisc: Qdisc::new(&kind, qdisc_seeds.long_bits()).map_err(SimulationError::from)?,
                     limit: match settings.byte_queue_limit {
                         scenario::ByteQueueLimit::Off => ByteQueueLimit::Off,
-                        // sysfs sets an upper bound (`limit_max`); the kernel still adapts the limit below
-                        // it.
+                        // sysfs sets an upper bound (`limit_max`). The kernel still adapts the limit
+                        // below this bound.
                         scenario::ByteQueueLimit::Fixed(size) => ByteQueueLimit::dynamic(DqlConfig {
                             largest_limit: size.bytes(),
                             ..DqlConfig::default()
@@ -330,12 +321,12 @@ impl Simulation {
         })
     }
 
-    /// Replaces the qdisc of a queue. To be called before the flows start.
+    /// Replaces the qdisc of a queue. Call this function before the flows start.
     pub fn set_qdisc(&mut self, queue: u32, qdisc: Qdisc) {
         self.queues[queue as usize].qdisc = qdisc;
     }
 
-    /// Installs a user-defined scheduler in the NIC. To be called before the flows start.
+    /// Installs a user-defined scheduler in the NIC. Call this function before the flows start.
     pub fn set_nic_scheduler(&mut self, scheduler: Box<dyn Scheduler>) {
         self.nic.set_scheduler(scheduler);
     }
@@ -401,7 +392,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// Returns the time of the host's next own event.
+    /// Returns the time of the host's next event, without arrivals from the network.
     pub(crate) fn next_activity(&mut self) -> Time {
         self.engine.calendar.next_time().unwrap_or(Time::NEVER).min(self.nic.next_departure())
     }
@@ -411,7 +402,6 @@ impl Simulation {
         self.with_nic(|nic, now, outlet| nic.advance(now, outlet));
     }
 
-    /// Advances the NIC to the present and reports the segments that have left.
     #[inline]
     pub(crate) fn catch_up(&mut self) {
         if !self.nic.skip_to(self.engine.now) {
@@ -419,7 +409,6 @@ impl Simulation {
         }
     }
 
-    /// Reports the packets that have arrived at a receive queue.
     fn take_arrivals(&mut self, receive_queue: u32) {
         let wanted = |outlet: &Outlet<'_>, segment: &Segment| {
             segment.flow != PROBE && outlet.sink.queue_of(segment.flow) == receive_queue
@@ -467,15 +456,15 @@ impl Simulation {
             self.take_responses();
         }
         if has_arrived {
-            // Schedule the next interrupt for the earliest allowed time: by then, more packets have usually
-            // arrived. If none has, the event handler reschedules the interrupt.
+            // Schedule the next interrupt for the earliest allowed time: more packets have usually
+            // arrived by then. If no packet has arrived, the event handler reschedules the interrupt.
             self.expect_arrival_at(queue, self.engine.now);
         } else {
             self.expect_arrival(queue);
         }
         if let Some(probe) = self.probe.as_mut().filter(|probe| probe.at_sink && probe.sink_queue == queue) {
             probe.at_sink = false;
-            // The answering program runs on an idle machine, and its answer passes no queue.
+            // The answering program runs on an idle machine. Its answer passes no queue.
             let answer = arrival + self.parameters.application_latency;
             let line = &mut self.vectors[probe.vector as usize];
             line.answers.push_back(answer);
@@ -488,7 +477,6 @@ impl Simulation {
         self.acknowledge_at(flow, self.engine.now + 2 * self.parameters.line_latency, ack);
     }
 
-    /// Schedules the arrival of an acknowledgement at `arrival`.
     pub(crate) fn acknowledge_at(&mut self, flow: u32, arrival: Time, ack: Ack) {
         let vector = self.flows[flow as usize].vector;
         let line = &mut self.vectors[vector as usize];
@@ -531,13 +519,12 @@ impl Handler for Simulation {
 
     fn sent(&mut self) -> u64 {
         self.advance();
-        // The probe's packets are counted only in the queues' bytes.
+        // Only the queues' bytes include the probe's packets.
         let bytes: u64 = self.queues.iter().map(|queue| queue.bytes).sum();
         bytes + self.observation.packets
     }
 }
 
-/// Returns an error if a number is outside the simulated range.
 fn check(settings: &Settings, parameters: &Parameters) -> Result<(), SimulationError> {
     let most = MAX_QUEUES as u64;
     let ranges = [
@@ -566,7 +553,7 @@ fn check(settings: &Settings, parameters: &Parameters) -> Result<(), SimulationE
     }
 }
 
-/// Running totals, sampled before and after a measurement.
+/// Running totals. The simulation samples them before and after a measurement.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Snapshot {
     pub(crate) busy: Span,
@@ -600,7 +587,7 @@ impl Simulation {
         }
     }
 
-    /// Returns and clears the probe's latencies: half round trips, µs.
+    /// Returns and clears the probe's latencies: half round trips in µs.
     pub fn take_latencies(&mut self) -> Vec<f64> {
         self.probe.as_mut().map(|probe| std::mem::take(&mut probe.samples)).unwrap_or_default()
     }

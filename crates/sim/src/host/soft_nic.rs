@@ -1,6 +1,7 @@
-//! A simulation of the test bed: its soft NIC, the veth pair below it, and the placement of its programs.
+//! A simulation of the test bed: its soft NIC, the veth pair below the soft NIC, and the placement of
+//! its programs.
 //!
-//! The classes are those of the test bed ([`evenkeel_model::soft_nic`]) in a simulated `htb`
+//! The classes are the test bed's classes ([`evenkeel_model::soft_nic`]) in a simulated `htb`
 //! ([`crate::qdisc`]). Differences from the NIC of [`crate::nic`]:
 //!
 //! | | soft NIC |
@@ -21,8 +22,8 @@ use crate::qdisc::{Classifier, Dequeued, HtbClass, HtbConfig, HtbContent, Kind};
 use crate::segment::{HEADER_BYTES, PROBE, Segment};
 use crate::settings::{DEVICE_QUEUE, Settings};
 
-/// Returns the qdisc of a transmit queue of the device: the soft NIC, or none if the veth does not have this
-/// queue.
+/// Returns the qdisc of a transmit queue of the device: the soft NIC, or no qdisc if the veth does not
+/// have this queue.
 pub(crate) fn qdisc_of(settings: &Settings, queue: u32) -> Kind {
     if queue != DEVICE_QUEUE {
         return Kind::Pfifo { limit: 0 };
@@ -47,7 +48,6 @@ pub(crate) fn qdisc_of(settings: &Settings, queue: u32) -> Kind {
 }
 
 impl Simulation {
-    /// Sends the segments for which the soft NIC has tokens.
     pub(crate) fn run_soft_nic(&mut self) {
         loop {
             match self.queues[DEVICE_QUEUE as usize].qdisc.dequeue(self.engine.now) {
@@ -61,8 +61,8 @@ impl Simulation {
         }
     }
 
-    /// Delivers a whole segment to the peer. The receiver's clock lags by the latency, so the segment arrives
-    /// there now; the sender's memory is freed one latency later.
+    /// Delivers a whole segment to the peer. The receiver's clock lags by the latency, so the segment
+    /// arrives at the present time. The sender's memory is freed one latency later.
     fn hand_over(&mut self, segment: Segment) {
         let now = self.engine.now;
         let queue = u32::from(segment.band);
@@ -121,7 +121,8 @@ mod tests {
 
     #[test]
     fn flows_run_where_the_test_bed_runs_them() {
-        // Flows per program are 2 2 2 2 on the first processor and 1 1 1 1 on the second.
+        // The programs have 2, 2, 2 and 2 flows on the first processor, and 1, 1, 1 and 1 on the
+        // second.
         assert_eq!(settings("dqa").placement(), [0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1]);
         let three = Settings { flows: 3, ..settings("dqa") };
         assert_eq!(three.placement(), [0, 0, 1]);
@@ -143,8 +144,8 @@ mod tests {
         assert_eq!(pools(1), [(0, 1); 4]);
     }
 
-    /// Checks that three classes with segments of different sizes share the rate by bytes, whole segments at
-    /// a time, and that departures match the line rate.
+    /// Checks that three classes with different segment sizes share the rate by bytes, in whole
+    /// segments. Also checks that departures match the line rate.
     #[test]
     fn classes_take_turns_by_whole_segments() {
         let settings = settings("dqa");
@@ -173,15 +174,17 @@ mod tests {
                 Dequeued::Empty => break,
             }
         }
-        // A class with tokens does not borrow: at first each uses its full bucket of 137,144 bytes, in which
-        // 3 frames of 68,130 bytes or 7 of 22,710 can start. After that, all borrow from the line.
+        // A class with tokens does not borrow. At first, each class uses its full bucket of 137,144
+        // bytes, in which 3 frames of 68,130 bytes or 7 of 22,710 bytes can start. After that, all
+        // classes borrow from the line.
         assert_eq!(sent_at_begin, 3 + 7 + 3);
         let total: u64 = bytes.iter().sum();
-        // Half a second at 2 Gbit/s, and the bucket of the line's class; one segment of tolerance.
+        // Half a second at 2 Gbit/s, plus the bucket of the line's class. The tolerance is one segment.
         let expected = 125_000_000 + 137_144;
         assert!(total.abs_diff(expected) <= 68_130, "{total}, the last {last}");
         for found in bytes {
-            // Tolerance: the queues' own rates, 250 kbit/s each, and their buckets, two segments.
+            // The tolerance covers the queues' own rates of 250 kbit/s each, and their buckets of two
+            // segments.
             assert!(found.abs_diff(total / 3) < 3 * 68_572, "{bytes:?}");
         }
     }

@@ -1,19 +1,20 @@
-//! The sender's transmit path: TCP, queue choice, qdisc, byte queue limit and ring. Also the interrupt that
-//! handles completions and acknowledgements.
+//! The sender's transmit path: TCP, queue choice, qdisc, byte queue limit and ring. Also the interrupt
+//! that handles completions and acknowledgements.
 //!
 //! A transmit queue's interrupt does three things in this order:
 //!
 //! - It completes sent segments.
-//! - The tasklet of TCP small queues runs the flows that had reached their limit (`tcp_tasklet_func`).
-//! - The qdisc that had found the ring full is restarted (`net_tx_action`).
+//! - The TCP small queues tasklet runs the flows that had reached their limit (`tcp_tasklet_func`).
+//! - It restarts the qdisc that had found the ring full (`net_tx_action`).
 //!
-//! On the polling processor the kernel runs the last two in reverse order, after the poll. In the meantime,
-//! other processors handle acknowledgements, and the same flows send after these. Here a poll takes effect
-//! immediately, and this order models that.
+//! On the polling processor, the kernel runs the last two steps in reverse order, after the poll.
+//! Meanwhile, other processors handle acknowledgements, and the acknowledged flows send first. In the
+//! simulator a poll takes effect immediately, and the order above models the kernel's behaviour.
 //!
-//! A receive queue's interrupt handles acknowledgements, each of which lets its flow send immediately. With
-//! few processors, ixgbe pairs a transmit and a receive queue on one vector and handles both in one poll.
-//! Here each queue has its own vector (`docs/explanation/simulator.md`, "Assumptions").
+//! A receive queue's interrupt handles acknowledgements. Each acknowledgement lets its flow send
+//! immediately. With few processors, ixgbe pairs a transmit and a receive queue on one vector and
+//! handles both in one poll. In the simulator each queue has its own vector
+//! (`docs/explanation/simulator.md`, "Assumptions").
 
 use evenkeel_transmit::{Outcome, Pool};
 
@@ -29,19 +30,17 @@ use crate::time::{MICROSECOND, Span, Time};
 
 /// Band of bulk traffic, if the qdisc has bands.
 const BULK_BAND: u8 = 1;
-/// Retransmission timeout of a lost request: the smallest that TCP has.
+/// Retransmission timeout of a lost request: TCP's minimum.
 const PROBE_PATIENCE: u64 = 200_000 * MICROSECOND;
-/// An application that lags by less than this does not limit its flow, because the send buffer covers the
-/// lag.
+/// An application that lags by less than this does not limit its flow: the send buffer covers the lag.
 const APPLICATION_SLACK: u64 = 200 * MICROSECOND;
 
-/// Number of flows to prefetch at a time, if there are many.
+/// Number of flows to prefetch at once, if there are many flows.
 const LOOK_AHEAD: usize = 8;
 
-/// Default limit of a device's FIFO, segments (`tx_queue_len`).
+/// Default limit of a device's FIFO in segments (`tx_queue_len`).
 const DEFAULT_QUEUE_LENGTH: u32 = 1000;
 
-/// Returns the kind of the qdisc of a queue.
 pub(crate) fn qdisc_of(settings: &Settings, parameters: &Parameters, queue: u32) -> Kind {
     if settings.nic.is_soft() {
         soft_nic::qdisc_of(settings, queue)
@@ -56,7 +55,6 @@ pub(crate) fn qdisc_of(settings: &Settings, parameters: &Parameters, queue: u32)
     }
 }
 
-/// The result of an enqueue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Taken {
     Yes,
@@ -64,14 +62,13 @@ enum Taken {
 }
 
 impl Simulation {
-    /// Handles the interrupt of a vector.
     pub(crate) fn interrupt(&mut self, vector: u32) {
         let now = self.engine.now;
         let transmits = (vector as usize) < self.queues.len();
         if transmits {
             self.catch_up();
             if self.queues[vector as usize].sent.is_empty() {
-                // Segments enqueued to other rings have delayed the completion.
+                // Enqueues to other rings have delayed the completion.
                 self.expect_completion(vector);
                 return;
             }
@@ -79,7 +76,6 @@ impl Simulation {
         let processor = self.processors.of_vector(vector);
         let begin = self.processors.softirq_begin(processor, now);
         if begin > now {
-            // The processor is busy, so the interrupt waits.
             self.engine.plan(Event::Interrupt(vector), begin);
             return;
         }
@@ -95,7 +91,7 @@ impl Simulation {
             return;
         }
         self.take_acknowledgements(vector, processor);
-        // Arrivals after this poll have their own interrupt.
+        // Arrivals after this poll raise another interrupt.
         let line = &self.vectors[vector as usize];
         let arrival = line.acknowledgements.next();
         let answer = line.answers.front().copied();
@@ -110,7 +106,6 @@ impl Simulation {
         self.processors.softirq(processor, self.engine.now, work);
     }
 
-    /// Completes the segments that the ring has sent.
     fn complete(&mut self, queue: u32, processor: u32) {
         let mut sent = std::mem::take(&mut self.scratch_segments);
         std::mem::swap(&mut sent, &mut self.queues[queue as usize].sent);
@@ -149,13 +144,12 @@ impl Simulation {
         self.charge(processor, work);
     }
 
-    /// Prefetches the flows of the next acknowledgements.
     fn prefetch_next(&self, vector: u32) {
         let flows = self.vectors[vector as usize].acknowledgements.flows(LOOK_AHEAD);
         flows.for_each(|flow| prefetch(&self.flows[flow as usize]));
     }
 
-    /// Handles the acknowledgements that have arrived; their flows may send immediately.
+    /// Handles the acknowledgements that have arrived. Their flows may send immediately.
     fn take_acknowledgements(&mut self, vector: u32, processor: u32) {
         let now = self.engine.now;
         let are_many = self.flows.len() >= MANY_FLOWS;
@@ -203,12 +197,13 @@ impl Simulation {
         }
     }
 
-    /// Lets the flows send that had reached their small queue limit.
+    /// Runs the flows that had reached their small queue limit, so that they send.
     fn run_tasklet(&mut self, processor: u32) {
         let batching = self.settings.transmit_batching;
         // `tcp_wfree` inserts a flow at the head of the list.
         self.tasklet.reverse();
-        // An enqueue may drop a segment of another flow, which may then send: the list grows during the loop.
+        // An enqueue may drop a segment of another flow. That flow may then send, so the list can grow
+        // during the loop.
         let mut next = 0;
         while let Some(&flow) = self.tasklet.get(next) {
             next += 1;
@@ -222,11 +217,12 @@ impl Simulation {
         self.touched = touched;
     }
 
-    /// Sends all segments that the flow may send. With `batch`, it only marks the qdisc, which runs later.
+    /// Sends all segments that the flow may send. With `batch`, the function only marks the qdisc,
+    /// which runs later.
     pub(crate) fn send(&mut self, number: u32, processor: u32, batch: bool) {
         loop {
             let sender = &mut self.flows[number as usize].sender;
-            // While a flow has segments in flight below TCP, it keeps its queue.
+            // A flow keeps its queue while it has segments below TCP.
             let idle = sender.bytes_below() == 0;
             match sender.next_segment(self.engine.now) {
                 Ok(segment) => {
@@ -256,7 +252,6 @@ impl Simulation {
         }
     }
 
-    /// Schedules the timer of a blocked flow.
     #[inline]
     fn plan_wait(&mut self, number: u32, blocked: Blocked) {
         if let Blocked::Pacing(until) = blocked {
@@ -266,7 +261,7 @@ impl Simulation {
         self.plan_timer(number, self.flows[number as usize].sender.deadline());
     }
 
-    /// Schedules a flow's timer, unless it is already scheduled for that time or earlier.
+    /// Schedules a flow's timer, unless the timer is already scheduled for this time or earlier.
     #[inline]
     pub(crate) fn plan_timer(&mut self, number: u32, at: Time) {
         let flow = &mut self.flows[number as usize];
@@ -276,7 +271,6 @@ impl Simulation {
         }
     }
 
-    /// Returns the queue of a flow's next segment.
     fn choose(&mut self, number: u32, idle: bool, processor: u32) -> u32 {
         let flow = &self.flows[number as usize];
         let pool = flow.pool;
@@ -328,7 +322,6 @@ impl Simulation {
         }
     }
 
-    /// Writes a queue's weight to the NIC.
     pub(crate) fn write_weight(&mut self, queue: u32) {
         let weight = self.weights.weight(queue).max(1);
         let before = self.nic.weight(queue);
@@ -357,7 +350,7 @@ impl Simulation {
                     let piece = Segment { sequence: segment.sequence + u64::from(sent), payload, ..segment };
                     sent += payload;
                     work += self.parameters.costs.piece;
-                    // A refused piece is lost, as if on the wire.
+                    // A refused piece is lost, like a loss on the wire.
                     if self.enqueue_piece(queue, piece) == Taken::No {
                         self.lost(&piece);
                     }
@@ -372,7 +365,7 @@ impl Simulation {
         taken
     }
 
-    /// Enqueues a segment or a piece to the qdisc, which may drop it or another one.
+    /// Enqueues a segment or a piece to the qdisc. The qdisc may drop it, or drop another segment.
     fn enqueue_piece(&mut self, queue: u32, segment: Segment) -> Taken {
         let mut taken = Taken::Yes;
         let (place, segment) = self.settings.nic.qdisc_for(queue, segment);
@@ -396,7 +389,6 @@ impl Simulation {
         taken
     }
 
-    /// Handles a segment or a piece that the qdisc has dropped.
     fn lost(&mut self, segment: &Segment) {
         if segment.flow == PROBE {
             self.lost_probe();
@@ -411,7 +403,7 @@ impl Simulation {
         self.release_if_idle(segment.flow, processor);
     }
 
-    /// Moves segments from a qdisc to its ring while the ring and its byte limit have room.
+    /// Moves segments from a qdisc to its ring while the ring and its byte limit have space.
     pub(crate) fn run_qdisc(&mut self, queue: u32) {
         if self.settings.nic.is_soft() {
             self.run_soft_nic();
@@ -474,7 +466,6 @@ impl Simulation {
         self.engine.plan(Event::Probe(0), self.engine.now + PROBE_PATIENCE);
     }
 
-    /// Sends a request of the probe's program.
     pub(crate) fn probe_event(&mut self) {
         self.catch_up();
         let Some(probe) = &mut self.probe else { return };

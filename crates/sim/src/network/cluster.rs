@@ -1,15 +1,16 @@
-//! Runs a cluster: hosts, switches and receivers, in slices of time.
+//! Runs a cluster of hosts, switches and receivers, in slices of time.
 //!
-//! Hosts affect each other only through the network, and with a minimum latency: a packet crosses it in one
-//! direction, and its acknowledgement in the other. So all hosts run independently for a time slice of at
-//! most that latency. In each slice:
+//! Hosts affect each other only through the network, and with a minimum latency: a packet crosses the
+//! network in one direction, and its acknowledgement in the other direction. All hosts can therefore
+//! run independently for a time slice of at most this latency. In each slice:
 //!
 //! - The hosts run.
 //! - The switches forward the packets that have left the hosts.
-//! - The receivers handle the arrivals. Their acknowledgements reach the hosts in the next slice or later.
+//! - The receivers handle the arrivals. Their acknowledgements reach the hosts in the next slice or
+//!   later.
 //!
-//! This is conservative parallel simulation (Fujimoto, "Parallel discrete event simulation", CACM 33(10),
-//! 1990) with one lookahead for all hosts.
+//! This is conservative parallel simulation (Fujimoto, "Parallel discrete event simulation", CACM
+//! 33(10), 1990) with one lookahead for all hosts.
 
 use super::Topology;
 use super::fabric::Fabric;
@@ -24,26 +25,20 @@ use crate::segment::{Packet, wire_bytes};
 use crate::settings::Settings;
 use crate::time::{MICROSECOND, SECOND, Span, Time};
 
-/// Data that one host sends to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transfer {
-    /// Sending host.
     pub from: u32,
-    /// Receiving host.
     pub to: u32,
-    /// TCP payload, bytes; at least 1.
+    /// TCP payload in bytes; at least 1.
     pub bytes: u64,
 }
 
-/// The path of a flow through the network.
 #[derive(Clone, Copy, Debug)]
 struct Route {
     host: u32,
-    /// The flow's number at that host.
+    /// The flow's number at its sending host.
     local: u32,
-    /// Latency of an acknowledgement.
     return_latency: Span,
-    /// When the flow starts.
     start: Time,
 }
 
@@ -64,8 +59,8 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Creates idle hosts with the same settings (the number of flows is ignored) and their transfers. Flow
-    /// `i` is the `i`-th transfer, sorted by sending host.
+    /// Creates idle hosts with the same settings, and their transfers. The settings' number of flows is
+    /// ignored. Flow `i` is the `i`-th transfer in the order of sending hosts.
     ///
     /// # Errors
     /// Returns an error if the settings do not fit a qdisc, or the topology has no path for a transfer.
@@ -96,7 +91,7 @@ impl Cluster {
             let (own, others) = rest.split_at(rest.partition_point(|transfer| transfer.from <= host));
             rest = others;
             let settings = Settings { flows: own.len() as u32, probe_bytes: None, ..settings.clone() };
-            // No bins are needed: the result is the completion times of flows.
+            // The simulation needs no bins: its results are the completion times of flows.
             let mut simulation =
                 Simulation::new(settings, parameters.clone(), seeds.long_bits(), Time::NEVER, 1, 0)?;
             simulation.outbox = Some(Vec::new());
@@ -126,8 +121,9 @@ impl Cluster {
             return Err(TopologyError::Transfer { from: transfer.from, to: transfer.to }.into());
         }
 
-        // A packet that leaves a host reaches the first switch after at least the shortest access latency. It
-        // then reaches its host after at least the shortest latency of a last link.
+        // A packet that leaves a host reaches the first switch after at least the shortest access
+        // latency. The packet then reaches its destination after at least the shortest latency of a
+        // last link.
         let least = |of: fn(&(Span, Span)) -> Span| edges.iter().map(of).min().unwrap_or(MICROSECOND);
         let switches_ahead = least(|(access, _)| *access);
         let reception_ahead = switches_ahead + least(|(_, delivery)| *delivery);
@@ -153,7 +149,6 @@ impl Cluster {
         })
     }
 
-    /// Starts the flows at random times within a span.
     pub fn start(&mut self, seed: u64, within: Span) {
         let mut seeds = Generator::new(seed, Component::Starts);
         for host in &mut self.hosts {
@@ -165,7 +160,8 @@ impl Cluster {
         }
     }
 
-    /// Runs until all transfers are complete, or until `until`. Returns whether they are complete.
+    /// Runs until all transfers are complete, or until `until`. Returns whether all transfers are
+    /// complete.
     ///
     /// # Errors
     /// Returns an error if no event is pending, or no new data has arrived at any host for minutes.
@@ -187,7 +183,8 @@ impl Cluster {
         Ok(self.reception.unfinished() == 0)
     }
 
-    /// Runs hosts, switches and receivers until the hosts are at `end`. Returns the time of the next event.
+    /// Runs hosts, switches and receivers until the hosts have reached `end`. Returns the time of the
+    /// next event.
     fn run_slice(&mut self, end: Time) -> Result<Time, SimulationError> {
         let mut earliest = Time::NEVER;
         for (host, &(first_flow, latency)) in self.hosts.iter_mut().zip(&self.first_flows) {
@@ -214,7 +211,6 @@ impl Cluster {
         Ok(earliest.min(self.reception.next_time()).min(self.fabric.next_time()))
     }
 
-    /// Returns the simulated time that all hosts have reached.
     #[must_use]
     pub fn now(&self) -> Time {
         self.now
@@ -225,38 +221,36 @@ impl Cluster {
         self.routes.len() as u32
     }
 
-    /// Returns the start and the completion of a flow: from when it may send until TCP at the receiving host
-    /// has all of it ([`Time::NEVER`] if it is incomplete).
+    /// Returns the start and the completion of a flow. The flow may send from its start. It is complete
+    /// when TCP at the receiving host has all data ([`Time::NEVER`] if incomplete).
     #[must_use]
     pub fn times(&self, flow: u32) -> (Time, Time) {
         (self.routes[flow as usize].start, self.reception.completed(flow))
     }
 
-    /// Returns the number of data packets that hosts have received.
     #[must_use]
     pub fn packets(&self) -> u64 {
         self.reception.packets()
     }
 
-    /// Returns the TCP payload of the received packets, bytes, duplicates included.
+    /// Returns the TCP payload of the received packets in bytes, including duplicates.
     #[must_use]
     pub fn payload(&self) -> u64 {
         self.reception.payload()
     }
 
-    /// Returns the number of packets that switches have dropped.
     #[must_use]
     pub fn drops(&self) -> u64 {
         self.fabric.drops()
     }
 
-    /// Shortens the slices: tests use it to check that results do not depend on them.
+    /// Shortens the slices. Tests check that results do not depend on the slices.
     #[cfg(test)]
     pub(super) fn divide_slice(&mut self, parts: u64) {
         self.slice = (self.slice / parts).max(1);
     }
 
-    /// Returns the payload that hosts have received, bytes, without duplicates.
+    /// Returns the payload that hosts have received in bytes, without duplicates.
     #[cfg(test)]
     pub(super) fn distinct_bytes(&self) -> u64 {
         self.reception.distinct_bytes()
@@ -272,8 +266,8 @@ impl Cluster {
         (route.host, route.local)
     }
 
-    /// Returns the payload that a flow has received in order, bytes, and its number of packets that arrived
-    /// after a later one.
+    /// Returns the payload in bytes that a flow has received in order, and the number of its packets
+    /// that arrived after a later packet.
     pub(crate) fn received(&self, flow: u32) -> (u64, u64) {
         let receiver = self.reception.receiver(flow);
         (receiver.delivered(), receiver.out_of_order_packets())

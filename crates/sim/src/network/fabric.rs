@@ -9,33 +9,32 @@ use crate::segment::{Packet, wire_bytes};
 use crate::time::Time;
 
 events! {
-    /// Events between switches.
     enum Event in Slots {
-        /// The first packet on a link, in one direction, arrives at the end.
+        /// The first packet on a link arrives at the end of the link. Each direction of a link has its
+        /// own event.
         Line: lines,
     }
 }
 
-/// The path of a flow: its switches in [`Fabric::hops`].
+/// The path of a flow: the range of its switches in [`Fabric::hops`].
 #[derive(Clone, Copy, Debug)]
 struct Way {
     first_hop: u32,
     hops: u32,
 }
 
-/// The switches, and the packets between them.
 pub(super) struct Fabric {
     engine: Engine<Event>,
     switches: Vec<Switch>,
     ways: Vec<Way>,
     hops: Vec<Hop>,
-    /// Packets on each link in one direction, with the number of the hop at its end. The calendar has the
-    /// first packet of each.
+    /// Packets on each link, by direction, with the number of the hop at the end. The calendar has the
+    /// first packet of each link and direction.
     lines: Vec<VecDeque<(Packet, u32)>>,
-    /// Packets in flight to a first switch.
+    /// Packets in flight to their first switch.
     entering: Vec<Packet>,
-    /// Arrival time, flow and index of each packet in `entering`, sorted. The flow breaks ties, because the
-    /// index depends on the length of the slices.
+    /// Arrival time, flow and index of each packet in `entering`, sorted. At equal times, the flow
+    /// decides, because the index depends on the length of the slices.
     order: Vec<(Time, u32, u32)>,
     /// Reusable buffer: packets for the next slice.
     left_over: Vec<Packet>,
@@ -45,7 +44,6 @@ pub(super) struct Fabric {
 }
 
 impl Fabric {
-    /// Creates idle switches of a topology.
     pub(super) fn new(topology: &Topology, switches: Vec<Switch>) -> Self {
         let lines = 2 * topology.links.len();
         Self {
@@ -62,7 +60,6 @@ impl Fabric {
         }
     }
 
-    /// Adds the path of the next flow.
     pub(super) fn add_way(&mut self, hops: Vec<Hop>) {
         self.ways.push(Way { first_hop: self.hops.len() as u32, hops: hops.len() as u32 });
         self.hops.extend(hops);
@@ -73,8 +70,8 @@ impl Fabric {
         self.entering.extend(packets);
     }
 
-    /// Forwards the packets that reach a switch until `limit`. Returns the packets for the hosts; those of
-    /// one host are in order of arrival.
+    /// Forwards the packets that reach a switch until `limit`. Returns the packets for the hosts. The
+    /// packets of each host are in order of arrival.
     pub(super) fn run(&mut self, limit: Time) -> Result<std::vec::Drain<'_, Packet>, SimulationError> {
         self.order.clear();
         self.order.extend((0..).zip(&self.entering).map(|(index, packet)| (packet.at, packet.flow, index)));
@@ -82,7 +79,8 @@ impl Fabric {
         let due = self.order.partition_point(|&(at, ..)| at <= limit);
         for next in 0..due {
             let (at, _, index) = self.order[next];
-            // Of simultaneous arrivals, a packet from a host precedes one from a switch.
+            // If a packet from a host and a packet from a switch arrive at the same time, the host's
+            // packet is first.
             if self.engine.next_time() < at {
                 engine::run(self, Time(at.0 - 1))?;
             }
@@ -115,13 +113,12 @@ impl Fabric {
         }
     }
 
-    /// Returns when the next packet reaches a switch.
+    /// Returns the time at which the next packet reaches a switch.
     pub(super) fn next_time(&mut self) -> Time {
         let waiting = self.entering.iter().map(|packet| packet.at).min().unwrap_or(Time::NEVER);
         waiting.min(self.engine.next_time())
     }
 
-    /// Returns the number of packets that switches have dropped.
     pub(super) fn drops(&self) -> u64 {
         self.switches.iter().map(Switch::all_drops).sum()
     }

@@ -12,11 +12,11 @@
 //! # Scope of the model
 //!
 //! - Every data packet passes the queue of every port on its path, in order of time.
-//! - Acknowledgements take the latencies of the same links back and pass no queue, as if switches gave them
-//!   priority: they are about 0.3 % of the bytes.
-//! - A host sends as in a [`Simulation`](crate::host::Simulation) of two hosts. Arriving packets go to its
-//!   receive queues, as in [`crate::sink`]. Receive interrupts are moderated like those of transmit queues,
-//!   and take no processor time.
+//! - Acknowledgements take the latencies of the same links back and pass no queue, as if switches gave
+//!   them priority. They are about 0.3 % of the bytes.
+//! - A host sends as in a [`Simulation`](crate::host::Simulation) of two hosts. Arriving packets go to
+//!   its receive queues, as in [`crate::sink`]. Receive interrupts are moderated like transmit
+//!   interrupts, and take no processor time.
 
 mod cluster;
 mod fabric;

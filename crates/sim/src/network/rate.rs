@@ -1,18 +1,18 @@
-//! A port's rate: converts bytes to time and back, without division if a byte takes whole picoseconds.
+//! A port's rate: converts bytes to time and back. Needs no division if a byte takes whole picoseconds.
 
 use crate::time::{SECOND, Span};
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rate {
     bits_per_second: u64,
-    /// Picoseconds per byte if that is a whole number; otherwise 0.
+    /// Picoseconds per byte if this is a whole number, otherwise 0.
     byte: Span,
     /// Bytes per picosecond, in units of 2^-64.
     bytes_per_picosecond: u64,
 }
 
 impl Rate {
-    /// Creates a rate in bits per second; 0 counts as 1, and the largest is 8 Tbit/s.
+    /// Creates a rate in bits per second. 0 counts as 1. The maximum is 8 Tbit/s.
     pub(super) fn new(bits_per_second: u64) -> Self {
         let bits_per_second = bits_per_second.clamp(1, 8 * SECOND);
         let whole = (8 * SECOND).is_multiple_of(bits_per_second);
@@ -34,7 +34,7 @@ impl Rate {
         }
     }
 
-    /// Returns the bytes sent in this time, rounded to a neighbouring whole number.
+    /// Returns the bytes sent in this time, rounded up or down to a whole number.
     #[inline]
     pub(super) fn bytes_in(&self, span: Span) -> u64 {
         ((u128::from(span) * u128::from(self.bytes_per_picosecond) + (1 << 63)) >> 64) as u64

@@ -10,12 +10,10 @@ use crate::sink::{Reaction, Sink};
 use crate::tcp::{Ack, Receiver, ReceiverConfig};
 use crate::time::{Span, Time};
 
-/// The receiving end of a flow.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reader {
-    /// Its receive queue, numbered across all hosts.
+    /// Number of its receive queue. Queues of all hosts are numbered together.
     pub(super) queue: u32,
-    /// Bytes to receive.
     pub(super) bytes: u64,
 }
 
@@ -23,7 +21,6 @@ pub(super) struct Reader {
 struct ReceiveQueue {
     /// Packets in order of their arrival times.
     arriving: VecDeque<Packet>,
-    /// Flows that have not received all data.
     unfinished: Vec<u32>,
     /// Whether the last packet of a flow in `unfinished` has arrived.
     ending: bool,
@@ -36,20 +33,19 @@ events! {
     }
 }
 
-/// The receivers of all flows.
 pub(super) struct Reception {
     sink: Sink,
     engine: Engine<Event>,
-    /// Acknowledgements, with flow and time of sending.
+    /// Acknowledgements, each with its flow and time of sending.
     answers: Vec<(u32, Time, Ack)>,
     readers: Vec<Reader>,
     queues: Vec<ReceiveQueue>,
-    /// When each flow had received all data.
+    /// Time at which each flow had received all data.
     completed: Vec<Time>,
     unfinished: usize,
     /// Packets that interrupts have handled.
     packets: u64,
-    /// Payload of `packets`, bytes.
+    /// Payload of `packets` in bytes.
     payload: u64,
     deadlines: Vec<(u32, Time)>,
 }
@@ -80,7 +76,8 @@ impl Reception {
         }
     }
 
-    /// Adds a packet that arrives at its host at `packet.at`; calls for one host are in order of that time.
+    /// Adds a packet that arrives at its host at `packet.at`. Calls for the same host must be in order
+    /// of this time.
     #[inline]
     pub(super) fn deliver(&mut self, packet: Packet) {
         let number = self.readers[packet.flow as usize].queue;
@@ -97,7 +94,6 @@ impl Reception {
         Ok(self.answers.drain(..))
     }
 
-    /// Schedules a receive queue's interrupt for a packet that arrives at `at`.
     fn expect(&mut self, number: u32, at: Time) {
         let event = Event::Interrupt(number);
         if let Some(at) = self.sink.due(number, self.engine.planned(event), || at) {
@@ -137,7 +133,8 @@ impl Reception {
                 self.unfinished -= 1;
             }
             queue.unfinished.retain(|flow| !is_complete(*flow));
-            // A flow whose last packet overtook others stays unfinished and is checked each time.
+            // A flow stays unfinished if its last packet overtook others. Each interrupt then checks
+            // the flow.
             queue.ending = !queue.unfinished.is_empty();
         }
     }
@@ -147,12 +144,11 @@ impl Reception {
         self.engine.next_time()
     }
 
-    /// Returns the number of flows that have not received all data.
     pub(super) fn unfinished(&self) -> usize {
         self.unfinished
     }
 
-    /// Returns when a flow had received all data; [`Time::NEVER`] if it has not.
+    /// Returns the time at which a flow had received all data, or [`Time::NEVER`] if data is missing.
     pub(super) fn completed(&self, flow: u32) -> Time {
         self.completed[flow as usize]
     }
@@ -161,12 +157,11 @@ impl Reception {
         &self.sink.peer(flow).receiver
     }
 
-    /// Returns the number of packets that interrupts have handled.
     pub(super) fn packets(&self) -> u64 {
         self.packets
     }
 
-    /// Returns the received payload without duplicates, bytes. Visits every flow.
+    /// Returns the received payload in bytes, without duplicates. Visits every flow.
     pub(super) fn distinct_bytes(&self) -> u64 {
         let of = |flow: u32| {
             let receiver = self.receiver(flow);
@@ -175,7 +170,7 @@ impl Reception {
         (0..self.readers.len() as u32).map(of).sum()
     }
 
-    /// Returns the payload of the handled packets, duplicates included, bytes.
+    /// Returns the payload of the handled packets in bytes, including duplicates.
     pub(super) fn payload(&self) -> u64 {
         self.payload
     }

@@ -14,17 +14,16 @@ use crate::parameters::Parameters;
 use crate::settings::Settings;
 use crate::time::{MILLISECOND, NANOSECOND, SECOND, Span, Time};
 
-/// Flows start within this time: the programs start together, and each opens its connections one after the
-/// other.
+/// Flows start within this time. All programs start together, and each program opens its connections
+/// one after the other.
 const STARTS_WITHIN: Span = MILLISECOND;
-/// Simulated time of one host between progress reports and checks for an interruption; with more hosts it is
-/// shorter, for the same amount of work.
+/// Simulated time between progress reports and checks for an interruption, for one host. With more
+/// hosts the time is shorter, for the same amount of work.
 const STEP: Span = 120 * MILLISECOND;
-/// Exponent of the switch's alpha for dynamic thresholds: alpha is 1. The real switch's setting is not
-/// published.
+/// Exponent of the switch's alpha for dynamic thresholds: alpha is 1. The setting of the real switch is
+/// not published.
 const ALPHA_EXPONENT: i8 = 0;
 
-/// Runs a job with a shuffle workload.
 pub(crate) fn run(
     job: &Job<'_>,
     bytes_per_flow: ByteSize,
@@ -39,7 +38,8 @@ pub(crate) fn run(
         buffer_bytes: scenario.switch.as_ref().map_or(0, |switch| switch.buffer.bytes()),
         alpha_exponent: ALPHA_EXPONENT,
     };
-    // The line's latency is split between both sides of the switch, which also stores each whole packet.
+    // Split the line's latency between the two sides of the switch. The switch also stores each whole
+    // packet.
     let topology = Topology::star(hosts, switch, settings.rate, parameters.line_latency / 2);
     engine::set_up(observer)?;
     let mut cluster =
@@ -57,7 +57,7 @@ pub(crate) fn run(
     Ok(outcome(&cluster, hosts))
 }
 
-/// Returns transfers from every host to every other; each host begins with its successor.
+/// Returns transfers from every host to every other host. Each host begins with its successor.
 fn all_to_all(hosts: u32, bytes: u64) -> Vec<Transfer> {
     (0..hosts)
         .flat_map(|from| {
@@ -96,14 +96,13 @@ fn outcome(cluster: &Cluster, hosts: u32) -> RawRepeat {
     let queues = snapshots.first().map_or(0, |host| host.queue_bytes.len());
     RawRepeat {
         flows,
-        // Each queue, summed over all hosts.
+        // Sum each queue over all hosts.
         queues: (0..queues)
             .map(|queue| QueueRecord {
                 flows: cluster.hosts().iter().map(|host| host.flows_on(queue as u32)).sum(),
                 bytes: snapshots.iter().map(|host| host.queue_bytes[queue]).sum(),
             })
             .collect(),
-        // The average over the hosts.
         busy_cores: Some(sum(|host| host.busy) as f64 / end.since(Time::ZERO) as f64 / f64::from(hosts)),
         elapsed: Some(Nanoseconds::new(end.since(first_start) / NANOSECOND)),
         retransmits: Some(sum(|host| host.retransmits)),

@@ -5,7 +5,7 @@ use crate::time::{Span, Time};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SwitchConfig {
-    /// Buffer that all output queues share, bytes.
+    /// Buffer in bytes that all output queues share.
     pub buffer_bytes: u64,
     /// A queue accepts a packet while it holds less than alpha times the free buffer (dynamic thresholds;
     /// Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory packet switches", IEEE/ACM
@@ -18,16 +18,17 @@ struct Port {
     rate: Rate,
     /// Time from the departure of the last bit to its arrival at the other end.
     latency: Span,
-    /// When the last queued bit departs.
+    /// Time at which the last queued bit departs.
     free_at: Time,
     drops: u64,
 }
 
 /// A switch with FIFO output queues.
 ///
-/// The departures of a queue are known when it accepts a packet: each packet begins when the previous one
-/// ends. So a queue is stored as the time at which it becomes empty, and its length follows from that time
-/// and its rate. Sizes are wire bytes, framing included; the sent part of a packet counts as free.
+/// When a queue accepts a packet, its departure is known: the packet begins when the previous packet
+/// ends. The switch therefore stores only the time at which a queue becomes empty. Time and rate give
+/// the queue's length. Sizes are wire bytes including framing. The sent part of a packet counts as
+/// free.
 #[derive(Clone, Debug)]
 pub struct Switch {
     config: SwitchConfig,
@@ -37,26 +38,26 @@ pub struct Switch {
 }
 
 impl Switch {
-    /// Creates a switch without ports.
     #[must_use]
     pub fn new(config: SwitchConfig) -> Self {
         Self { config, ports: Vec::new(), most_held: 0 }
     }
 
-    /// Adds a port of this many bits per second, with this latency of its link. Returns its number.
+    /// Adds a port with this rate in bits per second and this link latency. Returns the number of the
+    /// port.
     pub fn add_port(&mut self, rate_bps: u64, latency: Span) -> u32 {
         self.ports.push(Port { rate: Rate::new(rate_bps), latency, free_at: Time::ZERO, drops: 0 });
         self.ports.len() as u32 - 1
     }
 
-    /// Handles a packet of `bytes` wire bytes that is complete at `now`, for an output port. Returns when its
-    /// last bit arrives at the other end of the port's link, or `None` if it was dropped. Calls must be in
-    /// order of time.
+    /// Handles a packet of `bytes` wire bytes for an output port. The packet is complete at `now`.
+    /// Returns the time when its last bit arrives at the other end of the port's link, or `None` if the
+    /// switch drops it. Calls must be in order of time.
     #[inline]
     pub fn forward(&mut self, port: u32, now: Time, bytes: u32) -> Option<Time> {
         let output = &self.ports[port as usize];
         let queued = output.rate.bytes_in(output.free_at.since(now));
-        // The exact sum over all queues is computed only if its upper bound is too large.
+        // Compute the exact sum over all queues only if its upper bound is too large.
         if !self.takes(self.most_held, queued, bytes) {
             self.most_held = self.held(now);
             if !self.takes(self.most_held, queued, bytes) {
@@ -84,19 +85,16 @@ impl Switch {
         queued < threshold && u64::from(bytes) <= free
     }
 
-    /// Returns the bytes in all queues at `now`.
     #[must_use]
     pub fn held(&self, now: Time) -> u64 {
         self.ports.iter().map(|port| port.rate.bytes_in(port.free_at.since(now))).sum()
     }
 
-    /// Returns the number of packets dropped at a port.
     #[must_use]
     pub fn drops(&self, port: u32) -> u64 {
         self.ports[port as usize].drops
     }
 
-    /// Returns the number of packets dropped at all ports.
     #[must_use]
     pub fn all_drops(&self) -> u64 {
         self.ports.iter().map(|port| port.drops).sum()
@@ -121,7 +119,7 @@ mod tests {
         assert_eq!(switch.forward(port, Time(0), 1250), at(1300));
         assert_eq!(switch.forward(port, Time(500 * NANOSECOND), 1250), at(2300));
         assert_eq!(switch.forward(other, Time(600 * NANOSECOND), 1250), at(850));
-        // At 1 µs the first packet has left, and the second is complete; the other port is idle.
+        // At 1 µs, the first packet has left and the second packet is complete. The other port is idle.
         assert_eq!(switch.held(Time(MICROSECOND)), 1250);
         assert_eq!(switch.forward(port, Time(5 * MICROSECOND), 1250), at(6300));
     }
@@ -146,17 +144,17 @@ mod tests {
         for turn in 0..400 {
             taken[turn % 2] += u32::from(switch.forward(ports[turn % 2], Time(0), 1000).is_some());
         }
-        // q = B - 2 q for each of two queues.
+        // Each of the two queues has q = B - 2 q.
         assert_eq!(taken, [30, 30]);
-        // Sent bytes do not count: after 16 µs, 20,000 bytes of each queue.
+        // Sent bytes do not count. After 16 µs, each queue has sent 20,000 bytes.
         let later = Time(16 * MICROSECOND);
         let again = (0..100).filter(|_| switch.forward(ports[0], later, 1000).is_some()).count();
-        // q = 90 - 10 - q gives 40: 30 more than the remaining 10.
+        // q = 90 - 10 - q gives 40, which is 30 more than the remaining 10.
         assert_eq!(again, 30);
     }
 
     proptest! {
-        /// Compares with queues of packets, each of which leaves the buffer bit by bit.
+        /// Compares the switch with queues of packets that leave the buffer bit by bit.
         #[test]
         fn it_is_what_lists_of_packets_say(
             alpha_exponent in -3_i8..4,
@@ -170,7 +168,7 @@ mod tests {
             }
             let mut now = 0;
             for (port, pause, bytes) in steps {
-                // Whole bytes at 800 ps avoid rounding.
+                // With 800 ps per byte, whole bytes avoid rounding.
                 now += pause * 800;
                 let left = |queue: &[(u64, u64)]| -> u64 {
                     queue.iter().map(|&(begin, bytes)| {

@@ -1,4 +1,4 @@
-//! Clusters with results computed by hand, with different slices, and with arbitrary transfers.
+//! Tests of clusters: results computed by hand, slices of different lengths, and arbitrary transfers.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -46,7 +46,6 @@ fn shuffle(hosts: u32, bytes: u64) -> Vec<Transfer> {
     (0..hosts).flat_map(|from| others(from).map(move |to| transfer(from, to, bytes))).collect()
 }
 
-/// Returns the observable outcome of a run.
 fn outcome(cluster: &Cluster) -> Vec<(Time, Time, u64)> {
     (0..cluster.flows())
         .map(|flow| {
@@ -60,7 +59,7 @@ fn outcome(cluster: &Cluster) -> Vec<(Time, Time, u64)> {
 #[test]
 fn a_packet_takes_every_transmission_and_every_latency() {
     let topology = star(2, SWITCH);
-    // The start is after the first interrupt interval, so that the first interrupt is immediate.
+    // Start after the first interrupt interval, so that the first interrupt is immediate.
     let seed = (1..100)
         .find(|seed| {
             cluster(&topology, "cmax", &[transfer(0, 1, 1448)], *seed).times(0).0.0 > 100 * MICROSECOND
@@ -106,7 +105,7 @@ fn a_flow_that_is_alone_is_as_fast_as_between_two_hosts() {
 #[test]
 fn the_length_of_a_slice_changes_nothing() {
     for variant in ["cvanilla", "cmax", "dqa+dqwa"] {
-        // The buffer overflows, so that the test covers loss recovery.
+        // Make the buffer overflow, so that the test covers loss recovery.
         let switch = SwitchConfig { buffer_bytes: 300_000, ..SWITCH };
         let run = |parts: u64| {
             let mut cluster = cluster(&star(4, switch), variant, &shuffle(4, 700_000), 5);
@@ -139,7 +138,7 @@ fn an_incast_shares_the_port_and_fills_it() {
     assert_eq!(cluster.run(Time(10 * SECOND)), Ok(true));
     let last = (0..5).map(|flow| cluster.times(flow).1).max().unwrap();
     let wire = cluster.packets() * PACKET;
-    // Slow start and at most two interrupt intervals more than the port needs.
+    // Slow start and at most two interrupt intervals add to the port's transmission time.
     assert!(last.0 >= wire && last.0 < wire + 3 * MILLISECOND, "{last:?} {wire}");
     assert!((0..5).all(|flow| cluster.received(flow).0 == bytes));
 }
@@ -165,8 +164,8 @@ fn what_arrives_again_and_again_is_no_progress() {
     assert_eq!((cluster.received(0).0, cluster.distinct_bytes()), (0, 300));
 }
 
-/// Checks a rate at which a packet takes minutes: timeouts precede acknowledgements, but the run makes
-/// progress.
+/// Checks a rate at which one packet takes minutes. Timeouts precede acknowledgements, but the run
+/// makes progress.
 #[test]
 fn a_slow_line_is_no_standstill() {
     let settings = Settings { rate: 100, ..settings("cmax") };
@@ -190,7 +189,7 @@ fn transfers_need_hosts_and_paths() {
     assert_eq!(make(&[]), None);
 }
 
-/// Creates leaves with two hosts each, and one link from each leaf to each of two spines.
+/// Creates leaves with two hosts each. Each leaf has one link to each of two spines.
 fn leaf_spine(leaves: u32, spine_rate: u64, buffer_bytes: u64) -> Topology {
     let hosts = (0..2 * leaves).map(|host| Link {
         from: Node::Host(host),
@@ -211,8 +210,8 @@ fn leaf_spine(leaves: u32, spine_rate: u64, buffer_bytes: u64) -> Topology {
     }
 }
 
-/// Runs transfers `(from, distance, bytes)` between four hosts on two leaves, in slices divided into `parts`.
-/// Checks that all complete, and returns the outcome.
+/// Runs transfers `(from, distance, bytes)` between four hosts on two leaves, with slices divided into
+/// `parts`. Checks that all transfers complete, and returns the outcome.
 fn through_spines(
     pairs: &[(u32, u32, u64)],
     buffer_bytes: u64,
@@ -229,8 +228,8 @@ fn through_spines(
     outcome(&cluster)
 }
 
-/// Checks packets of two hosts that reach a full switch in the same picosecond: which one is dropped does not
-/// depend on the slices.
+/// Checks packets of two hosts that reach a full switch in the same picosecond: the slices do not
+/// determine which packet is dropped.
 #[test]
 fn packets_that_arrive_at_once_have_an_order() {
     let pairs = [
@@ -250,8 +249,8 @@ fn packets_that_arrive_at_once_have_an_order() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Checks that every transfer completes in any network and with any number of drops, and that the length
-    /// of the slices does not change the result.
+    /// Checks that every transfer completes in any network and with any number of drops. The length of
+    /// the slices must not change the result.
     #[test]
     fn everything_arrives(
         pairs in prop::collection::vec((0_u32..4, 1_u32..4, 1_u64..150_000), 1..12),

@@ -4,33 +4,29 @@ use super::switch::{Switch, SwitchConfig};
 use crate::error::TopologyError;
 use crate::time::Span;
 
-/// An end of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Node {
     Host(u32),
     Switch(u32),
 }
 
-/// A link with the same properties in both directions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// One end: a host, or a switch.
     pub from: Node,
-    /// The other end, a switch.
     pub to: u32,
-    /// Rate of the switch ports, bits per second; a host's NIC has its own rate.
+    /// Rate of the switch ports in bits per second. A host's NIC has its own rate.
     pub rate_bps: u64,
     /// Time from the departure of a bit at one end to its arrival at the other: cable, PHYs, and the
     /// pipelines of NIC and switch.
     pub latency: Span,
 }
 
-/// A network. Hosts are numbered from 0, and each has one link.
+/// A network. Hosts are numbered from 0, and each host has one link.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Topology {
     pub hosts: u32,
     pub switches: Vec<SwitchConfig>,
-    /// The links. Flows are distributed over parallel links between two switches.
+    /// Flows are distributed over parallel links between two switches.
     pub links: Vec<Link>,
 }
 
@@ -39,15 +35,13 @@ pub struct Topology {
 pub struct Hop {
     pub switch: u32,
     pub port: u32,
-    /// The link behind that port and its direction: twice the link's number, plus 1 if the packet enters it
-    /// at `to`.
+    /// The link behind this port, with its direction: twice the link's number, plus 1 if the packet
+    /// enters the link at `to`.
     pub line: u32,
 }
 
-/// A path from host to host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Path {
-    /// The switches on the path.
     pub hops: Vec<Hop>,
     /// Latency of the link to the first switch.
     pub access_latency: Span,
@@ -57,22 +51,19 @@ pub struct Path {
     pub latency: Span,
 }
 
-/// A topology with its ports and distances.
 #[derive(Clone, Debug)]
 pub(super) struct Routes<'a> {
     topology: &'a Topology,
-    /// Link of each host.
     access: Vec<usize>,
-    /// Switch port of each host.
     host_ports: Vec<usize>,
     /// Output ports of each switch: the link, and the node at its other end.
     ports: Vec<Vec<(u32, Node)>>,
-    /// Number of links from switch (row) to switch (column); `u32::MAX` if there is no path.
+    /// Number of links from a switch (row) to a switch (column). `u32::MAX` if there is no path.
     distances: Vec<Vec<u32>>,
 }
 
 impl Topology {
-    /// Creates a topology of hosts on one switch, with equal links.
+    /// Creates a topology of hosts on one switch. All links are equal.
     #[must_use]
     pub fn star(hosts: u32, switch: SwitchConfig, rate_bps: u64, latency: Span) -> Self {
         let links =
@@ -112,7 +103,6 @@ impl Topology {
     }
 }
 
-/// Returns the number of links from every switch to the switch `to`.
 fn distances(ports: &[Vec<(u32, Node)>], to: usize) -> Vec<u32> {
     let mut found = vec![u32::MAX; ports.len()];
     found[to] = 0;
@@ -132,8 +122,8 @@ fn distances(ports: &[Vec<(u32, Node)>], to: usize) -> Vec<u32> {
     found
 }
 
-/// Returns a flow's hash at a switch. Each switch mixes it differently, so that successive choices are
-/// independent (the finaliser of SplitMix64).
+/// Returns a flow's hash at a switch. Each switch mixes the hash differently, so that successive
+/// choices are independent (the finaliser of SplitMix64).
 fn mixed(hash: u32, switch: u32) -> u64 {
     let mut bits = (u64::from(switch) << 32 | u64::from(hash)).wrapping_add(0x9e37_79b9_7f4a_7c15);
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -142,7 +132,7 @@ fn mixed(hash: u32, switch: u32) -> u64 {
 }
 
 impl Routes<'_> {
-    /// Returns the switches, with ports in the order of [`Hop::port`].
+    /// Returns the switches. Their ports are in the order of [`Hop::port`].
     pub(super) fn switches(&self) -> Vec<Switch> {
         let configs = self.topology.switches.iter();
         configs
@@ -158,8 +148,8 @@ impl Routes<'_> {
             .collect()
     }
 
-    /// Returns a shortest path. If there are several, the flow's hash decides at each switch (equal-cost
-    /// multipath, RFC 2992, by modulo).
+    /// Returns a shortest path. Between several shortest paths, the flow's hash decides at each switch
+    /// (equal-cost multipath, RFC 2992, by modulo).
     pub(super) fn path(&self, from: u32, to: u32, hash: u32) -> Result<Path, TopologyError> {
         let unreachable = TopologyError::Unreachable { from, to };
         let known = |host: u32| self.access.get(host as usize).copied();
@@ -213,7 +203,8 @@ mod tests {
         Link { from, to, rate_bps: 10_000_000_000, latency }
     }
 
-    /// Creates two leaves of two hosts each, two spines, and two parallel links from each leaf to each spine.
+    /// Creates two leaves with two hosts each, two spines, and two parallel links from each leaf to
+    /// each spine.
     fn leaf_spine() -> Topology {
         let mut links = Vec::new();
         for host in 0..4 {
@@ -249,7 +240,7 @@ mod tests {
             assert_eq!(path, routes.path(0, 3, hash).unwrap());
             *seen.entry((path.hops[0].line, path.hops[1].line)).or_insert(0) += 1;
         }
-        // Four links up, and two links down from each spine.
+        // There are four links up, and two links down from each spine.
         assert_eq!(seen.len(), 8);
         assert!(seen.values().all(|count| (400..640).contains(count)), "{seen:?}");
     }

@@ -1,12 +1,15 @@
-//! The processors of a host: each operation takes time on one of them.
+//! The processors of a host: each operation takes time on one processor.
 //!
-//! [`Processors`] has two contexts, and computes when work completes at the time at which it is raised.
+//! [`Processors`] has two contexts. When work is raised, it computes the time at which the work
+//! completes.
 //!
-//! - Softirq work has priority. On a saturated processor it delays interrupts.
-//! - An application's work runs after all softirq work. On a saturated processor its flows run out of data.
+//! - Softirq work has priority. On a saturated processor, softirq work delays interrupts.
+//! - An application's work runs after all softirq work. On a saturated processor, the application's
+//!   flows run out of data.
 //!
 //! A thread with a dedicated core (a poll-mode thread, a client) is an application without softirqs.
-//! `process_scheduler` models processes that share processors by time slices, wake each other and block.
+//! `process_scheduler` models processes that share processors by time slices, wake each other and
+//! block.
 
 pub(crate) mod process_scheduler;
 
@@ -14,9 +17,7 @@ use crate::time::{Span, Time};
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Processor {
-    /// When the raised softirq work is done.
     softirq_until: Time,
-    /// When all raised work is done.
     all_until: Time,
     /// Work raised since counting began.
     busy: Span,
@@ -29,25 +30,22 @@ pub struct Processors {
 }
 
 impl Processors {
-    /// Creates this many idle processors.
     #[must_use]
     pub fn new(count: u32) -> Self {
         Self { all: vec![Processor::default(); count.max(1) as usize] }
     }
 
-    /// Returns the processor that serves an interrupt vector.
     #[must_use]
     pub fn of_vector(&self, vector: u32) -> u32 {
         vector % self.all.len() as u32
     }
 
-    /// Returns when the processor can begin softirq work that is raised `now`.
+    /// Returns the time at which the processor can begin softirq work that is raised `now`.
     #[must_use]
     pub fn softirq_begin(&self, processor: u32, now: Time) -> Time {
         self.all[processor as usize].softirq_until.max(now)
     }
 
-    /// Runs softirq work of this duration.
     pub fn softirq(&mut self, processor: u32, now: Time, work: Span) {
         let processor = &mut self.all[processor as usize];
         processor.softirq_until = processor.softirq_until.max(now) + work;
@@ -55,7 +53,7 @@ impl Processors {
         processor.busy += work;
     }
 
-    /// Runs an application's work of this duration. Returns when it completes.
+    /// Runs an application's work of this duration. Returns the time of completion.
     pub fn application(&mut self, processor: u32, now: Time, work: Span) -> Time {
         let processor = &mut self.all[processor as usize];
         processor.all_until = processor.all_until.max(now) + work;
@@ -63,14 +61,14 @@ impl Processors {
         processor.all_until
     }
 
-    /// Begins counting busy time.
     pub fn begin_count(&mut self, now: Time) {
         for processor in &mut self.all {
             processor.busy = processor.all_until.since(now);
         }
     }
 
-    /// Returns the busy time since counting began, summed over processors. Work after `now` does not count.
+    /// Returns the busy time since counting began, summed over the processors. Work after `now` does
+    /// not count.
     #[must_use]
     pub fn busy(&self, now: Time) -> Span {
         self.all.iter().map(|processor| processor.busy.saturating_sub(processor.all_until.since(now))).sum()

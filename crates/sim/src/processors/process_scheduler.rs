@@ -1,32 +1,31 @@
 //! A scheduler of processes on the processors of one machine, below softirq work.
 //!
-//! Ready processes wait in one queue, ordered by their run time, which models ideal load balancing. The
-//! process with the smallest run time runs next, until it blocks or its slice ends (`kernel/sched/fair.c`).
+//! Ready processes wait in one queue, ordered by run time, which models ideal load balancing. The
+//! process with the smallest run time runs next, until it blocks or its slice ends
+//! (`kernel/sched/fair.c`).
 //!
-//! A woken process runs on the waking processor and preempts the process there, which resumes when the woken
-//! one blocks. This is `wake_affine` with a synchronous wake-up, as sockets use it; the test bed's processes
-//! share a processor this way.
+//! A woken process runs on the waking processor and preempts the process there. The preempted process
+//! resumes when the woken process blocks. This is `wake_affine` with a synchronous wake-up, as sockets
+//! use it. The test bed's processes share a processor in this way.
 //!
-//! Only one process at a time is preempted this way, and for at most one slice if others wait. Raised work,
-//! such as a softirq, delays the process on its processor and runs in order of arrival.
+//! At most one process at a time is preempted in this way, and for at most one slice if other processes
+//! wait. Raised work, such as a softirq, delays the process on its processor. Raised work runs in order
+//! of arrival.
 
 use std::collections::{BTreeSet, VecDeque};
 
 use crate::event::{Calendar, Slot};
 use crate::time::{Span, Time};
 
-/// Accounting category of a span of processor time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Account {
-    /// A soft interrupt.
     Softirq,
-    /// The kernel, on behalf of the running process.
+    /// The kernel, for the running process.
     System,
-    /// Not busy: the processor is waking up.
+    /// The processor is waking up, which does not count as busy.
     Idle,
 }
 
-/// Work on a processor, and its effect when it completes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Work<T> {
     pub(crate) cost: Span,
@@ -34,7 +33,6 @@ pub(crate) struct Work<T> {
     pub(crate) then: T,
 }
 
-/// A part of a process's work.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Piece {
     pub(crate) user: Span,
@@ -51,30 +49,30 @@ enum Running<T> {
 struct Processor<T> {
     queue: VecDeque<Work<T>>,
     running: Option<Running<T>>,
-    /// Begin and end of the running work.
+    /// The running work began at this time.
     began: Time,
     ends: Time,
-    /// The process on this processor, and the rest of its piece if other work has interrupted it.
+    /// The process on this processor, and the rest of its piece if other work has interrupted the
+    /// piece.
     process: Option<u32>,
     interrupted: Option<Piece>,
     /// Time at which the process last got the processor, or its run time was last updated.
     since: Time,
-    /// A process that was woken here and runs next, and a process that it has preempted.
+    /// A process that was woken on this processor and runs next, and the process that it has preempted.
     woken: Option<u32>,
     displaced: Option<u32>,
-    /// When the processor took a process from the queue.
+    /// Time at which the processor took a process from the queue.
     slice_began: Time,
     times: Times,
 }
 
 impl<T> Processor<T> {
-    /// Returns whether no work and no process is on it.
+    /// Returns whether the processor has neither work nor a process.
     fn rests(&self) -> bool {
         self.running.is_none() && self.queue.is_empty() && self.process.is_none()
     }
 }
 
-/// Busy time of a processor within the measurement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Times {
     pub(crate) user: Span,
@@ -93,11 +91,11 @@ enum State {
 #[derive(Clone, Copy, Debug, Default)]
 struct Process {
     state: State,
-    /// Run time; raised at a wake-up, so that sleep does not count (`vruntime`).
+    /// Run time (`vruntime`). A wake-up raises it, so that sleep does not count.
     had: Span,
     user: Span,
     system: Span,
-    /// The processor to which it is pinned, if any.
+    /// The processor to which the process is pinned.
     home: Option<Slot>,
 }
 
@@ -107,27 +105,22 @@ impl Process {
     }
 }
 
-/// Completed work of a processor.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Done<T> {
-    /// Raised work.
     Work(T),
-    /// A piece of this process.
     Piece(u32),
-    /// A context switch only.
+    /// Only a context switch.
     Switched,
 }
 
-/// Processors and processes.
 #[derive(Clone, Debug)]
 pub(crate) struct ProcessScheduler<T> {
     processors: Vec<Processor<T>>,
     processes: Vec<Process>,
     ready: BTreeSet<(Span, u32)>,
-    /// Run time of the process that was chosen last.
+    /// Run time of the process that was selected last.
     clock: Span,
     slice: Span,
-    /// Begin and end of the measurement.
     window: (Time, Time),
 }
 
@@ -156,7 +149,6 @@ impl<T: Copy> ProcessScheduler<T> {
         }
     }
 
-    /// Pins a process to one processor.
     pub(crate) fn pin(&mut self, process: u32, number: Slot) {
         self.processes[process as usize].home = Some(number);
     }
@@ -165,13 +157,12 @@ impl<T: Copy> ProcessScheduler<T> {
         self.processors.iter().map(|processor| processor.times)
     }
 
-    /// Returns the time of a process in user space and in the kernel.
+    /// Returns the time of a process in user space, and its time in the kernel.
     pub(crate) fn times_of(&self, process: u32) -> (Span, Span) {
         let process = &self.processes[process as usize];
         (process.user, process.system)
     }
 
-    /// Raises work on a processor.
     pub(crate) fn raise(&mut self, now: Time, number: Slot, work: Work<T>, calendar: &mut Calendar) {
         let processor = &mut self.processors[number as usize];
         processor.queue.push_back(work);
@@ -196,8 +187,9 @@ impl<T: Copy> ProcessScheduler<T> {
         }
     }
 
-    /// Wakes a process. It runs next on the waking processor, unless another woken process is already waiting
-    /// there. Otherwise it is queued, and an idle processor takes it after `latency`, its wake-up time.
+    /// Wakes a process. It runs next on the waking processor, unless another woken process already
+    /// waits there. Otherwise it is queued. An idle processor takes it after `latency`, the wake-up
+    /// time of the processor.
     pub(crate) fn wake(
         &mut self,
         now: Time,
@@ -226,7 +218,7 @@ impl<T: Copy> ProcessScheduler<T> {
         self.queue(now, process, Some(latency), calendar);
     }
 
-    /// Queues a process for any processor. If a processor is idle, it takes the process.
+    /// Queues a process for any processor. An idle processor takes the process at once.
     fn queue(&mut self, now: Time, process: u32, latency: Option<Work<T>>, calendar: &mut Calendar) {
         let state = &mut self.processes[process as usize];
         state.state = State::Ready;
@@ -274,7 +266,8 @@ impl<T: Copy> ProcessScheduler<T> {
         let over = now.since(processor.slice_began) >= self.slice;
         let (process, woken, displaced) = (processor.process, processor.woken, processor.displaced);
         if over && (displaced.is_some() || woken.is_some() || self.next_ready(number).is_some()) {
-            // The slice is over: all processes here return to the queue, and a new slice begins.
+            // The slice is over: all processes of this processor return to the queue, and a new slice
+            // begins.
             self.charge(now, number);
             let processor = &mut self.processors[number as usize];
             (processor.process, processor.woken, processor.displaced) = (None, None, None);
@@ -323,7 +316,7 @@ impl<T: Copy> ProcessScheduler<T> {
         processor.rests() && processor.woken.is_none() && processor.displaced.is_none()
     }
 
-    /// Returns the work on a processor that has not begun.
+    /// Returns the work of a processor that has not begun.
     pub(crate) fn waiting(&mut self, number: Slot) -> impl DoubleEndedIterator<Item = &mut Work<T>> {
         self.processors[number as usize].queue.iter_mut()
     }
@@ -345,7 +338,6 @@ impl<T: Copy> ProcessScheduler<T> {
         calendar.plan(number, processor.ends);
     }
 
-    /// Blocks the process on a processor.
     pub(crate) fn block(&mut self, now: Time, number: Slot) {
         self.charge(now, number);
         if let Some(process) = self.processors[number as usize].process.take() {
@@ -353,7 +345,7 @@ impl<T: Copy> ProcessScheduler<T> {
         }
     }
 
-    /// Adds the time since the process got the processor to its run time.
+    /// Adds the time since the process got the processor to the run time of the process.
     fn charge(&mut self, now: Time, number: Slot) {
         let processor = &mut self.processors[number as usize];
         if let Some(process) = processor.process {
@@ -372,7 +364,7 @@ impl<T: Copy> ProcessScheduler<T> {
         }
     }
 
-    /// Returns the part of a span ending now that is inside the measurement.
+    /// Returns the part of a span that is inside the measurement. The span ends now.
     fn counted(&self, now: Time, span: Span) -> Span {
         let (begin, end) = self.window;
         let from = Time(now.0.saturating_sub(span)).max(begin);
@@ -419,11 +411,10 @@ mod tests {
     const END: Time = Time(100 * MILLISECOND);
     const IDLE: Work<()> = Work { cost: 10 * MICROSECOND, account: Account::Idle, then: () };
 
-    /// Processors whose processes run pieces of a millisecond until they block.
+    /// Processors with processes that run pieces of 1 ms until they block.
     struct Host {
         processors: ProcessScheduler<()>,
         calendar: Calendar,
-        /// Number of remaining pieces of each process.
         pieces: Vec<u64>,
         /// End time and process of each completed piece.
         done: Vec<(u64, u32)>,
@@ -481,7 +472,7 @@ mod tests {
         host.run(END);
         let total: u64 =
             (0..3).map(|process| host.processors.times_of(process)).map(|(user, system)| user + system).sum();
-        // The time of two processors, minus wake-ups and unfinished pieces.
+        // The total is the time of two processors, minus wake-ups and unfinished pieces.
         assert!((197 * MILLISECOND..=200 * MILLISECOND).contains(&total), "{total}");
         for process in 0..3 {
             let (user, system) = host.processors.times_of(process);
@@ -527,14 +518,16 @@ mod tests {
         host.run(Time(500 * MICROSECOND));
         for process in [1, 2] {
             host.pieces[process as usize] = 20;
-            // The second process is woken by another processor, and waits for the one that already has two.
+            // Another processor wakes the second process, which waits for the processor that already
+            // has two processes.
             let waker = (process == 1).then_some(1);
             host.processors.wake(Time(500 * MICROSECOND), process, waker, IDLE, &mut host.calendar);
         }
         let home = |host: &Host, process| host.processors.processes[process as usize].home;
         assert_eq!([0, 1, 2].map(|process| home(&host, process)), [None, Some(0), Some(0)]);
         host.run(END);
-        // The unpinned process has moved to the idle processor; the two others share theirs to the end.
+        // The unpinned process has moved to the idle processor. The two pinned processes share a
+        // processor until the end.
         let last_of = |process| host.done.iter().rfind(|(_, done)| *done == process).unwrap().0;
         assert!((20_000..30_000).contains(&last_of(0)), "{:?}", host.done);
         assert!(last_of(1).max(last_of(2)) >= 40_000, "{:?}", host.done);
@@ -548,7 +541,8 @@ mod tests {
         host.pieces[1] = 20;
         host.processors.wake(Time(500 * MICROSECOND), 1, Some(0), IDLE, &mut host.calendar);
         host.run(END);
-        // They share a processor for a slice; after that, each has its own.
+        // The processes share a processor for one slice. After that, each process has its own
+        // processor.
         let last = host.done.last().unwrap().0;
         assert!((22_000..28_000).contains(&last), "{last} {:?}", host.done);
     }

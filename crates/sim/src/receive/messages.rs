@@ -1,4 +1,4 @@
-//! Requests and responses: payload, transmission time and processing time.
+//! Payload, transmission time and processing time of requests and responses.
 
 use evenkeel_model::scenario::ServerKind;
 use evenkeel_model::units::{BitRate, ByteSize};
@@ -51,12 +51,10 @@ const SET: u64 = UDP_FRAME + KEY + 17;
 /// `STORED\r\n`.
 const STORED: u64 = UDP_FRAME + 8;
 
-/// Size of a request or a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Message {
-    /// UDP payload, bytes.
+    /// In bytes.
     pub payload: u64,
-    /// Transmission time.
     pub wire: Span,
 }
 
@@ -64,13 +62,12 @@ impl Message {
     fn new(payload: u64, rate: BitRate) -> Self {
         let bytes = (payload + PACKET_HEADERS + FRAME_OVERHEAD).max(LEAST_FRAME) + LINE_OVERHEAD;
         let bits = u128::from(bytes) * 8 * u128::from(SECOND);
-        // The slowest line takes a second per bit, which fits.
+        // The result fits: the slowest line takes one second per bit.
         let wire = bits / u128::from(rate.bits_per_second().max(1));
         Self { payload, wire: u64::try_from(wire).unwrap_or(Span::MAX) }
     }
 }
 
-/// Sizes of both messages of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Transaction {
     pub request: Message,
@@ -87,7 +84,6 @@ impl Transaction {
         Self { request: Message::new(request, rate), response: Message::new(response, rate) }
     }
 
-    /// Returns the sizes of a set.
     pub(super) fn set(message: ByteSize, rate: BitRate) -> Self {
         Self { request: Message::new(SET + message.bytes(), rate), response: Message::new(STORED, rate) }
     }
@@ -108,7 +104,7 @@ mod tests {
             costs.receiving(&echo.request) + costs.transmitting(&echo.response)
         };
         assert_eq!(work(1024), 10_800 * NANOSECOND);
-        // 960 bytes less in each direction.
+        // The difference is 960 bytes in each direction.
         assert_eq!(work(1024) - work(64), 384 * NANOSECOND);
     }
 

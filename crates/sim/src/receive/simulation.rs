@@ -1,5 +1,3 @@
-//! The simulation of clients, wires, queue pairs and application threads.
-
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::ops::Range;
@@ -18,50 +16,44 @@ use crate::processors::Processors;
 use crate::random::{Component, Generator};
 use crate::time::{MILLISECOND, NANOSECOND, SECOND, Span, Time, span_of};
 
-/// A client's first request is within this time after its arrival.
+/// A client sends its first request within this time after its arrival.
 const STARTS_WITHIN: Span = MILLISECOND;
-/// Upper bound of the latency histogram, ns: one hour.
+/// Upper bound of the latency histogram in ns: one hour.
 const LONGEST_NS: u64 = 3_600_000_000_000;
-/// Significant digits of the latency histogram.
 const SIGNIFICANT_DIGITS: u8 = 3;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientSpec {
-    /// Group for reporting.
     pub group: usize,
-    /// Host that it runs on.
     pub host: u32,
     pub flows: u32,
     /// Requests in flight per flow.
     pub outstanding: u32,
-    /// Whether its flows have high priority.
+    /// Whether the client's flows have high priority.
     pub high_priority: bool,
-    /// Time at which it arrives.
     pub from: Time,
     /// Time at which the client leaves; [`Time::NEVER`] if the client stays.
     pub until: Time,
 }
 
-/// A request in flight.
 #[derive(Clone, Copy, Debug)]
 struct Request {
     flow: u32,
     client: u32,
     is_set: bool,
-    /// When the client began to create it.
+    /// Time at which the client began to create the request.
     made: Time,
-    /// When it reached its present queue.
+    /// Time at which the request reached its present queue.
     ready: Time,
 }
 
-/// A lost request: the time at which its client gives up, the flow, the client.
+/// A lost request: the time at which the client gives up, the flow, and the client.
 type Lost = Reverse<(Time, u32, u32)>;
 
-/// A client's thread.
 struct Client {
     spec: ClientSpec,
     flows: Range<u32>,
-    /// Requests that it will send at [`Request::ready`].
+    /// Created requests, which the client sends at [`Request::ready`].
     sends: VecDeque<Request>,
     sent: u64,
     answered: u64,
@@ -70,7 +62,6 @@ struct Client {
     payload: u64,
 }
 
-/// The current work of a queue pair's thread.
 #[derive(Clone, Copy, Debug)]
 enum Work {
     Receive(Request),
@@ -82,7 +73,6 @@ enum Work {
 struct QueuePair {
     /// Requests in flight to the ring, in order of arrival.
     arriving: VecDeque<Request>,
-    /// The receive ring.
     received: VecDeque<Request>,
     responses: VecDeque<Request>,
     at_work: Option<Work>,
@@ -91,21 +81,19 @@ struct QueuePair {
     dropped: u64,
 }
 
-/// One direction of the server's line.
 #[derive(Default)]
 struct Wire {
     free: Time,
 }
 
 impl Wire {
-    /// Returns when a message that is sent `now` arrives.
+    /// Returns the arrival time of a message that is sent `now`.
     fn carry(&mut self, now: Time, wire: Span, latency: Span) -> Time {
         self.free = self.free.max(now) + wire;
         self.free + latency
     }
 }
 
-/// The arrival or departure of a client, or a new configuration of the NIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Change {
     Leave(usize),
@@ -113,7 +101,7 @@ enum Change {
     Configure,
 }
 
-/// Counts of all requests, by their present location.
+/// Counts of all requests, by present location.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Account {
     /// Requests that clients have begun to create.
@@ -129,20 +117,16 @@ pub struct Account {
 }
 
 events! {
-    /// Events of a server and its clients.
     enum Event in Slots {
-        /// A client sends the next request that it has created.
         Client: clients,
-        /// The thread of a queue pair completes its work, or finds new work.
+        /// The thread of a queue pair completes its work, or checks for new work.
         QueuePair: queue_pairs,
         /// Clients arrive or leave, or the NIC is configured.
         Change: changes,
-        /// Clients give up lost requests.
         Loss: losses,
     }
 }
 
-/// A simulated server and its clients.
 pub struct ReceiveSimulation {
     engine: Engine<Event>,
     begin: Time,
@@ -155,7 +139,7 @@ pub struct ReceiveSimulation {
     given_up: u64,
     /// One core per client thread.
     client_cores: Processors,
-    /// One core per queue pair's thread, followed by one per application thread.
+    /// One core for each queue pair's thread, followed by one core for each application thread.
     server_cores: Processors,
     ask: Transaction,
     set: Transaction,
@@ -181,16 +165,13 @@ pub enum RequestsError {
 
 #[derive(Clone, Debug)]
 pub struct Setting<'s> {
-    /// The model of the NIC, and the policy.
     pub knobs: &'s ReceiveKnobs,
-    /// Number of queue pairs.
     pub queues: u32,
-    /// Rate of the server's line.
     pub rate: BitRate,
     pub server: ServerKind,
-    /// Share of requests that set a value, per cent.
+    /// Share of requests that set a value, in per cent.
     pub set_percent: u32,
-    /// Time after which a client gives up a request without a response; `None`: never.
+    /// Time after which a client gives up a request without a response. `None` for no timeout.
     pub timeout: Option<Span>,
     pub groups: usize,
     pub measured: Range<Time>,
@@ -251,7 +232,7 @@ impl ReceiveSimulation {
             begin,
             end,
             server,
-            // At most 65,536, so it fits.
+            // The value fits: it is at most 65,536.
             ring: knobs.ring as usize,
             timeout: setting.timeout,
             lost: BinaryHeap::new(),
@@ -331,7 +312,7 @@ impl ReceiveSimulation {
         }
     }
 
-    /// Handles the arrival of a client, which creates its first requests one after the other.
+    /// Handles the arrival of a client. The client creates its first requests one after the other.
     fn arrive(&mut self, number: usize) {
         let flows = self.clients[number].flows.clone();
         flows.clone().for_each(|flow| self.steering.arrive(flow));
@@ -342,8 +323,8 @@ impl ReceiveSimulation {
         }
     }
 
-    /// Creates a request when the client's thread is free, but not before `from`, and sends it when it is
-    /// complete.
+    /// Creates a request when the client's thread is free, but not before `from`. Sends the request
+    /// when it is complete.
     fn make(&mut self, number: usize, flow: u32, from: Time) {
         let is_set = self.set_percent > 0 && self.mix.below(100) < self.set_percent;
         let message = if is_set { self.set.request } else { self.ask.request };
@@ -361,7 +342,6 @@ impl ReceiveSimulation {
         if request.is_set { &self.set } else { &self.ask }
     }
 
-    /// Sends a client's request on the wire to its queue.
     fn send(&mut self, number: usize) {
         let client = &mut self.clients[number];
         let Some(request) = client.sends.pop_front() else { return };
@@ -378,7 +358,7 @@ impl ReceiveSimulation {
         }
     }
 
-    /// Gives up lost requests, and creates new ones.
+    /// Gives up lost requests, and creates new requests for them.
     fn give_up(&mut self) {
         while let Some(Reverse((at, flow, client))) = self.lost.peek().copied() {
             if at > self.engine.now {
@@ -396,9 +376,9 @@ impl ReceiveSimulation {
 
     // ---- The server --------------------------------------------------------------------------------------
 
-    /// Moves arrived requests into the ring of their queue, or drops them if it is full.
+    /// Moves arrived requests into the ring of their queue, or drops them if the ring is full.
     ///
-    /// No request leaves the ring between two calls, so the ring is as full as it was at each arrival.
+    /// No request leaves the ring between two calls, so the ring's fill level at each arrival is known.
     fn admit(&mut self, number: usize) {
         let queue = &mut self.queues[number];
         while let Some(request) =
@@ -457,11 +437,11 @@ impl ReceiveSimulation {
         self.engine.plan(event, done);
     }
 
-    /// Sends a response on the wire. The client reads it when its thread is free, and creates the next
-    /// request.
+    /// Sends a response to the client. The client reads the response when its thread is free, and
+    /// creates the next request.
     ///
-    /// Responses arrive at a client in the order in which they are sent, so the completion of its thread's
-    /// work is already known.
+    /// Responses arrive at a client in the order of sending, so the time at which the client's thread
+    /// completes this work is already known.
     fn respond(&mut self, request: &Request) {
         let message = self.transaction(request).response;
         let arrived = self.egress.carry(self.engine.now, message.wire, self.costs.line_latency);
@@ -484,7 +464,6 @@ impl ReceiveSimulation {
 
     // ---- Results -------------------------------------------------------------------------------------------
 
-    /// Returns the counts of all requests.
     #[must_use]
     pub fn account(&self) -> Account {
         let in_queue = |queue: &QueuePair| {
@@ -508,7 +487,7 @@ impl ReceiveSimulation {
         self.server_cores.busy(self.end) as f64 / self.end.since(self.begin).max(1) as f64
     }
 
-    /// Returns for each queue the number of active flows and the payload that it has received.
+    /// Returns the number of active flows and the received payload of each queue.
     pub fn queues(&self) -> impl Iterator<Item = (u32, u64)> + '_ {
         self.queues.iter().enumerate().map(|(number, queue)| {
             let here = |client: &&Client| {
@@ -526,16 +505,16 @@ impl ReceiveSimulation {
         (self.steering.filters(), self.steering.misplaced())
     }
 
-    /// Returns for each client its configuration, answered requests, sum of their times in nanoseconds, and
-    /// received payload. Requests and times are per second of the measured interval.
+    /// Returns the configuration, the answered requests, the sum of their times in nanoseconds, and the
+    /// received payload of each client. Requests and times are per second of the measured interval.
     pub fn clients(&self) -> impl Iterator<Item = (&ClientSpec, &[u64], &[u128], u64)> {
         self.clients.iter().map(|client| {
             (&client.spec, client.requests.as_slice(), client.response_ns.as_slice(), client.payload)
         })
     }
 
-    /// Returns the distribution of a group's times from request to response in the measured interval:
-    /// nanoseconds and number of requests.
+    /// Returns the distribution of a group's response times in the measured interval: nanoseconds and
+    /// number of requests.
     pub fn responses(&self, group: usize) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.responses
             .get(group)
@@ -570,8 +549,9 @@ impl Handler for ReceiveSimulation {
     }
 }
 
-/// Returns the times of client arrivals and departures, and of the NIC configuration after arrivals.
-/// Simultaneous departures precede arrivals. Clients present from the beginning find the NIC configured.
+/// Returns the times of client arrivals and departures, and of the NIC configuration after arrivals. At
+/// equal times, departures precede arrivals. For clients that are present from the beginning, the NIC
+/// is already configured.
 fn changes_of(clients: &[Client], reaction: Span) -> VecDeque<(Time, Change)> {
     let mut changes = Vec::new();
     for (number, client) in clients.iter().enumerate() {

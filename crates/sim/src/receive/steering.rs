@@ -8,59 +8,51 @@ use evenkeel_receive::policy::{PolicyFile, QueueShare, Queues};
 use evenkeel_receive::search::{Search, SearchError};
 use evenkeel_receive::{ConfiguredNic, FlowIndex, FlowTuple, NicModel};
 
-/// The policy's label for flows of high priority.
 const HIGH_PRIORITY: &str = "high";
-/// Address of the first client host, 10.0.0.1; the others follow.
+/// Address of the first client host, 10.0.0.1. The next hosts have the next addresses.
 const FIRST_CLIENT: u32 = 0x0a00_0001;
 /// The server's address, 10.0.0.254, and memcached's port.
 const SERVER: u32 = 0x0a00_00fe;
 const SERVER_PORT: u16 = 11211;
 /// First port of a client host's flows (the kernel's default `ip_local_port_range`).
 const FIRST_PORT: u32 = 32_768;
-/// Number of ports of a host.
 const PORTS: u32 = 28_232;
 
-/// Returns the text of a file that the scenario includes.
 fn text_of(supplied: &Supplied) -> Result<&str, String> {
     supplied.text.as_deref().ok_or_else(|| format!("{} was not read", supplied.origin))
 }
 
-/// A flow of a client.
 #[derive(Clone, Debug)]
 struct Flow {
     observed: ObservedFlow,
-    /// Index of the flow in the search, while the flow is active and known to the search.
+    /// Index of the flow in the search. `None` if the flow is inactive or the search does not know it.
     index: Option<FlowIndex>,
-    /// Whether the flow is active but not yet in the search.
     is_new: bool,
     queue: u16,
 }
 
-/// Returns a unique five-tuple for each flow, as in packets to the server. `host` counts from 0, and `flow`
-/// is the flow's number at that host.
+/// Returns a unique five-tuple for each flow, as in packets to the server. `host` counts from 0. `flow`
+/// is the flow's number at its host.
 pub(super) fn tuple_of(host: u32, flow: u32) -> FlowTuple {
-    // At most 250 hosts exist, and a host with more flows than ports has another address.
+    // There are at most 250 hosts. A host with more flows than ports uses further addresses.
     let source = FIRST_CLIENT + host + 256 * (flow / PORTS);
     FlowTuple::udp4(source, (FIRST_PORT + flow % PORTS) as u16, SERVER, SERVER_PORT)
 }
 
-/// The NIC with its way of configuration.
 enum Configured {
-    /// Default configuration.
+    /// The default configuration, without a policy.
     Alone(Box<ConfiguredNic>),
-    /// Configured by a policy.
     Searched(Box<Search>),
 }
 
-/// The NIC, with default steering or steered by a search.
 pub(super) struct Steering {
     nic: Configured,
     flows: Vec<Flow>,
 }
 
 impl Steering {
-    /// Creates a NIC with this many queues and without flows. Returns an error if it does not support the
-    /// settings.
+    /// Creates a NIC with this many queues and without flows. Returns an error if the NIC does not
+    /// support the settings.
     pub(super) fn new(knobs: &ReceiveKnobs, queues: u32) -> Result<Self, String> {
         let name = knobs.nic.to_string();
         let model = match knobs.nic.own() {
@@ -81,7 +73,7 @@ impl Steering {
             ReceivePolicy::Isolation => {
                 let mut policy = built_in()?;
                 for class in &mut policy.classes {
-                    // At most 256, so it fits.
+                    // The value fits: it is at most 256.
                     class.queues = QueueShare::Count(knobs.isolated_queues as u16);
                 }
                 policy
@@ -95,14 +87,13 @@ impl Steering {
         Ok(Self { nic: Configured::Searched(Box::new(search)), flows: Vec::new() })
     }
 
-    /// Registers a flow that is not active yet; flows are numbered in the order of these calls.
+    /// Registers a flow that is not active yet. Flows are numbered in the order of these calls.
     pub(super) fn declare(&mut self, tuple: FlowTuple, high_priority: bool) {
         let class = high_priority.then(|| HIGH_PRIORITY.to_owned());
         let observed = ObservedFlow { class, ..ObservedFlow::new(tuple) };
         self.flows.push(Flow { observed, index: None, is_new: false, queue: 0 });
     }
 
-    /// Adds a flow on the queue that the NIC's default steering selects.
     pub(super) fn arrive(&mut self, flow: u32) {
         let flow = &mut self.flows[flow as usize];
         flow.is_new = true;
@@ -113,7 +104,6 @@ impl Steering {
         flow.queue = nic.queue_of(&flow.observed.tuple).0;
     }
 
-    /// Configures the NIC for all flows that have arrived.
     pub(super) fn configure(&mut self) -> Result<(), SearchError> {
         let Configured::Searched(search) = &mut self.nic else { return Ok(()) };
         let new: Vec<usize> = (0..self.flows.len()).filter(|flow| self.flows[*flow].is_new).collect();
@@ -142,13 +132,12 @@ impl Steering {
         }
     }
 
-    /// Returns the queue that a flow's packets reach now.
+    /// Returns the queue that a flow's packets reach at present.
     #[inline]
     pub(super) fn queue(&self, flow: u32) -> u16 {
         self.flows[flow as usize].queue
     }
 
-    /// Returns the number of filters in the NIC.
     pub(super) fn filters(&self) -> usize {
         match &self.nic {
             Configured::Alone(nic) => nic.filters().count(),
@@ -156,7 +145,6 @@ impl Steering {
         }
     }
 
-    /// Returns the number of flows that violate the policy.
     pub(super) fn misplaced(&self) -> u64 {
         match &self.nic {
             Configured::Alone(_) => 0,

@@ -1,4 +1,4 @@
-//! Compares the receive path with closed forms, and checks its invariants with any workload.
+//! Compares the receive path with closed forms, and checks its invariants for any workload.
 #![allow(clippy::unwrap_used)]
 
 use evenkeel_model::scenario::{ReceiveKnobs, ReceiveNic, ReceivePolicy, ServerKind, Supplied};
@@ -38,7 +38,6 @@ fn client(group: usize, flows: u32, outstanding: u32) -> ClientSpec {
     }
 }
 
-/// Returns a setting for one group of clients.
 fn setting(knobs: &ReceiveKnobs, queues: u32, server: ServerKind) -> Setting<'_> {
     let set_percent = if server == ServerKind::Memcached { 10 } else { 0 };
     Setting { knobs, queues, rate: RATE, server, set_percent, timeout: None, groups: 1, measured: BEGIN..END }
@@ -72,17 +71,15 @@ fn run_echo(queues: u32, clients: Vec<ClientSpec>) -> ReceiveSimulation {
     simulation
 }
 
-/// Returns an echo of 1024 B.
 fn echo() -> Transaction {
     Transaction::of(ServerKind::Echo, ByteSize::from_bytes(1024), RATE)
 }
 
-/// Returns a client's time for a transaction, without a value that it sets.
+/// Returns a client's time for a transaction, without a set value.
 fn client_work(costs: &ReceiveCosts, transaction: &Transaction) -> Span {
     costs.handling(&transaction.request) + costs.handling(&transaction.response)
 }
 
-/// Returns a queue pair's time for a transaction.
 fn queue_work(costs: &ReceiveCosts, transaction: &Transaction) -> Span {
     costs.receiving(&transaction.request) + costs.transmitting(&transaction.response)
 }
@@ -95,7 +92,6 @@ fn memcached_queue_work(costs: &ReceiveCosts) -> f64 {
     0.9 * ask as f64 + 0.1 * set as f64
 }
 
-/// Returns the latency of a request without load.
 fn unloaded(costs: &ReceiveCosts) -> Span {
     let echo = echo();
     let wires = echo.request.wire + echo.response.wire + 2 * costs.line_latency;
@@ -120,8 +116,8 @@ fn a_lone_request_takes_the_sum_of_all_costs() {
 fn a_client_cannot_do_more_than_its_thread() {
     let costs = ReceiveCosts::DRAGONET;
     let (rate, took) = figures(&run_echo(1, vec![client(0, 1, 16)]), 0);
-    // The client's time exceeds the server's: 16 requests are always present, and are handled one after the
-    // other.
+    // The client's time exceeds the server's time. All 16 requests are always present, and the client
+    // handles them one after the other.
     let work = client_work(&costs, &echo());
     close(rate, SECOND as f64 / work as f64, 1e-3);
     close(took, 16.0 * (work / NANOSECOND) as f64, 1e-3);
@@ -135,7 +131,7 @@ fn a_queue_cannot_do_more_than_its_thread() {
     let (rate, took) = figures(&simulation, 0);
     close(rate, SECOND as f64 / work as f64, 1e-3);
     close(took, 64.0 * (work / NANOSECOND) as f64, 2e-3);
-    // Ten queues serve ten times as many requests if the flows are spread over them.
+    // Ten queues serve ten times as many requests if all queues have flows.
     let ten = run_echo(10, (0..40).map(|_| client(0, 1, 16)).collect());
     close(figures(&ten, 0).0, 10.0 * SECOND as f64 / work as f64, 1e-3);
 }
@@ -143,7 +139,7 @@ fn a_queue_cannot_do_more_than_its_thread() {
 #[test]
 fn the_line_is_a_limit_too() {
     let echo = Transaction::of(ServerKind::Echo, ByteSize::from_bytes(1024), RATE);
-    // Twenty queues could serve twice as many requests as the line carries.
+    // Twenty queues can serve twice as many requests as the line carries.
     let simulation = run_echo(20, (0..100).map(|_| client(0, 1, 16)).collect());
     close(figures(&simulation, 0).0, SECOND as f64 / echo.request.wire as f64, 1e-3);
 }
@@ -167,7 +163,7 @@ fn queues_of_their_own_help_some_and_cost_the_others() {
     assert!(isolation[0].0 > 1.2 * balance[0].0, "{isolation:?} {balance:?}");
     assert!(isolation[0].1 < 0.8 * balance[0].1);
     assert!(isolation[1].0 < 0.8 * balance[1].0);
-    // With balancing all queues are busy, and no client is ahead.
+    // With balancing, all queues are busy, and no client has an advantage.
     let work = memcached_queue_work(&ReceiveCosts::DRAGONET);
     close(balance[0].0 + balance[1].0, 10.0 * SECOND as f64 / work, 0.02);
     close(balance[0].0 / 2.0, balance[1].0 / 18.0, 0.05);
@@ -189,8 +185,8 @@ fn what_isolation_gains_follows_from_the_clients_own_work() {
         simulation.run(END).unwrap();
         figures(&simulation, 0).0
     };
-    // The gains in docs/explanation/simulator.md: with balancing the queues are the limit, with
-    // isolation the client is.
+    // Compare the gains in docs/explanation/simulator.md. With balancing the queues are the limit. With
+    // isolation the client is the limit.
     let balanced = 10.0 * SECOND as f64 / memcached_queue_work(&ReceiveCosts::DRAGONET) / 20.0;
     for work in [12_000, 15_240, 20_000].map(|nanoseconds| nanoseconds * NANOSECOND) {
         let gain = SECOND as f64 / work as f64 / balanced;
@@ -245,7 +241,7 @@ fn a_client_that_goes_leaves_nothing_behind() {
     assert_eq!((account.sent - account.answered, account.under_way), (16, 16));
     assert_eq!(simulation.queues().map(|(flows, _)| flows).sum::<u32>(), 16);
     let (_, counts, ..) = simulation.clients().nth(1).unwrap();
-    // The client was present for 150 of the measured 500 ms.
+    // The client was present for 150 ms of the measured 500 ms.
     close(counts.iter().sum::<u64>() as f64, 0.15 * figures(&simulation, 0).0, 0.02);
 }
 
@@ -259,7 +255,7 @@ fn new_flows_lie_where_the_hash_puts_them_until_the_nic_is_configured() {
         loads
     };
     (0..40).for_each(|flow| steering.arrive(flow));
-    // For UDP the NIC hashes only the addresses, of which there are four.
+    // For UDP, the NIC hashes only the addresses, and there are four addresses.
     assert!(loads(&steering, 0..40).iter().filter(|load| **load > 0).count() <= 4);
     steering.configure().unwrap();
     assert_eq!(loads(&steering, 0..40), [4; 10]);
@@ -286,21 +282,21 @@ fn overflowing(timeout: Option<Span>) -> ReceiveSimulation {
 
 #[test]
 fn what_a_ring_cannot_hold_is_lost_and_given_up_after_the_time_for_that() {
-    // Without a timeout clients do not retry: only the requests in the ring, in threads and in other stages
-    // remain.
+    // Without a timeout, clients do not retry. Only the requests in the ring, in threads and in other
+    // stages remain.
     let never = overflowing(None);
     let account = never.account();
     assert_eq!((account.lost > 20, account.given_up), (true, 0), "{account:?}");
     assert_eq!(account.sent, account.answered + account.under_way + account.lost);
     assert_eq!(account.under_way, 64 - account.lost);
-    // With a timeout the client creates another request after each loss, and the queue is fully busy.
+    // With a timeout, the client creates another request after each loss, and the queue is fully busy.
     let retrying = overflowing(Some(5 * MILLISECOND));
     let account = retrying.account();
     assert!(account.lost > 200 && account.lost - account.given_up <= 64, "{account:?}");
     assert_eq!(account.sent, account.answered + account.under_way + account.lost);
     let work = queue_work(&ReceiveCosts::DRAGONET, &echo());
     close(figures(&retrying, 0).0, SECOND as f64 / work as f64, 0.01);
-    // A ring that holds all requests loses none.
+    // A ring that holds all requests loses no request.
     assert_eq!(run_echo(1, (0..4).map(|_| client(0, 1, 16)).collect()).account().lost, 0);
 }
 
@@ -308,7 +304,7 @@ fn what_a_ring_cannot_hold_is_lost_and_given_up_after_the_time_for_that() {
 fn who_works_is_busy() {
     let costs = ReceiveCosts::DRAGONET;
     let simulation = run_echo(2, (0..8).map(|_| client(0, 1, 16)).collect());
-    // Two queues that are always busy, each with an application thread that is not.
+    // Both queues are always busy, but their application threads are not.
     let work = queue_work(&costs, &echo());
     let application = costs.answering(ServerKind::Echo, &echo()) as f64 / work as f64;
     close(simulation.busy_cores(), 2.0 * (1.0 + application), 0.01);
@@ -406,7 +402,7 @@ proptest! {
             let most: u64 = clients.iter().map(|spec| u64::from(spec.flows * spec.outstanding)).sum();
             prop_assert!(account.under_way <= most);
         }
-        // A lost request was created once, too.
+        // The client has also created each lost request once.
         let lost = simulation.account().lost;
         prop_assert!(lost == 0 || most_waiting > u64::from(ring));
         let costs = ReceiveCosts::DRAGONET;
@@ -418,12 +414,11 @@ proptest! {
         let all: u64 = simulation.clients().map(|(_, counts, ..)| counts.iter().sum::<u64>()).sum();
         let work = costs.receive + costs.transmit;
         let most: u64 = clients.iter().map(|spec| u64::from(spec.flows * spec.outstanding)).sum();
-        // Responses queued at their client when the measurement began are read afterwards.
+        // A client may read responses that were queued before the measurement began.
         prop_assert!(all <= u64::from(queues) * (END.since(BEGIN) / work + 1) + most);
-        // Each queue has two threads: its own, and one of the application.
+        // Each queue has its own thread and an application thread.
         prop_assert!(simulation.busy_cores() <= 2.0 * f64::from(queues));
         simulation.run(END).unwrap();
-        // All clients have left.
         prop_assert_eq!(simulation.account().under_way, 0);
         prop_assert_eq!(simulation.configuration().1, 0);
     }

@@ -13,8 +13,8 @@ use crate::engine::{self, Part};
 use crate::error::SimError;
 use crate::time::{NANOSECOND, Time, span_of};
 
-/// Returns the clients of a variant. Each group is spread over the hosts, starting after the last host of the
-/// previous group.
+/// Returns the clients of a variant. Each group is spread over the hosts. It starts after the last host
+/// of the previous group.
 fn clients_of(requests: &Requests, variant: &str, begin: Time) -> Vec<ClientSpec> {
     let mut clients = Vec::new();
     for (group, described) in requests.clients_with(variant).enumerate() {
@@ -37,7 +37,6 @@ fn clients_of(requests: &Requests, variant: &str, begin: Time) -> Vec<ClientSpec
     clients
 }
 
-/// Returns an error with the reason if a variant cannot be simulated.
 pub(crate) fn assess(scenario: &Scenario, variant: &Variant, requests: &Requests) -> Result<(), String> {
     let knobs = variant.receive().ok_or("the variant has no setting that assigns flows to receive queues")?;
     if requests.clients_with(&variant.name).next().is_none() {
@@ -47,8 +46,8 @@ pub(crate) fn assess(scenario: &Scenario, variant: &Variant, requests: &Requests
     Ok(())
 }
 
-/// Converts an error of a repeat. A policy's script is part of the scenario, and can fail only once it has
-/// flows.
+/// Converts an error of a repeat. A policy's script is part of the scenario, and can fail only after
+/// flows exist.
 fn failed(job: &Job<'_>, knobs: &ReceiveKnobs, error: RequestsError) -> SimError {
     let name = &job.variant.name;
     match error {
@@ -63,7 +62,6 @@ fn failed(job: &Job<'_>, knobs: &ReceiveKnobs, error: RequestsError) -> SimError
     }
 }
 
-/// Runs one repeat.
 pub(crate) fn run(
     job: &Job<'_>,
     requests: &Requests,

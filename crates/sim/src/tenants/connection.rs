@@ -5,43 +5,39 @@ use crate::segment::{Segment, truesize};
 use crate::tcp::{Blocked, Receiver, ReceiverConfig, Sender, SenderConfig};
 use crate::time::Time;
 
-/// Largest send buffer, bytes (`tcp_wmem`).
+/// Largest send buffer in bytes (`tcp_wmem`).
 const LARGEST_SEND_BUFFER: u64 = 4 << 20;
-/// Send buffer memory per packet of the congestion window, bytes: twice the memory of a full packet
+/// Send buffer memory in bytes per packet of the congestion window: twice the memory of a full packet
 /// (`tcp_sndbuf_expand`: 2048 for the packet and its head, 256 for `sk_buff`).
 const SEND_BUFFER_PER_PACKET: u64 = 2 * (2048 + 256);
-/// Initial size of the send buffer, packets (`TCP_INIT_CWND`).
+/// Initial size of the send buffer in packets (`TCP_INIT_CWND`).
 const INITIAL_PACKETS: u64 = 10;
 /// Unread bytes that a receiver accepts: half of the largest buffer (`tcp_rmem`).
 const RECEIVE_WINDOW: u64 = 3 << 20;
 
-/// One direction of a connection.
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) sender: Sender,
     pub(super) receiver: Receiver,
     mss: u64,
-    /// Segment size that corking waits for, bytes (`size_goal`).
+    /// Segment size in bytes that corking waits for (`size_goal`).
     goal: u64,
     /// Whether small packets are sent immediately (`TCP_NODELAY`).
     no_delay: bool,
-    /// Bytes written by the program, and bytes passed to the sender. The rest waits for a full packet or for
-    /// room.
+    /// Bytes written by the program, and bytes passed to the sender. The difference waits for a full
+    /// packet or for space.
     written: u64,
     given: u64,
-    /// End of the last small packet (`snd_sml`).
+    /// End of the last small packet in the stream (`snd_sml`).
     small_end: u64,
     /// Whether the connection waits until one of its segments leaves the host (`TSQ_THROTTLED` by
     /// `tcp_should_autocork`).
     corked: bool,
-    /// Largest send buffer so far.
     buffer: u64,
     low_water: u64,
-    /// Bytes that the receiving program has read.
     pub(super) read: u64,
-    /// Whether the sender could send more if the receiving program read its data.
+    /// Whether only the receiver's unread data keeps the sender from sending.
     pub(super) window_full: bool,
-    /// The program that writes, and the program that reads.
     pub(super) writer: u32,
     pub(super) reader: u32,
     /// The opposite direction, if it carries data.
@@ -50,7 +46,7 @@ pub(super) struct Connection {
 
 impl Connection {
     pub(super) fn new(config: &SenderConfig, flow: u32, hash: u32, no_delay: bool) -> Self {
-        // A program that responds immediately acknowledges with its responses.
+        // A program that responds immediately sends acknowledgements with its responses.
         let quick_acks = if no_delay { 0 } else { ReceiverConfig::default().quick_acks };
         let receiver = ReceiverConfig { mss: config.mss, quick_acks, ..ReceiverConfig::default() };
         let goal = if config.tso {
@@ -78,12 +74,10 @@ impl Connection {
         }
     }
 
-    /// Sets the programs at both ends, and the opposite direction.
     pub(super) fn between(self, writer: u32, reader: u32, reverse: Option<u32>) -> Self {
         Self { writer, reader, reverse, ..self }
     }
 
-    /// Returns whether the connection carries requests or answers of a probe.
     pub(super) fn is_probe(&self) -> bool {
         self.reverse.is_some()
     }
@@ -93,7 +87,7 @@ impl Connection {
         Self { low_water: bytes, ..self }
     }
 
-    /// Returns the room in the send buffer, bytes.
+    /// Returns the space in the send buffer in bytes.
     pub(super) fn room(&mut self) -> u64 {
         let wanted = u64::from(self.sender.window_packets()) * SEND_BUFFER_PER_PACKET;
         self.buffer = self.buffer.max(wanted.min(LARGEST_SEND_BUFFER));
@@ -101,41 +95,41 @@ impl Connection {
         if self.unsent() < self.low_water { room } else { 0 }
     }
 
-    /// Returns whether to wake a program that waits for room: a third of the buffer is free
-    /// (`sk_stream_write_space`).
+    /// Returns whether to wake a program that waits for buffer space. A third of the buffer must be
+    /// free, and less than half of the low-water mark may be unsent (`sk_stream_write_space`).
     pub(super) fn has_space(&mut self) -> bool {
         self.room() >= self.buffer / 3 && self.unsent() < self.low_water / 2
     }
 
-    /// Adds bytes that the program writes.
     pub(super) fn write(&mut self, bytes: u64) {
         self.written += bytes;
     }
 
-    /// Returns the bytes written and not yet sent.
+    /// Returns the number of bytes that are written but not sent.
     pub(super) fn unsent(&self) -> u64 {
         self.written - self.given + self.sender.unsent()
     }
 
-    /// Returns the bytes received and not yet read.
+    /// Returns the number of bytes that are received but not read.
     pub(super) fn readable(&self) -> u64 {
         self.receiver.delivered() - self.read
     }
 
-    /// Returns whether the receiver sends a window update: the window was full, and half of it is free.
+    /// Returns whether the receiver sends a window update: the window was full, and half of the window
+    /// is free.
     pub(super) fn opens_window(&mut self) -> bool {
         let opens = self.window_full && self.readable() <= RECEIVE_WINDOW / 2;
         self.window_full &= !opens;
         opens
     }
 
-    /// Sets whether the program waits for room in the send buffer.
+    /// Sets whether the program waits for space in the send buffer.
     pub(super) fn set_waiting(&mut self, waiting: bool) {
         self.sender.set_buffer_full(waiting);
     }
 
-    /// Passes data to the sender: whole packets, and a small one only if Nagle's algorithm in Minshall's
-    /// variant allows it (`tcp_minshall_check`: one unacknowledged small packet at a time).
+    /// Passes data to the sender: whole packets, and a small packet only if Minshall's variant of
+    /// Nagle's algorithm allows it (`tcp_minshall_check`: one unacknowledged small packet at a time).
     fn give(&mut self) {
         let room = (self.read + RECEIVE_WINDOW).saturating_sub(self.given);
         let wanted = self.written - self.given;
@@ -180,13 +174,14 @@ impl Connection {
         self.sender.next_segment(now)
     }
 
-    /// Handles a segment that has left the host. Returns whether the flow was blocked by it and may send now.
+    /// Handles a segment that has left the host. Returns whether this segment had blocked the flow and
+    /// the flow may send.
     pub(super) fn freed(&mut self, segment: &Segment) -> bool {
         let throttled = self.sender.freed(segment);
         std::mem::take(&mut self.corked) || throttled
     }
 
-    /// Returns the next deadline of the sender's timers and of pacing, which is `until`.
+    /// Returns the next deadline: the sender's timers, or the end of pacing, which is `until`.
     pub(super) fn deadline(&self, until: Option<Time>) -> Time {
         self.sender.deadline().min(until.unwrap_or(Time::NEVER))
     }
@@ -206,7 +201,7 @@ mod tests {
         Connection::new(&config, 0, 1, no_delay)
     }
 
-    /// Returns the payloads of the segments that may be sent now.
+    /// Sends all segments that may be sent, and returns their payloads.
     fn sent(connection: &mut Connection) -> Vec<u32> {
         std::iter::from_fn(|| connection.next_segment(Time::ZERO).ok())
             .map(|segment| segment.payload)

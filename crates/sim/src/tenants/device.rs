@@ -17,12 +17,11 @@ struct Line {
     rate: u64,
     sending: Option<Segment>,
     free_at: Time,
-    /// Bytes sent in each bin, and the smallest backlog in it.
+    /// Bytes sent in each bin, and the smallest backlog in each bin.
     bytes: Vec<u64>,
     least: Vec<u64>,
 }
 
-/// Bins of the measurement.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bins {
     pub(super) begin: Time,
@@ -31,7 +30,6 @@ pub(super) struct Bins {
 }
 
 impl Bins {
-    /// Returns the bin of a time.
     pub(super) fn of(&self, at: Time) -> Option<usize> {
         let index = (at >= self.begin).then(|| at.since(self.begin) / self.length)? as usize;
         (index < self.count).then_some(index)
@@ -46,12 +44,10 @@ struct Count {
     backlog: u64,
 }
 
-/// The result of a dequeue from the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Offer {
-    /// A segment, from this queue.
     Segment(u32, Segment),
-    /// No segment of this queue is available before this time.
+    /// This queue has no segment before this time.
     Wait(u32, Time),
 }
 
@@ -59,7 +55,7 @@ pub(super) enum Offer {
 pub(super) struct Device {
     tree: Disciplines,
     qdiscs: Vec<Qdisc>,
-    /// Costs of a segment of each flow, by queue: enqueue, dequeue.
+    /// Costs of enqueue and dequeue for a segment of each flow, by queue.
     costs: Vec<Vec<(Span, Span)>>,
     counts: Vec<Count>,
     before: (Vec<Count>, Vec<u64>),
@@ -111,12 +107,12 @@ impl Device {
         self.qdiscs.len()
     }
 
-    /// Returns the costs of a segment of a flow: enqueue and dequeue.
     pub(super) fn cost(&self, queue: u32, flow: u32) -> (Span, Span) {
         self.costs[queue as usize][flow as usize]
     }
 
-    /// Enqueues a segment, and adds the segments dropped for it to `dropped`. Returns the number of pieces.
+    /// Enqueues a segment. Adds the segments that the qdisc drops to `dropped`. Returns the number of
+    /// pieces.
     pub(super) fn enqueue(
         &mut self,
         now: Time,
@@ -148,7 +144,7 @@ impl Device {
 
     fn count_drops(&mut self, queue: u32, dropped: &[Segment]) {
         for segment in dropped {
-            // One per segment, as the kernel counts.
+            // Count one per segment, like the kernel.
             self.count(queue, segment, |count, bytes, _| {
                 count.drops += 1;
                 count.backlog = count.backlog.saturating_sub(bytes);
@@ -156,8 +152,8 @@ impl Device {
         }
     }
 
-    /// Returns the next segment of the device, or when it may have one. A line takes one segment at a time:
-    /// see [`Self::line_free_at`].
+    /// Returns the next segment of the device, or the time at which the device may have one. A line
+    /// takes one segment at a time: see [`Self::line_free_at`].
     pub(super) fn next(&mut self, now: Time, dropped: &mut Vec<Segment>) -> Option<Offer> {
         if self.line.as_ref().is_some_and(|line| line.sending.is_some()) {
             return None;
@@ -211,7 +207,7 @@ impl Device {
         line.sending = Some(segment);
     }
 
-    /// Returns when packet `index` left, of a segment that left at `end`.
+    /// Returns the time at which packet `index` of a segment left. The segment left at `end`.
     pub(super) fn packet_left_at(&self, segment: &Segment, index: u32, end: Time) -> Time {
         let Some(line) = &self.line else { return end };
         let later: u64 = (index + 1..segment.packets())
@@ -221,24 +217,23 @@ impl Device {
         Time(end.0.saturating_sub(span))
     }
 
-    /// Returns when the line will have sent its segment; `None` if there is no line or it is idle.
+    /// Returns the time at which the line will have sent its segment. Returns `None` without a line or
+    /// with an idle line.
     pub(super) fn line_free_at(&self) -> Option<Time> {
         self.line.as_ref().filter(|line| line.sending.is_some()).map(|line| line.free_at)
     }
 
-    /// Returns the segment that the line has sent.
     pub(super) fn take_sent(&mut self) -> Option<Segment> {
         self.line.as_mut().and_then(|line| line.sending.take())
     }
 
-    /// Records a change of the backlog.
     fn note_backlog(&mut self, now: Time) {
         let Some(line) = &mut self.line else { return };
         let backlog: u64 = self.qdiscs.iter().map(Qdisc::backlog_bytes).sum();
         let number = now.since(self.bins.begin) / self.bins.length.max(1);
         let bin = if now < self.bins.begin { 0 } else { (number as usize).min(self.bins.count) };
         if now >= self.bins.begin {
-            // The backlog was constant since the last sample, in all bins in between.
+            // Since the last sample, the backlog was constant in all bins in between.
             for least in line.least.iter_mut().take(bin + 1).skip(self.backlog_bin) {
                 *least = (*least).min(self.backlog);
             }
@@ -250,7 +245,6 @@ impl Device {
         self.backlog = backlog;
     }
 
-    /// Begins counting for the qdiscs' counters.
     pub(super) fn begin_count(&mut self) {
         self.before = (self.counts.clone(), self.overlimits());
     }
@@ -264,7 +258,6 @@ impl Device {
         self.tree.qdiscs.iter().map(of).collect()
     }
 
-    /// Returns all qdiscs with their counters since counting began.
     pub(super) fn qdiscs(&self) -> Vec<RawQdisc> {
         let overlimits = self.overlimits();
         let rows = self.tree.qdiscs.iter().enumerate().map(|(index, qdisc)| {
@@ -283,7 +276,6 @@ impl Device {
         rows.collect()
     }
 
-    /// Returns the number of segments dropped since counting began.
     pub(super) fn drops(&self) -> u64 {
         let roots = self.tree.paths.iter().filter_map(|paths| Some(paths.first()?.first()?.qdisc as usize));
         let roots: std::collections::BTreeSet<usize> = roots.collect();

@@ -1,13 +1,13 @@
-//! A simulation of tenants that share a sender's device behind qdiscs: the workload of the qdisc study, on
-//! the machine of the test bed.
+//! A simulation of tenants that share a sender's device behind qdiscs: the workload of the qdisc study,
+//! on the machine of the test bed.
 //!
 //! ```text
-//!   processes ─▶ send buffer ─▶ tcp ─▶ qdiscs ─▶ line, or nothing ─▶ soft interrupt ─▶ tcp ─▶ processes
-//!        └───────────┴───────────┴────── processors of one machine ──────┴──────────────┴────────┘
+//!   processes ─▶ send buffer ─▶ tcp ─▶ qdiscs ─▶ line, or nothing ─▶ softirq ─▶ tcp ─▶ processes
+//!        └───────────┴───────────┴────── processors of one machine ──────┴───────┴────────┘
 //! ```
 //!
-//! Both ends run on the same processors, like the test bed's two namespaces: without a line, the processors
-//! limit the throughput. [`crate::costs`] has the costs of their work.
+//! Both ends run on the same processors, like the test bed's two namespaces. Without a line, the
+//! processors limit the throughput. [`crate::costs`] has the costs of their work.
 //! `docs/explanation/simulator.md` lists the limits of the model.
 
 mod connection;
@@ -40,14 +40,15 @@ use crate::segment::{HEADER_BYTES, mss_of};
 use crate::tcp::{CongestionControl, Profile, SenderConfig};
 use crate::time::{MICROSECOND, SECOND, Span, Time, span_of};
 
-/// Processes start within this time.
 const STARTS_WITHIN: Span = 1000 * MICROSECOND;
-/// Round-trip time that TCP's handshake measures on a veth without load: the usual order of magnitude.
+/// Round-trip time that TCP's handshake measures on a veth without load. Only the order of magnitude is
+/// known.
 const HANDSHAKE_RTT: Span = 50 * MICROSECOND;
-/// Largest segment, bytes: the test bed's, so that every segment is below the length limit of `qfq`.
+/// Largest segment in bytes. This is the test bed's value, which keeps every segment below the length
+/// limit of `qfq`.
 const LARGEST_SEGMENT: u32 = 61_440;
 
-/// Returns the qdiscs of a point at a rate, as written and as simulated, or an error that names an
+/// Returns the qdiscs of a point at a rate, as written and as simulated. Returns an error that names an
 /// unsupported feature.
 fn disciplines(
     scenario: &Scenario,
@@ -60,7 +61,7 @@ fn disciplines(
     built.map(|disciplines| (tree, disciplines)).map_err(|error| error.to_string())
 }
 
-/// Returns the simulator's settings for a point, or the reason why it cannot be simulated.
+/// Returns the simulator's settings for a point, or the reason why the simulator cannot run the point.
 pub(crate) fn assess(
     scenario: &Scenario,
     point: &TenantPoint,
@@ -133,7 +134,7 @@ fn sender_config(job: &Job<'_>, point: &TenantPoint, profile: Profile, pacing: b
     }
 }
 
-/// Returns the payload delivered, segments retransmitted and packets out of order of each flow.
+/// Returns the delivered payload, the retransmitted segments and the out-of-order packets of each flow.
 fn flow_counts(simulation: &Simulation) -> Vec<(u64, u64, u64)> {
     let counts = simulation.connections.iter().map(|connection| {
         let receiver = &connection.receiver;
@@ -214,7 +215,6 @@ fn observations(
     }
 }
 
-/// Returns the number of flows and bytes of each transmit queue.
 fn queue_bytes(simulation: &Simulation, series: &[observation::Bins]) -> Vec<QueueRecord> {
     let count = simulation.device.queues();
     let mut queues = vec![QueueRecord { flows: 0, bytes: 0 }; count];

@@ -4,13 +4,13 @@
 //! |---|---|
 //! | a processor completes work | a process has written or read; a segment or an acknowledgement has arrived |
 //! | watchdog of a queue | a shaper may send again |
-//! | line | the line has sent a segment, and takes the next one |
+//! | line | the line has sent a segment, and takes the next segment |
 //! | timer of a connection | retransmission, pacing |
 //! | delayed acknowledgement | the receiver's timer of a connection expires |
 //! | start, on and off | a process begins to write, or stops |
 //!
-//! The processor that enqueues a segment also runs the qdisc; a timer's softirq runs on the last processor
-//! that ran the qdisc. The flow's processor receives the segment (receive packet steering).
+//! The processor that enqueues a segment also runs the qdisc. A timer's softirq runs on the last
+//! processor that ran the qdisc. The flow's processor receives the segment (receive packet steering).
 
 use evenkeel_model::scenario::OnOff;
 
@@ -28,26 +28,23 @@ use crate::segment::Segment;
 use crate::tcp::{Ack, Blocked, Reply};
 use crate::time::{MICROSECOND, Span, Time};
 
-/// The effect of work on a processor when it completes.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Then {
     Nothing,
-    /// A segment arrives, merged from this many.
+    /// A segment arrives. It was merged from this many segments.
     Receive(Segment, u32),
-    /// An acknowledgement arrives at the sender of a connection.
     Acknowledge(u32, Ack),
-    /// A window update of a receiver arrives at its sender.
     Window(u32),
 }
 
-/// Limits of one piece of a program's work: bytes that it copies, and system calls.
+/// Limits of one piece of a program's work: copied bytes, and system calls.
 const PIECE_BYTES: u64 = 64 << 10;
 const PIECE_CALLS: u64 = 32;
 /// Largest segment that GRO creates (`GRO_LEGACY_MAX_SIZE`).
 const GRO_BYTES: u32 = 65_536;
 
 events! {
-    /// Events of tenants; the module's table has the details. A processor's slot is its number.
+    /// Events of tenants. The module's table has the details. A processor's slot is its number.
     enum Event in Slots {
         Processor: processors,
         Watchdog: watchdogs,
@@ -58,19 +55,17 @@ events! {
     }
 }
 
-/// One repeat of tenants.
 pub(super) struct Simulation {
     machine: Machine,
     engine: Engine<Event>,
     processors: ProcessScheduler<Then>,
     pub(super) programs: Vec<Program>,
     pub(super) connections: Vec<Connection>,
-    /// Number of connections through the device; the others are the reverse direction.
+    /// Number of connections through the device. All further connections are reverse directions.
     forward: u32,
     pub(super) device: Device,
-    /// Transmit queue of each connection.
     pub(super) queues: Vec<u32>,
-    /// The processor that last ran each queue's qdisc; the last entry is for the line.
+    /// The processor that last ran each queue's qdisc. The last entry is for the line.
     runner: Vec<Slot>,
     aggregation: bool,
     pub(super) bins: Bins,
@@ -79,7 +74,7 @@ pub(super) struct Simulation {
     scratch: Vec<Segment>,
 }
 
-/// The bins in which a connection was idle at least for some time.
+/// The bins in which a connection was idle for at least some time.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Idleness {
     pub(super) bins: Vec<bool>,
@@ -126,7 +121,7 @@ impl Simulation {
         }
     }
 
-    /// Starts every program that data does not start, each at a random time `within` this span.
+    /// Starts every program that does not wait for data, each at a random time `within` this span.
     pub(super) fn start(&mut self, seed: u64, within: Span) {
         let mut starts = Generator::new(seed, Component::Starts);
         for number in 0..self.programs.len() {
@@ -144,7 +139,6 @@ impl Simulation {
         Ok(())
     }
 
-    /// Sends a receiver's delayed acknowledgement, if it is still due.
     fn acknowledge_late(&mut self, number: u32) {
         let receiver = &mut self.connections[number as usize].receiver;
         if receiver.on_deadline(self.engine.now) {
@@ -163,7 +157,6 @@ impl Simulation {
         self.go_on(processor);
     }
 
-    /// Starts the next work of a processor.
     fn go_on(&mut self, processor: Slot) {
         while let Some(done) = self.processors.go_on(self.engine.now, processor, &mut self.engine.calendar) {
             match done {
@@ -184,14 +177,14 @@ impl Simulation {
                 Done::Work(_) => {}
             }
         }
-        // A process that this processor returned to the queue may run on an idle one.
+        // A process that this processor has returned to the queue may run on an idle processor.
         if let Some(idle) = self.processors.idle_while_waited() {
             let work = self.wake_up();
             self.processors.raise(self.engine.now, idle, work, &mut self.engine.calendar);
         }
     }
 
-    /// Returns the work of an idle processor before it runs a process.
+    /// Returns the wake-up work of an idle processor, which precedes the process.
     fn wake_up(&self) -> Work<Then> {
         Work { cost: self.machine.wake_latency, account: Account::Idle, then: Then::Nothing }
     }
@@ -201,10 +194,10 @@ impl Simulation {
         self.processors.raise(self.engine.now, processor, work, &mut self.engine.calendar);
     }
 
-    /// Wakes a program, at the cost of a processor.
+    /// Wakes a program. The cost goes to the waking processor.
     ///
-    /// Data wakes its reader on this processor; free buffer space wakes its writer on any processor
-    /// (`sock_def_readable` is a synchronous wake-up, `sk_stream_write_space` is not).
+    /// Data wakes its reader on this processor. Free buffer space wakes its writer on any processor.
+    /// `sock_def_readable` is a synchronous wake-up, `sk_stream_write_space` is not.
     fn wake(&mut self, processor: Slot, program: u32, by_data: bool) {
         if !std::mem::take(&mut self.programs[program as usize].waits) {
             return;
@@ -218,15 +211,15 @@ impl Simulation {
         self.processors.wake(self.engine.now, program, processor, latency, &mut self.engine.calendar);
     }
 
-    /// Returns a processor for work that no processor has raised.
+    /// Returns a processor for work that was not raised by a processor.
     fn processor_of(&self, connection: u32) -> Slot {
         self.runner[self.queues[connection as usize] as usize]
     }
 
     // ---- Programs -------------------------------------------------------------------------------
 
-    /// Returns the next piece of a program's work, or `None` if it waits. A bulk program first calls select,
-    /// which tells whether it must wait.
+    /// Returns the next piece of a program's work, or `None` if the program waits. A bulk program first
+    /// calls `select`, which reports whether the program must wait.
     fn next_piece(&mut self, number: u32) -> Option<Piece> {
         let piece = self.work_of(number);
         let wait = self.machine.costs.wait;
@@ -240,7 +233,6 @@ impl Simulation {
         piece
     }
 
-    /// Returns the work of a program, if any.
     fn work_of(&mut self, number: u32) -> Option<Piece> {
         let costs = &self.machine.costs;
         let program = &mut self.programs[number as usize];
@@ -254,7 +246,7 @@ impl Simulation {
                     return None;
                 }
                 let room = connection.room();
-                // Short writes are combined into one piece; a long write is split.
+                // Combine short writes into one piece, and split a long write.
                 let (calls, bytes) = if program.left > 0 {
                     (0, program.left)
                 } else {
@@ -349,7 +341,7 @@ impl Simulation {
         }
     }
 
-    /// Handles a completed write: sends the data that may be sent. The end of a write may be corked.
+    /// Handles a completed write: sends all data that may be sent. The end of a write may be corked.
     fn write(&mut self, processor: Slot, number: u32, bytes: u64, ended: bool) {
         self.note_busy(number);
         let connection = &mut self.connections[number as usize];
@@ -368,7 +360,7 @@ impl Simulation {
         }
     }
 
-    /// Handles a program's timer: its start, or the begin or end of a sending period.
+    /// Handles a program's timer: its start, or the beginning or end of a sending period.
     fn program_timer(&mut self, number: u32) {
         let event = Event::Program(number);
         let begin = self.bins.begin;
@@ -378,7 +370,7 @@ impl Simulation {
             program.waits = false;
             program.is_on = true;
             if let Role::Client { on_off: Some(_), .. } = program.role {
-                // Sending and silence alternate from the begin of the measurement on.
+                // From the beginning of the measurement, sending periods and pauses alternate.
                 self.engine.plan(event, begin.max(self.engine.now + 1));
             }
             self.wake_on(None, number);
@@ -400,7 +392,6 @@ impl Simulation {
 
     // ---- The path of segments ---------------------------------------------------------------------
 
-    /// Sends all data that a connection may send.
     fn send(&mut self, processor: Slot, number: u32, account: Account) {
         let mut pacing = None;
         let mut sent = false;
@@ -428,7 +419,7 @@ impl Simulation {
         self.note_if_idle(number);
     }
 
-    /// Enqueues a segment; returns false if the qdisc refused it.
+    /// Enqueues a segment. Returns false if the qdisc refuses the segment.
     fn enqueue(&mut self, processor: Slot, number: u32, segment: Segment, account: Account) -> bool {
         let mut cost = self.machine.costs.segment;
         if number >= self.forward {
@@ -468,23 +459,21 @@ impl Simulation {
         self.processors.raise(self.engine.now, processor, work, &mut self.engine.calendar);
     }
 
-    /// Returns the band that a connection's `skb->priority` selects: probes are interactive.
+    /// Returns the band that a connection's `skb->priority` selects. Probes are interactive.
     fn band(&self, number: u32) -> u8 {
         let is_probe = self.connections[number as usize].is_probe();
         u8::from(!is_probe)
     }
 
-    /// Handles a segment that a qdisc has dropped.
     fn lost(&mut self, segment: &Segment) {
         let connection = &mut self.connections[segment.flow as usize];
         if connection.freed(segment) {
-            // The tasklet of small queues runs soon.
+            // The tasklet of TCP small queues runs soon.
             let deadline = connection.deadline(Some(self.engine.now));
             self.engine.plan_no_later(Event::SenderTimer(segment.flow), deadline);
         }
     }
 
-    /// Runs the device's qdiscs.
     fn run_device(&mut self, processor: Slot) {
         let mut dropped = std::mem::take(&mut self.scratch);
         loop {
@@ -518,7 +507,6 @@ impl Simulation {
         self.scratch = dropped;
     }
 
-    /// Handles the end of a segment on the line, and sends the next one.
     fn line_done(&mut self) {
         let processor = self.runner.last().copied().unwrap_or(0);
         self.softirq(processor, self.machine.costs.timer, Then::Nothing);
@@ -528,7 +516,6 @@ impl Simulation {
         self.run_device(processor);
     }
 
-    /// Passes a segment from the line to its receiver.
     fn hand_over(&mut self, segment: Segment) {
         let (device, now) = (&self.device, self.engine.now);
         let left_at = |index| device.packet_left_at(&segment, index, now);
@@ -538,8 +525,8 @@ impl Simulation {
         self.arrive(segment);
     }
 
-    /// Raises the softirq of a segment's receiver, on the processor that receive packet steering selects for
-    /// its flow. Without GRO, each packet has its own.
+    /// Raises the softirq of a segment's receiver, on the processor that receive packet steering
+    /// selects for the flow. Without GRO, each packet has its own softirq work.
     fn arrive(&mut self, segment: Segment) {
         let processor = self.receiver_of(segment.flow);
         if self.aggregation && self.merge(processor, &segment) {
@@ -554,14 +541,16 @@ impl Simulation {
         self.softirq(processor, cost, Then::Receive(segment, 0));
     }
 
-    /// Returns the processor for the packets of a flow: requests and their answers have different ones.
+    /// Returns the processor for the packets of a flow. Requests and their answers have different
+    /// processors.
     fn receiver_of(&self, number: u32) -> Slot {
         let back = u32::from(number >= self.forward);
         let flow = if back > 0 { self.connections[number as usize].reverse.unwrap_or(0) } else { number };
         (flow + back) % self.machine.processors
     }
 
-    /// Merges a segment into one that waits for the same poll, if it continues that segment (GRO).
+    /// Merges a segment into a segment that waits for the same poll, if the new segment continues it
+    /// (GRO).
     fn merge(&mut self, processor: Slot, segment: &Segment) -> bool {
         let is_arrival = |work: &&mut Work<Then>| matches!(work.then, Then::Receive(..));
         let Some(work) = self.processors.waiting(processor).rev().find(is_arrival) else { return false };
@@ -588,7 +577,8 @@ impl Simulation {
         }
     }
 
-    /// Lets a sender continue after an acknowledgement, and wakes its program if the buffer has space.
+    /// Continues sending after an acknowledgement, and wakes the sender's program if the buffer has
+    /// space.
     fn acknowledged(&mut self, processor: Slot, number: u32) {
         self.send(processor, number, Account::Softirq);
         let writer = self.connections[number as usize].writer;
@@ -622,7 +612,7 @@ impl Simulation {
             Reply::Unchanged => {}
         }
         if let Some(reverse) = self.connections[number as usize].reverse {
-            // The data also acknowledges the other direction.
+            // The data also carries an acknowledgement for the other direction.
             let receiver = &mut self.connections[reverse as usize].receiver;
             if receiver.deadline() != Time::NEVER {
                 let ack = receiver.acknowledgement();
@@ -663,7 +653,7 @@ impl Simulation {
         }
     }
 
-    /// Marks a connection as idle if no data is left and the program does not write.
+    /// Marks a connection as idle if the connection has no data left and the program does not write.
     fn note_if_idle(&mut self, number: u32) {
         let connection = &self.connections[number as usize];
         let writer = &self.programs[connection.writer as usize];
@@ -682,17 +672,14 @@ impl Simulation {
         self.device.begin_count();
     }
 
-    /// Returns the busy times of the processors.
     pub(super) fn processor_times(&self) -> impl Iterator<Item = Times> {
         self.processors.times()
     }
 
-    /// Returns a program's time in user space and in the kernel.
     pub(super) fn program_times(&self, number: usize) -> (Span, Span) {
         self.processors.times_of(number as u32)
     }
 
-    /// Ends the measurement.
     pub(super) fn end(&mut self) {
         for number in 0..self.forward {
             self.note_busy(number);
@@ -727,7 +714,7 @@ impl Handler for Simulation {
     }
 }
 
-/// Returns whether a segment continues the last one.
+/// Returns whether a segment follows directly after `last` in the stream.
 fn follows(last: &Segment, segment: &Segment) -> bool {
     last.flow == segment.flow && last.sequence + u64::from(last.payload) == segment.sequence
 }

@@ -1,4 +1,4 @@
-//! Short simulations of points of the bundled scenarios.
+//! Short simulations of points from the bundled scenarios.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -52,12 +52,11 @@ fn with_probes(point: TenantPoint, count: u32, message: u64) -> TenantPoint {
     TenantPoint { probes: Some(Probes { count, message: ByteSize::from_bytes(message), slo: None }), ..point }
 }
 
-/// Runs a repeat of 200 ms in bins of 1 ms, behind a line of this rate (bit/s) or without a line.
+/// Runs a repeat of 200 ms in bins of 1 ms, behind a line of this rate in bit/s, or without a line.
 fn repeat(point: &TenantPoint, line: Option<u64>, seed: u64) -> RawRepeat {
     repeat_for(point, line, seed, 200)
 }
 
-/// Runs a repeat of this many milliseconds.
 fn repeat_for(point: &TenantPoint, line: Option<u64>, seed: u64, milliseconds: u64) -> RawRepeat {
     let scenario = scenario(if line.is_some() { "tc-priority" } else { "tc-clients" });
     let variant = Variant { sets: Sets::Tenants(Box::new(point.clone())), ..scenario.variants[0].clone() };
@@ -93,7 +92,6 @@ fn line(raw: &RawRepeat) -> &RawLine {
     tenants(raw).line.as_ref().unwrap()
 }
 
-/// Returns the used share of the line's capacity.
 fn used(raw: &RawRepeat) -> f64 {
     let line = line(raw);
     line.bytes.iter().sum::<u64>() as f64 / (line.capacity_bytes * line.bytes.len() as f64)
@@ -141,7 +139,7 @@ fn bytes_are_conserved_in_every_setup() {
         for flow in &raw.flows {
             assert_eq!(flow.backlogged, std::iter::once(0..200).collect::<Vec<_>>(), "{name}");
         }
-        // Sent payload that was not read is in flight.
+        // Payload that was sent but not read is in flight.
         let packets: u64 = raw.flows.iter().flat_map(|flow| &flow.packets).sum();
         assert!((of_flows - packets * 66).abs_diff(payload(&raw) as u64) < 5 * 200_000, "{name}");
     }
@@ -165,7 +163,6 @@ fn who_claims_to_conserve_work_keeps_the_line_busy_and_a_cap_does_not() {
         let raw = repeat(&point(name, &demands), Some(GIGABIT), 1);
         assert!(used(&raw) > 0.99, "{name}: {}", used(&raw));
         assert!(line(&raw).backlog_bytes.iter().all(|backlog| *backlog > 0), "{name}");
-        // They send for half of the time.
         let busy: usize = raw.flows[7].backlogged.iter().map(ExactSizeIterator::len).sum();
         assert!((90..=160).contains(&busy), "{name}: {busy}");
     }
@@ -204,7 +201,7 @@ fn messages_of_several_segments_and_many_probes() {
     };
     let ((many, short), (few, long)) = (half_round_trip(1, 64), half_round_trip(1, 256 << 10));
     assert!(many > 2000 && few > 100, "{many} {few}");
-    // Sixteen pairs of programs wait for two processors, but the processors need not wake up.
+    // Sixteen pairs of programs wait for two processors, but the processors are always awake.
     let (_, crowded) = half_round_trip(16, 64);
     assert!(long > 5.0 * short && crowded > 2.0 * short, "{short} {long} {crowded}");
 }
@@ -219,11 +216,12 @@ fn the_processors_bound_what_no_line_does() {
     let of_length = |length| rate(&point("pfifo", &[bulk(1, length)]));
     let (short, medium, long) = (of_length(1024), of_length(4096), of_length(65_536));
     assert!(2.0 * short < medium && 2.0 * medium < long, "{short} {medium} {long}");
-    // One client leaves processors idle at times, four do not, and ninety-six are no faster.
+    // With one client, the processors are idle at times. With four clients, they are not. Ninety-six
+    // clients are no faster.
     let of_clients = |count| rate(&point("pfifo", &[bulk(count, 65_536)]));
     let (four, many) = (of_clients(4), of_clients(96));
     assert!(four > 1.2 * long && many < 1.1 * four, "{long} {four} {many}");
-    // Rules cost time, and more so with the expensive classifier.
+    // Rules cost time. The expensive classifier costs more.
     let of_rules = |classifier, rules| {
         let filter_rules = Some(FilterRules { classifier, rules });
         rate(&TenantPoint { filter_rules, ..point("htb", &[bulk(4, 65_536)]) })
@@ -286,7 +284,7 @@ proptest! {
         if rate.is_some() {
             let line = line(&raw);
             for sent in &line.bytes {
-                // One packet of tolerance, because it may span two bins.
+                // The tolerance is one packet, because a packet may span two bins.
                 prop_assert!(*sent as f64 <= line.capacity_bytes + 1514.0, "{sent} of {}", line.capacity_bytes);
             }
         }

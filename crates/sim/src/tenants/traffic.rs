@@ -16,14 +16,13 @@ const INTERACTIVE: u8 = 6;
 /// Limit of unsent bytes for a program that pauses, as on the test bed.
 const LOW_WATER_BYTES: u64 = 128 << 10;
 
-/// The behaviour of a program.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Role {
-    /// Writes, `length` bytes at a time.
+    /// Writes `length` bytes at a time.
     Client { connection: u32, length: u64, on_off: Option<OnOff> },
-    /// Reads, `length` bytes at a time.
+    /// Reads `length` bytes at a time.
     Server { connection: u32, length: u64 },
-    /// Writes and reads messages alternately; the `first` of the two programs starts and measures.
+    /// Writes and reads messages alternately. The `first` of the two programs starts and measures.
     Probe { inward: u32, outward: u32, message: u64, first: bool },
 }
 
@@ -31,23 +30,23 @@ pub(super) enum Role {
 pub(super) struct Program {
     pub(super) name: String,
     pub(super) role: Role,
-    /// Whether it has started, if it starts without data.
+    /// Whether the program has started. Used for programs that start without data.
     pub(super) started: bool,
     /// Whether the program is in a sending period, if it has such periods.
     pub(super) is_on: bool,
-    /// Whether it has checked that it must wait.
+    /// Whether the program has called `select` before waiting.
     pub(super) asked_to_wait: bool,
-    /// Whether the program waits for data, room or a sending period.
+    /// Whether the program waits for data, buffer space or a sending period.
     pub(super) waits: bool,
     /// Bytes of the present piece, and remaining bytes of the present write or message.
     pub(super) piece: u64,
     pub(super) left: u64,
     pub(super) turn_to_write: bool,
-    /// When the present request began.
+    /// Time at which the present request began.
     pub(super) asked: Time,
-    /// Half round trips within the measurement, µs.
+    /// Half round trips within the measurement, in µs.
     pub(super) samples: Vec<f64>,
-    /// The processor to which it is pinned, if any.
+    /// The processor to which the program is pinned.
     pub(super) home: Option<Slot>,
 }
 
@@ -63,7 +62,7 @@ impl Program {
             started: false,
             is_on: false,
             asked_to_wait: false,
-            // No event has happened yet that the program could have missed.
+            // At the start, the program cannot have missed an event.
             waits: true,
             piece: 0,
             left,
@@ -74,12 +73,11 @@ impl Program {
         }
     }
 
-    /// Returns whether it starts without data.
+    /// Returns whether the program starts without data.
     pub(super) fn starts(&self) -> bool {
         matches!(self.role, Role::Client { .. } | Role::Probe { first: true, .. })
     }
 
-    /// Returns whether the program waits for room in the send buffer of a connection.
     pub(super) fn waits_for_room(&self, number: u32) -> bool {
         self.waits
             && match self.role {
@@ -89,7 +87,6 @@ impl Program {
             }
     }
 
-    /// Returns whether it waits for data of a connection.
     pub(super) fn waits_for_data(&self, number: u32) -> bool {
         self.waits
             && match self.role {
@@ -106,14 +103,12 @@ impl Program {
 
 pub(super) struct Tenants {
     pub(super) programs: Vec<Program>,
-    /// Bulk flows, then the requests of the probes, and then their answers.
+    /// First bulk flows, then the requests of the probes, then the answers.
     pub(super) connections: Vec<Connection>,
-    /// Number of connections through the device.
     pub(super) forward: u32,
     pub(super) aggregation: bool,
 }
 
-/// Returns the flows through the device, with the fields that filters use.
 pub(super) fn flow_keys(point: &TenantPoint) -> Vec<FlowKey> {
     let bulk = (0..point.bulk_flows()).map(|flow| FlowKey { port: BULK_PORT + flow as u16, priority: 0 });
     let probe = |probe: u32| FlowKey { port: PROBE_PORT + probe as u16, priority: INTERACTIVE };

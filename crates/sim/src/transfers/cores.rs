@@ -1,34 +1,35 @@
-//! A core: soft interrupts, their kernel thread, and processes.
+//! A core: softirqs, ksoftirqd, and processes.
 //!
-//! Soft interrupts precede processes (`__do_softirq`), up to 2 ms or ten rounds, or one round if a process waits for
-//! the core (`need_resched`). A round polls each queue once: a queue that has more packets than the poll's 64 waits
-//! for the next round (`repoll` in `net_rx_action`), so `netdev_budget` ends a round only with several queues. A
-//! process waits if it was woken while the core ran none, not if the soft interrupt interrupted it. What is left is
-//! the work of the thread ksoftirqd, which shares the core fairly with the processes until it has no work left;
-//! meanwhile no soft interrupt runs outside of it (`ksoftirqd_running`, Linux 4.9 to 6.6).
+//! Softirqs precede processes (`__do_softirq`), for up to 2 ms or ten rounds, or for one round if a
+//! process waits for the core (`need_resched`). A process waits if it was woken while no process ran on
+//! the core. A process that the softirq interrupted does not wait.
+//!
+//! A round polls each queue once. A queue with more packets than the poll's 64 waits for the next round
+//! (`repoll` in `net_rx_action`). `netdev_budget` therefore ends a round only with several queues.
+//!
+//! The thread ksoftirqd does the remaining work. It shares the core fairly with the processes until it
+//! has no work left. Meanwhile, softirqs run only in ksoftirqd (`ksoftirqd_running`, Linux 4.9 to 6.6).
 
 use std::collections::VecDeque;
 
 use super::machine::Shares;
 use crate::time::{MILLISECOND, Span, Time};
 
-/// Most packets of one round (`net.core.netdev_budget`).
+/// Maximum number of packets per round (`net.core.netdev_budget`).
 pub const BUDGET: u32 = 300;
-/// Longest time of one invocation (`MAX_SOFTIRQ_TIME`, `netdev_budget_usecs`).
+/// Maximum time of one invocation (`MAX_SOFTIRQ_TIME`, `netdev_budget_usecs`).
 const LONGEST: Span = 2 * MILLISECOND;
-/// Rounds of one invocation (`MAX_SOFTIRQ_RESTART`).
+/// Maximum number of rounds per invocation (`MAX_SOFTIRQ_RESTART`).
 const ROUNDS: u32 = 10;
-/// Time in which every ready entity runs once, and the least time of each (CFS: `sched_latency_ns` and
-/// `sched_min_granularity_ns` with 8 processors and more, `sched_proc_update_handler` in kernel/sched/fair.c).
+/// Time in which every ready entity runs once, and the minimum time of each entity (CFS:
+/// `sched_latency_ns` and `sched_min_granularity_ns` with 8 or more processors,
+/// `sched_proc_update_handler` in kernel/sched/fair.c).
 const LATENCY: Span = 24 * MILLISECOND;
 const GRANULARITY: Span = 3 * MILLISECOND;
 
-/// Work of a soft interrupt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Soft {
-    /// The poll of a receive queue.
     Queue(u32),
-    /// Acknowledgements of a flow at its sender.
     Acks(u32),
 }
 
@@ -36,7 +37,7 @@ pub enum Soft {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Item {
     Soft(Soft),
-    /// A piece of the process with this number among the core's.
+    /// A piece of the process with this number on the core.
     Process(usize),
 }
 
@@ -46,7 +47,6 @@ pub enum End {
     Reads,
 }
 
-/// The process at one end of a flow.
 #[derive(Clone, Copy, Debug)]
 pub struct Process {
     pub flow: u32,
@@ -56,7 +56,6 @@ pub struct Process {
     run: Span,
 }
 
-/// One of the entities that the scheduler knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Entity {
     Daemon,
@@ -69,26 +68,23 @@ pub struct Core {
     pub hz: f64,
     pub processes: Vec<Process>,
     soft: VecDeque<Soft>,
-    /// Cycles of work without an item of its own, which the next item takes in addition.
+    /// Cycles of work that is not an item. The next item takes these cycles in addition.
     pub pending: f64,
-    /// The running item and its start.
     pub running: Option<(Item, Time)>,
-    /// Whether ksoftirqd has the soft interrupts.
+    /// Whether ksoftirqd runs the softirqs.
     daemon: bool,
     daemon_run: Span,
     current: Option<Entity>,
     current_since: Time,
-    /// Start of the present invocation of soft interrupts; none outside of one.
+    /// Start of the present invocation of softirqs. `None` outside an invocation.
     invoked: Option<Time>,
     packets: u32,
     rounds: u32,
-    /// Items that are left of the present round.
+    /// Remaining items of the present round.
     left: usize,
-    /// Rounds that ended with work left (`time_squeeze`).
+    /// Number of rounds that ended with work left (`time_squeeze`).
     pub squeezes: u64,
-    /// Time that the core was busy.
     pub busy: Span,
-    /// Cycles by subsystem.
     pub cycles: [f64; 8],
 }
 
@@ -121,7 +117,6 @@ impl Core {
         self.processes.len() - 1
     }
 
-    /// Counts cycles by subsystem, and returns their sum.
     pub fn charge(&mut self, shares: &Shares, times: f64) -> f64 {
         for (sum, share) in self.cycles.iter_mut().zip(shares.array()) {
             *sum += share * times;
@@ -129,12 +124,12 @@ impl Core {
         shares.sum() * times
     }
 
-    /// Raises a soft interrupt.
     pub fn raise(&mut self, soft: Soft) {
         self.soft.push_back(soft);
     }
 
-    /// Makes a process ready. It gets no credit for its sleep beyond the others' present.
+    /// Makes a process ready. Sleep gives the process at most one granularity of credit over the other
+    /// ready entities.
     pub fn wake(&mut self, process: usize) {
         let least = self.least_run();
         let process = &mut self.processes[process];
@@ -149,7 +144,6 @@ impl Core {
         processes.chain(self.daemon.then_some(self.daemon_run)).min().unwrap_or(0)
     }
 
-    /// Chooses the next item at `now`; none if the core has no work.
     pub fn next(&mut self, now: Time) -> Option<Item> {
         if let Some(Entity::Process(process)) = self.current
             && !self.processes[process].is_ready
@@ -186,7 +180,8 @@ impl Core {
         }
     }
 
-    /// Chooses the entity with the least run time; the present one keeps the core for the granularity.
+    /// Returns the entity with the least run time. The present entity first keeps the core for its time
+    /// slice.
     fn choose(&mut self, now: Time) -> Option<Entity> {
         let is_ready = |entity: Entity| match entity {
             Entity::Daemon => self.daemon,
@@ -210,7 +205,8 @@ impl Core {
         Some(chosen)
     }
 
-    /// Accounts for an item that ends; `packets` are those of a poll, and `more` says that its queue has others.
+    /// Accounts for the end of an item. `packets` is the number of packets of a poll. `more` is set if
+    /// the polled queue has further packets.
     pub fn ended(&mut self, now: Time, packets: u32, more: Option<Soft>) -> Option<Item> {
         let (item, began) = self.running.take()?;
         let took = now.since(began);
@@ -243,7 +239,6 @@ mod tests {
     use super::*;
     use crate::time::MICROSECOND;
 
-    /// Runs a core whose queues always have packets, with a process that is always ready.
     fn shares(queues: u32, poll: Span, piece: Span, until: Time) -> (Span, Span, u64) {
         let mut core = Core::new(0, 1e9);
         let process = core.add(0, End::Reads);
@@ -276,12 +271,13 @@ mod tests {
             let (soft, own, squeezes) = shares(queues, 50 * MICROSECOND, 10 * MICROSECOND, until);
             let share = soft as f64 / (soft + own) as f64;
             assert!((0.49..0.52).contains(&share), "{share}");
-            // A round polls a single queue once, so it stays within the budget.
+            // A round polls a single queue once, so the round stays within the budget.
             assert_eq!(squeezes > 100, queues > 1, "{queues} queues: {squeezes}");
         }
     }
 
-    /// Returns how many polls precede ksoftirqd, if the process was interrupted or was woken on an idle core.
+    /// Returns the number of polls before ksoftirqd runs. The process was either interrupted, or woken
+    /// on an idle core.
     fn polls_until_the_daemon(is_interrupted: bool) -> u32 {
         let mut core = Core::new(0, 1e9);
         let process = core.add(0, End::Reads);

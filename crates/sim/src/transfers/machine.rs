@@ -1,9 +1,11 @@
-//! Machines of senders and receivers: cores, memory nodes, caches, interconnect, and the cycles of each operation.
+//! Machines of senders and receivers: cores, memory nodes, caches, interconnect, and the cycles of each
+//! operation.
 //!
-//! One table of cycles serves both ends of a connection. Its source is the receiver's profile without offloads in
-//! *Understanding Host Network Stack Overheads* (SIGCOMM 2021): 4.8 Gbit/s per core in packets of 1448 bytes at
-//! 3.4 GHz are 8205 cycles per packet, which the profile divides by subsystem. Work that happens for each packet in
-//! every row (driver and GRO, memory) is charged per packet, the rest per buffer that reaches TCP.
+//! One table of cycles serves both ends of a connection. Its source is the receiver's profile without
+//! offloads in *Understanding Host Network Stack Overheads* (SIGCOMM 2021): 4.8 Gbit/s per core in
+//! packets of 1448 bytes at 3.4 GHz are 8205 cycles per packet. The profile divides these cycles by
+//! subsystem. Work for each packet in every row (driver and GRO, memory) is charged per packet. All
+//! other work is charged per buffer that reaches TCP.
 
 use crate::time::{MICROSECOND, SECOND, Span};
 
@@ -45,32 +47,29 @@ impl Shares {
     }
 }
 
-/// Cycles of each operation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cycles {
-    /// A received packet in the soft interrupt: driver, GRO, half of its memory's life.
+    /// A received packet in the softirq: driver, GRO, half of its memory's costs.
     pub packet: Shares,
-    /// A received buffer in TCP, in the soft interrupt or from the backlog, with the acknowledgement that it causes.
+    /// A received buffer in TCP, in the softirq or from the backlog, with the acknowledgement that it
+    /// causes.
     pub buffer: Shares,
-    /// Adding a buffer to the backlog.
     pub defer: Shares,
     /// A packet's memory when the application has read it.
     pub read_packet: Shares,
     /// A buffer's share of the system call that reads it.
     pub read_buffer: Shares,
-    /// A segment on its way from TCP to the ring, with its completion.
+    /// A segment from TCP to the ring, and its completion.
     pub segment: Shares,
     /// A received acknowledgement in TCP, in addition to its packet.
     pub acknowledgement: Shares,
     /// An interrupt with the start of its poll.
     pub interrupt: Shares,
-    /// Waking a process, in the soft interrupt.
     pub wake: Shares,
-    /// Switching to a process.
     pub switch: Shares,
 }
 
-/// Cycles to copy a byte, by where the data is.
+/// Cycles to copy a byte, by location of the data.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CopyCycles {
     /// In the last-level cache, where the NIC has put it (DDIO).
@@ -81,28 +80,27 @@ pub struct CopyCycles {
     pub remote: f64,
 }
 
-/// A machine with one NIC.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Machine {
     pub name: &'static str,
     pub nodes: u32,
-    /// Physical cores of a node. The second thread of a core is used only where a placement names it.
+    /// Physical cores of a node. Only a placement can name the second thread of a core.
     pub cores_per_node: u32,
-    /// Clock of a core with at most two active cores in its package, Hz.
+    /// Clock in Hz of a core with at most two active cores in its package.
     pub turbo_hz: f64,
-    /// Clock with all cores active, Hz.
+    /// Clock in Hz with all cores active.
     pub all_cores_hz: f64,
-    /// Nominal clock, Hz.
+    /// In Hz.
     pub base_hz: f64,
     pub cycles: Cycles,
     pub copy: CopyCycles,
-    /// Share of the last-level cache that the NIC writes to, bytes.
+    /// Bytes of the last-level cache that the NIC writes to.
     pub ddio_bytes: u64,
-    /// Capacity of the interconnect in each direction, bit/s.
+    /// Capacity of the interconnect in bit/s per direction.
     pub interconnect_bps: f64,
-    /// Capacity of the NIC's slot, bit/s.
+    /// Capacity of the NIC's slot in bit/s.
     pub pcie_bps: f64,
-    /// Packet buffer of the NIC in front of the slot, bytes.
+    /// Packet buffer of the NIC before the slot, in bytes.
     pub nic_buffer: u64,
     /// Time between the first packet and its interrupt.
     pub interrupt_delay: Span,
@@ -113,14 +111,15 @@ pub struct Machine {
     pub miss: f64,
 }
 
-/// The profile's cycles per packet without offloads: 3.4 GHz over 4.8 Gbit/s in payloads of 1448 bytes.
+/// The profile's cycles per packet without offloads: 3.4 GHz divided by 4.8 Gbit/s in payloads of 1448
+/// bytes.
 const PROFILED: f64 = 3.4e9 / (4.8e9 / 8.0 / 1448.0);
 
 /// Returns the table of cycles.
 ///
-/// The profile's percentages (`none`): copy 4.6, tcp/ip 37.2, netdev 16.1, memory 7.0, skb 7.1, lock 5.0, sched 4.9,
-/// other 9.7. The 8.4 % that it leaves out count as other. Where both ends of a buffer's life cost, each gets half;
-/// a quarter of TCP/IP is the system call that reads. These splits are assumptions.
+/// The profile's percentages (`none`): copy 4.6, tcp/ip 37.2, netdev 16.1, memory 7.0, skb 7.1, lock
+/// 5.0, sched 4.9, other 9.7. The missing 8.4 % count as other. A cost at both ends of a buffer's life
+/// is split into halves. A quarter of TCP/IP is the reading system call. These splits are assumptions.
 fn cycles() -> Cycles {
     let part = |percent: f64| PROFILED * percent / 100.0;
     let (tcp_ip, netdev, memory) = (part(37.2), part(16.1), part(7.0));
@@ -134,12 +133,12 @@ fn cycles() -> Cycles {
     Cycles {
         packet: Shares { netdev, memory: half * memory, ..none },
         buffer,
-        // A small part of the lock's and the buffer's work. An assumption.
+        // Assumption: a small part of the lock's and the buffer's work.
         defer: Shares { lock: half * buffer.lock, ..none },
         read_packet: Shares { memory: half * memory, ..none },
         read_buffer,
-        // Sending a segment takes half of what receiving one takes, without the reader's part. An assumption: the
-        // profile's receiver is its bottleneck.
+        // Assumption: sending a segment takes half of the work of receiving a segment without the
+        // reader's part. The receiver of the profile is its bottleneck.
         segment: Shares {
             tcp_ip: half * tcp_ip,
             netdev: half * netdev,
@@ -150,16 +149,16 @@ fn cycles() -> Cycles {
             ..none
         },
         acknowledgement: Shares { tcp_ip: half * tcp_ip, skb: half * skb, ..none },
-        // 0.6 µs: entry, handler and exit of an interrupt. Estimated.
+        // 0.6 µs for entry, handler and exit of an interrupt. Estimated.
         interrupt: Shares { netdev: 2000.0, ..none },
         wake: Shares { sched: half * sched, ..none },
         switch: Shares { sched: half * sched, ..none },
     }
 }
 
-/// A byte in cache: the profile's 4.6 % of 8205 cycles for 1448 bytes. A byte in memory is calibrated on the row
-/// `all`, 41.2 Gbit/s per core. Another node's memory takes 1.5 times as long as the own (idle latencies of about 90
-/// and 135 ns; an assumption).
+/// A byte in cache: the profile's 4.6 % of 8205 cycles for 1448 bytes. A byte in memory is calibrated
+/// with the row `all`, 41.2 Gbit/s per core. Assumption: memory of another node takes 1.5 times as long
+/// as memory of the own node (idle latencies of about 135 and 90 ns).
 const COPY: CopyCycles = {
     let local = 0.379;
     CopyCycles { cached: 0.046 * 3.4e9 / (4.8e9 / 8.0), local, remote: 1.5 * local }
@@ -168,15 +167,20 @@ const COPY: CopyCycles = {
 /// `rx-usecs` of mlx5.
 const INTERRUPT_DELAY: Span = 8 * MICROSECOND;
 
-/// The answers and requests of the interconnect's protocol take two of eleven parts (header flits of QPI; estimated).
+/// The answers and requests of the interconnect's protocol take two of eleven parts (header flits of
+/// QPI). Estimated.
 const REVERSE_SHARE: f64 = 2.0 / 9.0;
 
 impl Machine {
-    /// The servers of *TCP at 100 Gbit/s* (LCN 2019): two Xeon E5-2630 v3 with 8 cores, 20 MB of last-level cache of
-    /// which the NIC writes to a tenth (DDIO: two of 20 ways), 68 Gbit/s between the packages, PCI Express 3.0 x16.
+    /// The servers of *TCP at 100 Gbit/s* (LCN 2019):
+    ///
+    /// - two Xeon E5-2630 v3 with 8 cores
+    /// - 20 MB of last-level cache, of which the NIC writes to a tenth (DDIO: two of 20 ways)
+    /// - 68 Gbit/s between the packages
+    /// - PCI Express 3.0 x16
     #[must_use]
     pub fn kit_2014() -> Self {
-        // Calibrated on one flow with MTU 9000, 43 Gbit/s, which the reading core limits.
+        // Calibrated with one flow at MTU 9000, 43 Gbit/s. The reading core limits this flow.
         const SLOWER: f64 = 1.08;
         Self {
             name: "kit-2014",
@@ -236,7 +240,8 @@ impl Machine {
         core / self.cores_per_node
     }
 
-    /// Returns the clock with this many active cores in a package, Hz: linear between two and all. An assumption.
+    /// Returns the clock in Hz with this many active cores in a package. Assumption: the clock is
+    /// linear between two cores and all cores.
     #[must_use]
     pub fn clock(&self, active: u32) -> f64 {
         let beyond =
@@ -245,13 +250,13 @@ impl Machine {
     }
 }
 
-/// Converts cycles to a time.
 #[must_use]
 pub fn span_of(cycles: f64, hz: f64) -> Span {
     (cycles / hz * SECOND as f64) as Span
 }
 
-/// A link that serves transfers in order at a fixed rate: the interconnect in one direction, or the NIC's slot.
+/// A link that serves transfers in order at a fixed rate: one direction of the interconnect, or the
+/// NIC's slot.
 #[derive(Clone, Copy, Debug)]
 pub struct Pipe {
     picoseconds_per_byte: f64,
@@ -264,7 +269,7 @@ impl Pipe {
         Self { picoseconds_per_byte: 8.0 * SECOND as f64 / bps, free: 0.0 }
     }
 
-    /// Returns the time until the link is free, as seen at `now`, ps.
+    /// Returns the time in ps from `now` until the link is free.
     #[must_use]
     pub fn wait(&self, now: u64) -> f64 {
         (self.free - now as f64).max(0.0)
@@ -276,7 +281,7 @@ impl Pipe {
         (self.wait(now) / self.picoseconds_per_byte) as u64
     }
 
-    /// Adds a transfer that arrives at `now`. Returns when it ends.
+    /// Adds a transfer that arrives at `now`. Returns the end of the transfer.
     pub fn carry(&mut self, now: u64, bytes: f64) -> u64 {
         self.free = self.free.max(now as f64) + bytes * self.picoseconds_per_byte;
         self.free as u64

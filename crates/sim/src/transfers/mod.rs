@@ -1,8 +1,11 @@
-//! The overloaded receiver: bulk transfers between hosts whose processors, rings, memory and windows are modelled.
+//! The overloaded receiver: bulk transfers between hosts with modelled processors, rings, memory and
+//! windows. After *TCP at 100 Gbit/s* (Hock et al., LCN 2019).
 //!
-//! [`machine`] has the machines and the one table of cycles, [`cores`] the soft interrupts and processes of a core,
-//! [`receive_queue`] the ring with its poll and GRO, [`socket`] the receive queue, backlog and window of a
-//! connection, and [`simulation`] connects them. After *TCP at 100 Gbit/s* (Hock et al., LCN 2019).
+//! - [`machine`]: the machines, and the one table of cycles
+//! - [`cores`]: the softirqs and processes of a core
+//! - [`receive_queue`]: the ring with its poll and GRO
+//! - [`socket`]: the receive queue, backlog and window of a connection
+//! - [`simulation`]: connects these modules
 
 pub mod cores;
 pub mod machine;

@@ -4,21 +4,19 @@ use std::collections::VecDeque;
 
 use crate::time::{Span, Time};
 
-/// Consecutive packets of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Train {
     pub flow: u32,
-    /// First byte.
+    /// Stream offset of the first byte.
     pub sequence: u64,
-    /// Payload of all packets, bytes.
+    /// Payload of all packets in bytes.
     pub payload: u32,
-    /// Payload of each packet but the last, bytes.
+    /// Payload in bytes of each packet except the last.
     pub mss: u32,
-    /// When the first packet arrives.
     pub first_at: Time,
     /// Time between two packets.
     pub gap: Span,
-    /// The switch has marked the packets (ECN, Congestion Experienced).
+    /// Whether the switch has marked the packets (ECN, Congestion Experienced).
     pub is_marked: bool,
 }
 
@@ -28,7 +26,6 @@ impl Train {
         self.payload.div_ceil(self.mss).max(1)
     }
 
-    /// Returns the number of packets that have arrived by `now`.
     fn arrived(&self, now: Time) -> u32 {
         if now < self.first_at {
             return 0;
@@ -37,7 +34,6 @@ impl Train {
         u32::try_from(later).unwrap_or(u32::MAX).saturating_add(1).min(self.packets())
     }
 
-    /// Removes the first packets and returns them.
     fn split(&mut self, packets: u32) -> Self {
         let payload = (packets.saturating_mul(self.mss)).min(self.payload);
         let first = Self { payload, ..*self };
@@ -48,46 +44,41 @@ impl Train {
     }
 }
 
-/// A buffer on its way to TCP: one packet, or several that GRO has merged.
+/// A buffer that moves to TCP: one packet, or several packets that GRO has merged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Buffer {
     pub flow: u32,
     pub sequence: u64,
     pub bytes: u32,
     pub packets: u32,
-    /// Count of bytes that the NIC had written to the node's memory before this buffer.
+    /// Number of bytes that the NIC had written to the node's memory before this buffer.
     pub written_before: u64,
-    /// The switch has marked the packets.
     pub is_marked: bool,
 }
 
-/// State of a queue's interrupt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Napi {
-    /// The interrupt is enabled.
     Armed,
     /// The poll is scheduled or runs.
     Polling,
 }
 
-/// A queue, its descriptors and its poll.
 #[derive(Clone, Debug)]
 pub struct ReceiveQueue {
-    /// Core that serves it, numbered across all hosts.
+    /// Core that serves the queue. Cores of all hosts are numbered together.
     pub core: u32,
     pub napi: Napi,
-    /// Packets that were dropped because no descriptor was free.
     pub dropped: u64,
     descriptors: u32,
-    /// Descriptors with a packet, including those of the present poll.
+    /// Descriptors that hold a packet, including the packets of the present poll.
     used: u32,
     polled: u32,
-    /// Trains that the NIC has yet to write, in order of arrival, each with the payload bytes written before it.
+    /// Trains that the NIC has not written yet, in order of arrival. Each has the number of payload
+    /// bytes written before it.
     arriving: VecDeque<(Train, u64)>,
     ring: VecDeque<(Train, u64)>,
     /// Buffers that GRO holds until the end of the poll.
     held: Vec<Buffer>,
-    /// The buffers of the present poll.
     pub buffers: Vec<Buffer>,
 }
 
@@ -108,20 +99,22 @@ impl ReceiveQueue {
         }
     }
 
-    /// Adds packets that arrive later; calls are in order of arrival.
+    /// Adds packets that will arrive. Calls must be in order of arrival.
     pub fn expect(&mut self, train: Train, written_before: u64) {
         self.arriving.push_back((train, written_before));
     }
 
-    /// Returns when the next packet arrives that is not in the ring; `None` if none is under way.
+    /// Returns the arrival time of the next packet that is not in the ring, or `None` if no packet is
+    /// in flight.
     #[must_use]
     pub fn next_arrival(&self) -> Option<Time> {
         self.arriving.front().map(|(train, _)| train.first_at)
     }
 
-    /// Moves the packets that have arrived into the ring. Those without a free descriptor are dropped.
+    /// Moves the packets that have arrived into the ring. Drops packets without a free descriptor.
     ///
-    /// Descriptors become free only at the end of a poll, and this is called there, so the order is exact.
+    /// Descriptors become free only at the end of a poll. The end of a poll calls this function, so the
+    /// order is exact.
     pub fn admit(&mut self, now: Time) {
         while let Some((train, written)) = self.arriving.front_mut() {
             let arrived = train.arrived(now);
@@ -147,7 +140,6 @@ impl ReceiveQueue {
         }
     }
 
-    /// Returns whether packets wait in the ring.
     #[must_use]
     pub fn has_packets(&self) -> bool {
         !self.ring.is_empty()
@@ -159,9 +151,10 @@ impl ReceiveQueue {
         self.used
     }
 
-    /// Takes up to `budget` packets from the ring. With `merge_bytes`, GRO merges consecutive packets of a flow
-    /// into buffers of at most this size; the last buffers stay held until the ring is empty
-    /// (`napi_complete_done`). Returns the number of packets.
+    /// Takes up to `budget` packets from the ring. Returns the number of packets.
+    ///
+    /// With `merge_bytes`, GRO merges consecutive packets of a flow into buffers of at most this size.
+    /// GRO holds the last buffers until the ring is empty (`napi_complete_done`).
     pub fn poll(&mut self, budget: u32, merge_bytes: Option<u32>) -> u32 {
         let mut taken = 0;
         while taken < budget {
@@ -185,7 +178,6 @@ impl ReceiveQueue {
         taken
     }
 
-    /// Passes each packet alone.
     fn pass(&mut self, mut part: Train, mut written_before: u64) {
         while part.payload > 0 {
             let packet = part.split(1);
@@ -209,7 +201,7 @@ impl ReceiveQueue {
                 // An empty buffer takes a packet of any size.
                 let least = u32::from(buffer.packets == 0);
                 let room = (most.saturating_sub(buffer.bytes) / part.mss).max(least);
-                // GRO does not merge packets whose ECN field differs (`inet_gro_receive`).
+                // GRO does not merge packets with different ECN fields (`inet_gro_receive`).
                 let follows = buffer.sequence + u64::from(buffer.bytes) == part.sequence
                     && buffer.is_marked == part.is_marked;
                 if !follows || room == 0 {
@@ -244,13 +236,13 @@ impl ReceiveQueue {
         }
     }
 
-    /// Ends a poll: its descriptors are free again.
     pub fn end_poll(&mut self) {
         self.used -= self.polled;
         self.polled = 0;
     }
 
-    /// Returns the packets on their way to the ring or in it, and those of a poll or that GRO holds.
+    /// Returns the number of packets between the NIC and TCP: in flight to the ring, in the ring, in a
+    /// poll, or held by GRO.
     #[must_use]
     pub fn packets(&self) -> (u64, u64) {
         let trains = self.arriving.iter().chain(&self.ring).map(|(train, _)| u64::from(train.packets()));
@@ -258,7 +250,7 @@ impl ReceiveQueue {
         (trains.sum(), buffers.sum())
     }
 
-    /// Returns the payload between the NIC and TCP, bytes.
+    /// Returns the payload in bytes between the NIC and TCP.
     #[must_use]
     pub fn waiting_bytes(&self) -> u64 {
         let trains = self.arriving.iter().chain(&self.ring).map(|(train, _)| u64::from(train.payload));
@@ -335,7 +327,7 @@ mod tests {
     }
 
     proptest! {
-        /// Every packet is delivered once or dropped, in the order of its flow.
+        /// Checks that every packet is delivered once or dropped, in the order of its flow.
         #[test]
         fn nothing_is_lost_without_a_count(
             descriptors in 1_u32..40,

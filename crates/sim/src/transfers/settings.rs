@@ -1,4 +1,4 @@
-//! Settings of a simulation, and the places of its flows.
+//! Settings of a simulation, and the placement of its flows.
 
 use evenkeel_model::scenario::{HostMachine, HostNode, InterruptCores, TransferKnobs};
 use evenkeel_model::units::{BitRate, ByteSize};
@@ -17,61 +17,60 @@ pub struct Host {
 /// Cores of a receiver's queues and applications, numbered within the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReceiverCores {
-    /// Core that serves each receive queue.
     pub queues: Vec<u32>,
     /// Queue of each entry of the indirection table (RSS).
     pub indirection: Vec<u32>,
-    /// Cores of the reading applications; flows are assigned to them round robin.
+    /// Cores of the reading applications. Flows are assigned to these cores round robin.
     pub readers: Vec<u32>,
 }
 
-/// Settings of senders, receivers, and the path between them.
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub machine: Machine,
-    /// Machine of the senders, with the nodes and cores of `machine`; none: `machine`.
+    /// Machine of the senders, with the nodes and cores of `machine`. `None` selects `machine`.
     pub sender: Option<Machine>,
     pub senders: u32,
     pub receivers: u32,
     pub flows: u32,
-    /// Time between the starts of two flows.
     pub start_interval: Span,
-    /// Rates of the ports of a sending host, bit/s; flows are assigned to them round robin.
+    /// Rates of the ports of a sending host in bit/s. Flows are assigned to the ports round robin.
     pub ports: Vec<u64>,
-    /// Rate and buffer (bytes) of the link between the switches; none for a direct path.
+    /// Rate and buffer (bytes) of the link between the switches. `None` for a direct path.
     pub switch: Option<(u64, u64)>,
-    /// Queue in that buffer, bytes, above which packets of flows with ECN are marked.
+    /// Queue length in the switch's buffer in bytes. Above this length, the switch marks packets of
+    /// flows with ECN.
     pub ecn_threshold: Option<u64>,
-    /// Round trip without queues.
+    /// Round-trip time without queues.
     pub round_trip: Span,
-    /// Its part from the senders to the receivers. The interconnect serves transfers in the order of events, so a
-    /// packet that is under way for long holds up readers that use it meanwhile.
+    /// The part of the round-trip time from the senders to the receivers. The interconnect serves
+    /// transfers in the order of events. A packet that is in flight for a long time would therefore
+    /// delay readers that use the interconnect in the meantime.
     pub forward: Span,
     pub mss: u32,
     pub descriptors: u32,
-    /// TSO and GSO; GRO.
+    /// `segmentation` is TSO and GSO. `aggregation` is GRO.
     pub segmentation: bool,
     pub aggregation: bool,
     /// Whether TCP's segments are paced (fq).
     pub pacing: bool,
-    /// Flows are assigned to these round robin; at least one.
+    /// Flows are assigned to these algorithms round robin. At least one.
     pub congestion: Vec<CongestionControl>,
-    /// Whether the state of each flow's TCP is recorded in each bin.
+    /// Whether to record the state of each flow's TCP in each bin.
     pub tcp_series: bool,
     pub profile: Profile,
-    /// Limits of `tcp_rmem` and `tcp_wmem`, bytes.
+    /// Limits of `tcp_rmem` and `tcp_wmem` in bytes.
     pub receive_buffer: u64,
     pub send_buffer: u64,
     pub interrupts: InterruptCores,
     pub interrupt_node: HostNode,
     pub application_node: HostNode,
-    /// Cores of each receiver, in place of those that `interrupts` and the two nodes describe.
+    /// Cores of each receiver. Replaces the cores that `interrupts` and the two nodes describe.
     pub receiver_cores: Option<ReceiverCores>,
-    /// Whether the governor keeps the clock at its highest.
+    /// Whether the governor keeps the clock at its maximum (`performance`).
     pub performance: bool,
 }
 
-/// Where a flow's work happens. Cores are numbered across all hosts.
+/// Placement of a flow's work. Cores of all hosts are numbered together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowPlace {
     pub writer: u32,
@@ -85,9 +84,8 @@ pub struct FlowPlace {
 #[derive(Clone, Debug)]
 pub struct Placement {
     pub hosts: Vec<Host>,
-    /// Rates of all ports, bit/s.
+    /// In bit/s.
     pub ports: Vec<u64>,
-    /// Core of each receive queue.
     pub queues: Vec<u32>,
     pub flows: Vec<FlowPlace>,
     cores_per_host: u32,
@@ -113,7 +111,6 @@ impl Placement {
 }
 
 impl Settings {
-    /// Returns the settings of a variant; `rate` is that of the link that all flows share.
     #[must_use]
     pub fn new(
         knobs: &TransferKnobs,
@@ -154,20 +151,20 @@ impl Settings {
         }
     }
 
-    /// Returns the congestion control of a flow.
     #[must_use]
     pub fn congestion_of(&self, flow: u32) -> CongestionControl {
         self.congestion.get(flow as usize % self.congestion.len().max(1)).copied().unwrap_or_default()
     }
 
-    /// Returns the clock of a core, Hz. Without the governor `performance`, it stays at the nominal one (an
-    /// assumption).
+    /// Returns the clock of a core in Hz. Assumption: without the governor `performance`, the clock
+    /// stays at its nominal value.
     #[must_use]
     pub fn clock(&self, machine: &Machine, active: u32) -> f64 {
         if self.performance { machine.clock(active) } else { machine.base_hz }
     }
 
-    /// Returns the cores within their node that serve the interrupts of a receiver with this many flows.
+    /// Returns the cores that serve the interrupts of a receiver with this many flows, numbered within
+    /// their node.
     #[must_use]
     pub fn interrupt_cores(&self, flows: u32) -> Vec<u32> {
         let per_node = self.machine.cores_per_node;
@@ -182,7 +179,7 @@ impl Settings {
         if cores.is_empty() { (0..per_node).collect() } else { cores.collect() }
     }
 
-    /// Draws the places of all flows. Senders and receivers are assigned to flows round robin.
+    /// Draws the placement of all flows. Senders and receivers are assigned to flows round robin.
     #[must_use]
     pub fn place(&self, random: &mut Generator) -> Placement {
         let machine = &self.machine;
@@ -243,7 +240,7 @@ impl Settings {
                 Some(readers @ [_, ..]) => readers[number as usize % readers.len()] % per_host,
                 _ => node(self.application_node) * per_node + number % per_node,
             };
-            // The sender's interrupts are on cores of their own.
+            // The sender's interrupts have separate cores.
             let half = per_node / 2;
             flows.push(FlowPlace {
                 writer: sending + on_sender % half.max(1),

@@ -3,7 +3,7 @@
 //! ```text
 //! writer ─▶ TCP ─▶ port ─▶ switch ─▶ slot, interconnect ─▶ ring ─▶ NAPI, GRO ─▶ TCP or backlog ─▶ reader
 //!             ▲                                                                  │
-//!             └───────────────── soft interrupt ◀── acknowledgements ◀───────────┘
+//!             └───────────────── softirq ◀───────── acknowledgements ◀───────────┘
 //! ```
 
 mod account;
@@ -28,11 +28,11 @@ use crate::segment::{Segment, wire_bytes};
 use crate::tcp::{Ack, Receiver, ReceiverConfig, Reply, Sender, SenderConfig};
 use crate::time::{MILLISECOND, SECOND, Span, Time};
 
-/// Packets of one poll (`NAPI_POLL_WEIGHT`).
+/// Maximum number of packets per poll (`NAPI_POLL_WEIGHT`).
 const WEIGHT: u32 = 64;
-/// Acknowledgements of one poll at the sender.
+/// Maximum number of acknowledgements per poll at the sender.
 const MOST_ACKS: usize = 64;
-/// Longest piece that a process copies without a soft interrupt between.
+/// Largest piece in bytes that a process copies without a softirq in between.
 const PIECE: u32 = 64 << 10;
 /// Losses of a flow within this time are one event.
 pub const EVENT: Span = 100 * MILLISECOND;
@@ -49,16 +49,15 @@ events! {
     }
 }
 
-/// A host's hardware that all of its cores share.
+/// A host's hardware that all cores of the host share.
 struct Hardware {
     machine: Machine,
-    /// The NIC's slot.
     slot: Pipe,
     /// The interconnect, by source and destination node.
     interconnect: Vec<Pipe>,
     /// Bytes that the NIC has written to each node's memory.
     written: Vec<u64>,
-    /// Packets that the NIC dropped in front of the slot.
+    /// Packets that the NIC dropped before the slot.
     dropped: u64,
 }
 
@@ -78,7 +77,8 @@ impl Hardware {
         &mut self.interconnect[(from * self.machine.nodes + to) as usize]
     }
 
-    /// Sends data from one node to another, with the protocol's load on the other direction. Returns when it ends.
+    /// Sends data from one node to another, with the protocol's load on the other direction. Returns
+    /// the end of the transfer.
     fn cross(&mut self, now: u64, from: u32, to: u32, bytes: f64) -> u64 {
         let reverse = bytes * self.machine.reverse_share;
         self.between(to, from).carry(now, reverse);
@@ -86,7 +86,6 @@ impl Hardware {
     }
 }
 
-/// An acknowledgement on its way to the sender.
 #[derive(Clone, Copy, Debug)]
 struct Answer {
     at: Time,
@@ -98,37 +97,34 @@ struct Answer {
 struct Flow {
     sender: Sender,
     socket: Socket,
-    /// Core and number of the writing and of the reading process.
+    /// Core and number of the process that writes, and of the process that reads.
     writer: (u32, usize),
     reader: (u32, usize),
-    /// Core of the sender's soft interrupts.
+    /// Core of the sender's softirqs.
     ack_core: u32,
     port: u32,
     queue: u32,
     receiving_host: u32,
     answers: VecDeque<Answer>,
-    /// Whether acknowledgements are with the core.
+    /// Whether the core already has a softirq for acknowledgements.
     is_raised: bool,
-    /// The piece that the reader copies now.
+    /// The piece that the reader is copying.
     chunk: Option<Chunk>,
-    /// Buffers of the backlog that the reader processes now.
+    /// Buffers of the backlog that the reader is processing.
     releasing: Vec<Buffer>,
-    /// Whether the reader was woken.
     is_woken: bool,
     started: bool,
-    /// End of the last event of losses.
     event_until: Time,
     pub events: u64,
 }
 
-/// A sender's port: a link with a queue.
 struct Port {
     queue: VecDeque<Segment>,
     rate: u64,
     is_busy: bool,
 }
 
-/// Payload and packets that were dropped, by place.
+/// Dropped payload and packets, by location.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drops {
     pub ring: u64,
@@ -139,7 +135,6 @@ pub struct Drops {
 }
 
 impl Drops {
-    /// Returns all dropped packets.
     #[must_use]
     pub fn total(self) -> u64 {
         self.ring + self.nic + self.switch + self.socket_backlog + self.pruned
@@ -156,7 +151,6 @@ impl Drops {
     }
 }
 
-/// Counters at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     pub at: Time,
@@ -166,9 +160,8 @@ pub struct Snapshot {
     pub events: Vec<u64>,
     pub drops: Drops,
     pub packets: u64,
-    /// Packets that the switch marked.
     pub marked: u64,
-    /// Time that the cores of receiving hosts were busy, and how many of them were.
+    /// Busy time of each core of the receiving hosts.
     pub busy: Vec<Span>,
     /// Cycles of the receiving hosts by subsystem.
     pub cycles: [f64; 8],
@@ -198,14 +191,14 @@ pub struct Simulation {
     merge_bytes: Option<u32>,
     /// Payload read by each flow's application in each bin.
     bins: Vec<Vec<u64>>,
-    /// State of each flow's TCP in each bin; empty if it is not recorded.
+    /// State of each flow's TCP in each bin. Empty if this state is not recorded.
     tcp_bins: Vec<Vec<TcpBin>>,
     begin: Time,
     bin: Span,
 }
 
 impl Simulation {
-    /// Creates idle hosts; `bins` bins of length `bin` count from `begin` on.
+    /// Creates idle hosts. `bins` bins of length `bin` start at `begin`.
     #[must_use]
     pub fn new(settings: Settings, seed: u64, begin: Time, bin: Span, bins: usize) -> Self {
         let mut random = Generator::new(seed, Component::ReceiveHashes);
@@ -315,7 +308,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// Takes the payload that each flow's application has read in each bin.
+    /// Returns and removes the payload that each flow's application has read in each bin.
     pub fn take_bins(&mut self) -> Vec<Vec<u64>> {
         std::mem::take(&mut self.bins)
     }
@@ -358,7 +351,6 @@ impl Simulation {
         self.cores[core as usize].charge(shares, times)
     }
 
-    /// Adds work to the next item of a core.
     fn add_pending(&mut self, core: u32, shares: Shares, times: f64) {
         let core = &mut self.cores[core as usize];
         core.pending += core.charge(&shares, times);
@@ -369,13 +361,11 @@ impl Simulation {
         self.start_core(core);
     }
 
-    /// Makes a process ready.
     fn wake(&mut self, (core, process): (u32, usize)) {
         self.cores[core as usize].wake(process);
         self.start_core(core);
     }
 
-    /// Starts the next item of an idle core.
     fn start_core(&mut self, number: u32) {
         let now = self.engine.now;
         if self.cores[number as usize].running.is_some() {
@@ -392,7 +382,7 @@ impl Simulation {
         }
     }
 
-    /// Begins an item. Returns when it ends; none if it has nothing to do.
+    /// Begins an item. Returns the end of the item, or `None` if there is no work.
     fn begin(&mut self, number: u32, item: Item) -> Option<Time> {
         match item {
             Item::Soft(Soft::Queue(queue)) => Some(self.begin_poll(number, queue)),
@@ -431,7 +421,8 @@ impl Simulation {
         self.start_core(number);
     }
 
-    // ---- The receiver's soft interrupt -------------------------------------------------------------------
+    // ---- The receiver's softirq
+    // ---------------------------------------------------------------------------
 
     fn interrupt(&mut self, number: u32) {
         let now = self.engine.now;
@@ -452,7 +443,7 @@ impl Simulation {
         self.raise(core, Soft::Queue(number));
     }
 
-    /// Enables the interrupt, which comes some time after the next packet.
+    /// Enables the interrupt. The interrupt fires a fixed delay after the next packet.
     fn arm(&mut self, number: u32) {
         let queue = &mut self.queues[number as usize];
         queue.napi = Napi::Armed;
@@ -472,7 +463,8 @@ impl Simulation {
         let cycles = &machine.cycles;
         let hz = core.hz;
         let (packet, buffer, defer, wake) = (cycles.packet, cycles.buffer, cycles.defer, cycles.wake);
-        // Headers and descriptors of packets that the NIC wrote to another node's memory are in no cache.
+        // If the NIC wrote packets to another node's memory, their headers and descriptors are not in a
+        // cache.
         let local = machine.node_of(number % machine.cores()) == machine.nic_node;
         let misses = if local { 0.0 } else { 2.0 * machine.miss };
         let (mut deferred, mut received, mut woken) = (0, 0, 0);
@@ -493,7 +485,7 @@ impl Simulation {
         now + span_of(sum, hz)
     }
 
-    /// Ends a poll. Returns its packets, and the queue if it has more.
+    /// Ends a poll. Returns the number of its packets, and the queue if the queue has more packets.
     fn end_poll(&mut self, number: u32, queue: u32) -> (u32, Option<Soft>) {
         let now = self.engine.now;
         let mut buffers = std::mem::take(&mut self.queues[queue as usize].buffers);
@@ -518,13 +510,12 @@ impl Simulation {
         (packets, None)
     }
 
-    /// Passes a buffer to TCP.
     fn receive(&mut self, buffer: Buffer, _core: u32) {
         let now = self.engine.now;
         let flow = buffer.flow;
         let socket = &mut self.flows[flow as usize].socket;
         if socket.echoes_mark != buffer.is_marked {
-            // First acknowledge the data that arrived before, with the mark of that data (`dctcp_ece_ack_update`).
+            // First acknowledge the older data with the mark of that data (`dctcp_ece_ack_update`).
             if socket.receiver.deadline() != Time::NEVER {
                 self.acknowledge(flow);
             }
@@ -574,7 +565,7 @@ impl Simulation {
         }
         let flow = &mut self.flows[number as usize];
         if flow.socket.owned && (flow.socket.wanted == 0 || flow.socket.readable_bytes() == 0) {
-            // The read is over: the backlog is the application's.
+            // The read is over: the application processes the backlog.
             flow.releasing = flow.socket.take_backlog();
             let count = flow.releasing.len() as f64;
             sum += self.cores[core as usize].charge(&buffer, count);
@@ -595,7 +586,7 @@ impl Simulation {
         let per_byte = if from != to {
             copy.remote
         } else if from == machine.nic_node {
-            // Each byte that the NIC writes replaces a random line of its part of the cache.
+            // Each byte that the NIC writes replaces a random line in the NIC's part of the cache.
             let cached = (-(ago as f64) / machine.ddio_bytes as f64).exp();
             copy.local + (copy.cached - copy.local) * cached
         } else {
@@ -625,7 +616,7 @@ impl Simulation {
             {
                 *bin += u64::from(chunk.bytes);
             }
-            // With a backlog, the release is an item of its own.
+            // If the backlog has buffers, the release of the socket is a separate item.
             let is_over = flow.socket.wanted == 0 || flow.socket.readable_bytes() == 0;
             if !is_over || flow.socket.backlog_len() > 0 {
                 return;
@@ -654,7 +645,7 @@ impl Simulation {
 
     // ---- The network -------------------------------------------------------------------------------------
 
-    /// Carries a segment that has left its port at `left` to the receiving NIC.
+    /// Carries a segment to the receiving NIC. The segment has left its port at `left`.
     fn forward(&mut self, segment: &Segment, left: Time, rate: u64) {
         let packets = segment.packets();
         let packet = transmission(&Segment { payload: segment.mss.min(segment.payload), ..*segment }, rate);
@@ -699,7 +690,7 @@ impl Simulation {
         let wait = if node == own_node {
             host.slot.carry(first_at.0, bytes).saturating_sub(arrived.0)
         } else {
-            // The interconnect holds up the slot.
+            // The interconnect delays the slot.
             let wait = host.between(own_node, node).wait(first_at.0);
             if wait * host.machine.interconnect_bps / 8.0 / SECOND as f64 > host.machine.nic_buffer as f64 {
                 host.dropped += u64::from(packets);
@@ -722,7 +713,7 @@ impl Simulation {
         let own = &mut self.queues[queue as usize];
         own.expect(train, written);
         if own.napi == Napi::Armed {
-            // A slow port passes on a segment whose first packet has arrived long ago.
+            // A slow port may pass on a segment whose first packet arrived long ago.
             let at = (train.first_at + self.settings.machine.interrupt_delay).max(self.engine.now);
             self.engine.plan_no_later(Event::Interrupt(queue), at);
         }

@@ -1,7 +1,7 @@
 //! The receiving end of a connection: its queues, its lock and its window.
 //!
-//! While the application reads, it owns the socket: buffers from the soft interrupt wait in the backlog
-//! (`tcp_add_backlog`), and the application processes them when it releases the socket (`__release_sock`).
+//! While the application reads, it owns the socket. Buffers from the softirq then wait in the backlog
+//! (`tcp_add_backlog`). The application processes them when it releases the socket (`__release_sock`).
 
 use std::collections::VecDeque;
 
@@ -9,19 +9,18 @@ use super::receive_queue::Buffer;
 use crate::tcp::Receiver;
 use crate::time::{MILLISECOND, Span, Time};
 
-/// Bytes that iperf3 reads at a time.
+/// Bytes that iperf3 reads per call.
 pub const REQUEST: u32 = 128 << 10;
-/// Memory that the kernel charges for a byte of payload: the window is half of the buffer
+/// Memory that the kernel charges per byte of payload. The window is half of the buffer
 /// (`tcp_adv_win_scale` 1).
 const OVERHEAD: u64 = 2;
-/// Room of the backlog beyond the socket's buffers (`tcp_add_backlog`), bytes.
+/// Space of the backlog beyond the socket's buffers in bytes (`tcp_add_backlog`).
 const BACKLOG_SLACK: u64 = 64 << 10;
-/// Memory of a packet beyond its payload (`SKB_TRUESIZE` with the longest header), bytes.
+/// Memory of a packet beyond its payload in bytes (`SKB_TRUESIZE` with the longest header).
 const PACKET_MEMORY: u64 = 896;
-/// Initial receive buffer (`tcp_rmem`), bytes.
+/// Initial receive buffer in bytes (`tcp_rmem`).
 const INITIAL_BUFFER: u64 = 87_380;
 
-/// In-order data that the application has not read.
 #[derive(Clone, Copy, Debug)]
 struct Readable {
     bytes: u32,
@@ -29,38 +28,34 @@ struct Readable {
     written_before: u64,
 }
 
-/// What the reading application copies in one piece.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Chunk {
     pub bytes: u32,
-    /// Packets and buffers that are read completely.
+    /// Packets and buffers that are completely read.
     pub packets: u32,
     pub buffers: u32,
-    /// Smallest count of bytes that the NIC had written before.
+    /// The smallest [`Buffer::written_before`] of the copied data.
     pub written_before: u64,
 }
 
 #[derive(Clone, Debug)]
 pub struct Socket {
     pub receiver: Receiver,
-    /// Whether the application owns the socket.
     pub owned: bool,
-    /// Whether the application sleeps until data arrives.
     pub sleeping: bool,
-    /// Bytes that the application still wants of its present read.
+    /// Bytes of the present read that are still missing.
     pub wanted: u32,
     readable: VecDeque<Readable>,
     readable_bytes: u64,
     backlog: Vec<Buffer>,
     backlog_bytes: u64,
-    /// `sk_rcvbuf`, and its limit, bytes.
+    /// `sk_rcvbuf` and its limit in bytes.
     buffer: u64,
     limit: u64,
-    /// `sk_sndbuf` counts for the backlog's limit.
+    /// `sk_sndbuf`, which is part of the backlog's limit.
     send_buffer: u64,
     /// End of the window that the peer knows.
     advertised: u64,
-    /// Bytes that the application has read.
     pub copied: u64,
     /// State of the buffer's growth (`tcp_rcv_space_adjust`).
     space: u64,
@@ -68,16 +63,16 @@ pub struct Socket {
     space_since: Time,
     /// Whether acknowledgements report a mark (`TCP_ECN_DEMAND_CWR`, as DCTCP sets it).
     pub echoes_mark: bool,
-    /// Packets dropped at a full backlog, and at a full receive buffer.
+    /// Packets dropped at a full backlog, and packets dropped at a full receive buffer.
     pub backlog_drops: u64,
     pub pruned: u64,
-    /// Packets and bytes that reached TCP, duplicates included.
+    /// Packets and bytes that reached TCP, including duplicates.
     pub received_packets: u64,
     pub received_bytes: u64,
 }
 
 impl Socket {
-    /// Creates a socket whose buffer grows to `limit` bytes (`tcp_rmem`'s last value).
+    /// Creates a socket. Its buffer grows to `limit` bytes (the last value of `tcp_rmem`).
     #[must_use]
     pub fn new(receiver: Receiver, limit: u64, send_buffer: u64, mss: u32) -> Self {
         // `tcp_default_init_rwnd`, `tcp_fixup_rcvbuf`: memory of four initial windows of packets.
@@ -109,7 +104,7 @@ impl Socket {
         }
     }
 
-    /// Returns the payload that waits for the application in order, bytes.
+    /// Returns the in-order payload in bytes that waits for the application.
     #[must_use]
     pub fn readable_bytes(&self) -> u64 {
         self.readable_bytes
@@ -120,13 +115,11 @@ impl Socket {
         self.backlog_bytes
     }
 
-    /// Returns the number of buffers in the backlog.
     #[must_use]
     pub fn backlog_len(&self) -> usize {
         self.backlog.len()
     }
 
-    /// Returns the number of packets in the backlog.
     #[must_use]
     pub fn backlog_packets(&self) -> u64 {
         self.backlog.iter().map(|buffer| u64::from(buffer.packets)).sum()
@@ -143,7 +136,6 @@ impl Socket {
         self.backlog.push(buffer);
     }
 
-    /// Takes the backlog.
     pub fn take_backlog(&mut self) -> Vec<Buffer> {
         self.backlog_bytes = 0;
         std::mem::take(&mut self.backlog)
@@ -153,7 +145,7 @@ impl Socket {
     /// `None`.
     pub fn receive(&mut self, now: Time, buffer: &Buffer) -> Option<crate::tcp::Reply> {
         let queued = self.readable_bytes + self.receiver.out_of_order_bytes();
-        // One buffer more is always admitted (`tcp_rmem_schedule`).
+        // TCP always admits one more buffer (`tcp_rmem_schedule`).
         if OVERHEAD * queued > self.buffer.max(OVERHEAD * u64::from(buffer.bytes)) {
             self.pruned += u64::from(buffer.packets);
             return None;
@@ -175,7 +167,7 @@ impl Socket {
         Some(reply)
     }
 
-    /// Returns the end of the window to advertise; it never shrinks.
+    /// Returns the end of the window to advertise. The window never shrinks.
     pub fn advertise(&mut self) -> u64 {
         let queued = self.readable_bytes + self.backlog_bytes + self.receiver.out_of_order_bytes();
         let window = (self.buffer / OVERHEAD).saturating_sub(queued);
@@ -183,7 +175,7 @@ impl Socket {
         self.advertised
     }
 
-    /// Returns whether the window has opened so much that the peer must know (`tcp_cleanup_rbuf`).
+    /// Returns whether the window has opened enough to inform the peer (`tcp_cleanup_rbuf`).
     #[must_use]
     pub fn is_update_due(&self, mss: u32) -> bool {
         let queued = self.readable_bytes + self.backlog_bytes + self.receiver.out_of_order_bytes();
@@ -214,7 +206,6 @@ impl Socket {
         chunk
     }
 
-    /// Removes what the application has copied.
     pub fn read(&mut self, now: Time, chunk: Chunk, rtt: Span) {
         let mut left = chunk.bytes;
         while let Some(part) = self.readable.front_mut().filter(|_| left > 0) {
@@ -231,10 +222,10 @@ impl Socket {
         self.adjust(now, rtt);
     }
 
-    /// Grows the receive buffer to twice what the application read in a round trip (`tcp_rcv_space_adjust`,
-    /// Linux 4.15).
+    /// Grows the receive buffer to twice the data that the application read in a round trip
+    /// (`tcp_rcv_space_adjust`, Linux 4.15).
     fn adjust(&mut self, now: Time, rtt: Span) {
-        // The receiver's estimate of the round trip has the clock of timestamps (`TCP_TS_HZ`).
+        // The receiver estimates the round trip with the clock of timestamps (`TCP_TS_HZ`).
         if now.since(self.space_since) < rtt.max(MILLISECOND) {
             return;
         }

@@ -9,7 +9,6 @@ use super::simulation::{Simulation, Snapshot};
 use crate::tcp::{CongestionControl, Profile};
 use crate::time::{MICROSECOND, MILLISECOND, SECOND, Time};
 
-/// Returns the settings of a bundled scenario's variant, with changed knobs.
 fn settings(scenario: &str, variant: &str, change: impl FnOnce(&mut TransferKnobs)) -> Settings {
     let (_, text) = bundled().iter().find(|(name, _)| *name == scenario).unwrap();
     let scenario = parse(text, "test", variant_tables()).unwrap();
@@ -19,7 +18,6 @@ fn settings(scenario: &str, variant: &str, change: impl FnOnce(&mut TransferKnob
     Settings::new(&knobs, scenario.link.rate, vec![CongestionControl::Cubic], Profile::Linux6_18)
 }
 
-/// Returns the state before and after the measured time.
 fn measure(settings: Settings, seed: u64, warmup: u64, milliseconds: u64) -> (Snapshot, Snapshot) {
     let begin = Time(warmup * MILLISECOND);
     let mut simulation = Simulation::new(settings, seed, begin, SECOND, 0);
@@ -29,7 +27,7 @@ fn measure(settings: Settings, seed: u64, warmup: u64, milliseconds: u64) -> (Sn
     (before, simulation.snapshot())
 }
 
-/// The figures of a record are checked against the number of cores that scenarios state.
+/// Checks the machines' number of cores, because the checks of records use the number in the scenario.
 #[test]
 fn machines_have_as_many_cores_as_scenarios_state() {
     for (scenario, variant) in [("host-stack", "none"), ("tcp100g-mtu", "mtu-9000")] {
@@ -53,7 +51,7 @@ fn assert_within(found: f64, expected: f64, share: f64, what: &str) {
     assert!((found / expected - 1.0).abs() <= share, "{what}: {found:.2} instead of {expected}");
 }
 
-/// The costs reproduce the figures that they were calibrated on.
+/// Checks that the costs reproduce the figures that calibrated them.
 #[test]
 fn calibrated_figures_hold() {
     for (variant, expected) in [("none", 4.8), ("tso-gro+jumbo+arfs", 41.2)] {
@@ -64,7 +62,7 @@ fn calibrated_figures_hold() {
     assert_within(gbps(&found), 43.0, 0.05, "one flow with MTU 9000");
 }
 
-/// Predictions of figures that were not calibrated on.
+/// Checks predictions of figures that were not used for calibration.
 #[test]
 fn published_figures_are_predicted() {
     let found = measure(settings("host-stack", "tso-gro", |_| {}), 1, 300, 300);
@@ -75,7 +73,8 @@ fn published_figures_are_predicted() {
     assert_within(gbps(&found), 100.0, 0.05, "three flows");
 }
 
-/// Flow control protects a reader on the other node: the interconnect limits it, and nothing is lost.
+/// Checks a reader on the other node. The interconnect limits the reader, and flow control prevents
+/// losses.
 #[test]
 fn a_remote_reader_is_slowed_down_without_loss() {
     let found = measure(settings("tcp100g-placement", "case-3", |_| {}), 1, 500, 300);
@@ -84,7 +83,8 @@ fn a_remote_reader_is_slowed_down_without_loss() {
     assert_eq!(found.1.drops_since(&found.0), Default::default());
 }
 
-/// TCP's flow control does not protect a ring: a small one overflows, and the application still reads on.
+/// TCP's flow control does not protect a ring: a small ring overflows, and the application continues to
+/// read.
 #[test]
 fn a_small_ring_overflows() {
     let drops = |ring| {
@@ -103,7 +103,7 @@ fn a_small_ring_overflows() {
     assert!(drops(64) > drops(8192));
 }
 
-/// GRO merges nothing if a packet is as long as its limit.
+/// GRO cannot merge packets that are as long as its limit.
 #[test]
 fn the_largest_mtu_is_received() {
     let mtu = ByteSize::from_bytes(65_535);
@@ -120,7 +120,8 @@ fn equal_seeds_give_equal_results() {
     assert_eq!(run(3), run(3));
 }
 
-/// Cores in place of names: the first three cores of the second node read, and all of it serve interrupts.
+/// Checks listed cores in place of names: the first three cores of the second node read, and all of its
+/// cores serve interrupts.
 #[test]
 fn listed_cores_do_the_work_of_named_ones() {
     let named = settings("tcp100g-placement", "case-1", |_| {});
@@ -132,13 +133,14 @@ fn listed_cores_do_the_work_of_named_ones() {
     let listed = Settings { receiver_cores: Some(cores), ..named.clone() };
     let run = |settings: Settings| measure(settings, 3, 50, 50).1.read;
     assert_eq!(run(named.clone()), run(listed.clone()));
-    // The whole table leads to the core of the first reader.
+    // All entries of the indirection table select the core of the first reader.
     let queues = ReceiverCores { queues: vec![8], indirection: vec![0], readers: vec![8] };
     let slow = Settings { receiver_cores: Some(queues), ..listed };
     assert!(gbps(&measure(slow, 3, 50, 50)) < 0.7 * gbps(&measure(named, 3, 50, 50)));
 }
 
-/// Packets that are under way to another node do not hold up its readers if the acknowledgements take the round trip.
+/// Packets in flight to another node do not delay the readers of that node if the acknowledgements take
+/// most of the round-trip time.
 #[test]
 fn a_long_round_trip_does_not_hold_up_readers_on_another_node() {
     let change = |knobs: &mut TransferKnobs| knobs.round_trip = Nanoseconds::from_millis(1);
@@ -147,7 +149,8 @@ fn a_long_round_trip_does_not_hold_up_readers_on_another_node() {
     assert!(gbps(&measure(late, 1, 200, 200)) > 5.0 * gbps(&measure(far, 1, 200, 200)));
 }
 
-/// The series have a row for each bin, whose figures agree with the state of TCP; without the knob there is none.
+/// Checks that the series have a row for each bin, and that the figures agree with the state of TCP.
+/// Without the knob, there are no series.
 #[test]
 fn the_state_of_tcp_is_recorded_in_bins() {
     let run = |tcp_series| {
@@ -169,7 +172,7 @@ fn the_state_of_tcp_is_recorded_in_bins() {
     }
 }
 
-/// Slow senders limit a connection, whatever the receiver can do.
+/// Checks that slow senders limit a connection even with a fast receiver.
 #[test]
 fn senders_may_have_another_machine() {
     let settings = settings("tcp100g-mtu", "mtu-9000", |_| {});

@@ -16,7 +16,7 @@ use crate::segment::{mss_of, wire_bytes};
 use crate::tcp::{CongestionControl, Profile};
 use crate::time::{SECOND, Time, span_of};
 
-/// Returns remarks about a variant; as an error, the reason why it cannot be simulated.
+/// Returns remarks about a variant, or as an error the reason why the simulator cannot run it.
 pub(crate) fn assess(knobs: &TransferKnobs, link: BitRate) -> Result<Vec<String>, String> {
     let lacking = match knobs.other_tuning {
         None => return Ok(remarks(knobs, link)),
@@ -56,7 +56,6 @@ fn remarks(knobs: &TransferKnobs, link: BitRate) -> Vec<String> {
     remarks
 }
 
-/// Runs one repeat.
 pub(crate) fn run(
     job: &Job<'_>,
     knobs: &TransferKnobs,
@@ -146,7 +145,8 @@ pub(crate) fn run(
     })
 }
 
-/// Returns the throughput of all flows with each congestion control, Gbit/s; nothing if all flows have the same.
+/// Returns the throughput of all flows with each congestion control in Gbit/s. Returns an empty map if
+/// all flows have the same congestion control.
 fn rates_by_control(flows: &[RawFlow], names: &[String], seconds: f64) -> BTreeMap<String, f64> {
     let mut rates = BTreeMap::new();
     if names.iter().all(|name| *name == names[0]) {
@@ -158,7 +158,7 @@ fn rates_by_control(flows: &[RawFlow], names: &[String], seconds: f64) -> BTreeM
     rates
 }
 
-/// Returns mean and maximum of the round trips of all flows; nothing if they were not
+/// Returns mean and maximum of the round-trip times of all flows. Returns an empty map if they were not
 /// recorded.
 fn round_trips(flows: &[RawFlow]) -> BTreeMap<String, f64> {
     let bins = || flows.iter().flat_map(|flow| &flow.tcp).filter(|bin| bin.rtt_ns > 0);
@@ -172,7 +172,7 @@ fn round_trips(flows: &[RawFlow]) -> BTreeMap<String, f64> {
     figures.into_iter().map(|(name, ns)| (name.to_owned(), ns / 1000.0)).collect()
 }
 
-/// Returns payload and bytes on the wire of a full packet.
+/// Returns the payload of a full packet, and its bytes on the wire.
 fn payload_and_wire(mtu: ByteSize) -> (u64, u64) {
     let payload = mss_of(mtu);
     (payload.into(), wire_bytes(payload).into())

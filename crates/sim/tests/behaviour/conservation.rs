@@ -1,4 +1,5 @@
-//! Checks that every byte that TCP sends is accounted for, and that a queue's weight is that of its flows.
+//! Checks that every byte that TCP sends is accounted for, and that a queue's weight is the sum of its
+//! flows' weights.
 
 use evenkeel_sim::host::{Account, Simulation};
 use evenkeel_sim::parameters::Parameters;
@@ -10,7 +11,7 @@ use proptest::prelude::*;
 
 use crate::settings::{GIGABIT, STARTS_WITHIN, base, profiles, scenarios, simulation};
 
-/// Headers of a packet that bins count, bytes.
+/// Bytes of a packet's headers that bins count.
 const HEADERS: u64 = 66;
 
 /// Checks every flow's account and the queues' weights.
@@ -44,7 +45,6 @@ pub fn balance(simulation: &Simulation, settings: &Settings) -> Result<Vec<Accou
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Checks the accounts at arbitrary times.
     #[test]
     fn bytes_are_conserved(
         settings in scenarios(),
@@ -63,7 +63,7 @@ proptest! {
         }
     }
 
-    /// Checks that transfers end after any drops, and that all queues are empty then.
+    /// Checks that transfers end after any drops, and that all queues are then empty.
     #[test]
     fn transfers_end(
         settings in scenarios(),
@@ -94,8 +94,8 @@ proptest! {
     }
 }
 
-/// Checks that drops happen, so that the tests above cover them: a limit of a thousand one-packet segments is
-/// less than forty windows.
+/// Checks that drops happen, so that the tests above cover drops. A limit of a thousand one-packet
+/// segments is less than forty windows.
 #[test]
 fn a_full_qdisc_drops_and_the_account_says_so() {
     for fair_queueing in [false, true] {
@@ -122,8 +122,8 @@ fn a_full_qdisc_drops_and_the_account_says_so() {
     }
 }
 
-/// Checks an SFQ with a limit below the sum of all small queues. It drops segments of other flows, which may
-/// then send.
+/// Checks an SFQ with a limit below the sum of all small queues. The SFQ drops segments of other flows,
+/// and these flows may then send.
 #[test]
 fn a_drop_lets_a_flow_go_on_that_small_queues_hold_back() {
     let settings = Settings {
@@ -146,8 +146,9 @@ fn a_drop_lets_a_flow_go_on_that_small_queues_hold_back() {
     assert!(accounts.iter().all(|account| account.unfinished == 0));
 }
 
-/// Checks that data arrives in order although flows change queues. The line is so long that windows do not
-/// fill it: flows wait for acknowledgements without data below TCP, and then choose a queue again.
+/// Checks that data arrives in order although flows change queues. The line has such a long latency
+/// that windows do not fill it. Flows wait for acknowledgements without data below TCP, and then choose
+/// a queue again.
 #[test]
 fn queues_are_changed_without_reordering() {
     let settings = Settings {

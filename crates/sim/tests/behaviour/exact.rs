@@ -1,4 +1,4 @@
-//! Compares the closed form with one event per packet.
+//! Compares the closed form with the computation by one event per packet.
 
 use evenkeel_sim::host::Simulation;
 use evenkeel_sim::parameters::Parameters;
@@ -11,8 +11,8 @@ use proptest::prelude::*;
 use crate::random::{bulk, repeat, shuffle};
 use crate::settings::{GIGABIT, STARTS_WITHIN, base, profiles, scenarios};
 
-/// Runs both and compares accounts, bins and latencies. Bins are so short that most trains of packets span
-/// several of them.
+/// Runs both computations and compares accounts, bins and latencies. Bins are so short that most trains
+/// of packets span several bins.
 fn compare(settings: &Settings, profile: Profile, seed: u64, end: Time) -> Result<(), TestCaseError> {
     let run = |exact| {
         let settings = Settings { exact, ..settings.clone() };
@@ -63,7 +63,7 @@ proptest! {
         compare(&settings, profile, seed, Time(end_us * MICROSECOND))?;
     }
 
-    /// Checks packet sizes that divide a turn's credit, so that several packets are sent per turn.
+    /// Checks packet sizes that divide a turn's credit, so that a turn sends several packets.
     #[test]
     fn it_gives_the_same_result_with_several_packets_a_turn(
         seed in any::<u64>(),
@@ -74,7 +74,6 @@ proptest! {
         let settings = Settings {
             rate: GIGABIT,
             flows,
-            // Headers and framing take 90 bytes.
             mss: packet - 90,
             policy: Policy::Dqa,
             queue_weights: true,

@@ -1,5 +1,5 @@
-//! User-defined congestion control, qdisc and NIC scheduler: each duplicates a modelled one, so the
-//! simulation must be the same.
+//! Tests of user-defined congestion control, qdisc and NIC scheduler. Each duplicates a built-in model,
+//! so the simulation must give the same result.
 
 use std::collections::VecDeque;
 
@@ -60,7 +60,7 @@ impl Discipline for Fifo {
     }
 }
 
-/// Serves the ring that has waited longest, which is the first one.
+/// Serves the ring that has waited longest, which is the first ring in the list.
 #[derive(Clone, Debug)]
 struct RoundRobin;
 
@@ -74,7 +74,7 @@ impl Scheduler for RoundRobin {
     }
 }
 
-/// Limit of every queue, segments: short, so that there are drops.
+/// Limit of every queue in segments. The limit is short, so that the test covers drops.
 const LIMIT: u32 = 8;
 
 fn outcome(settings: &Settings, profile: Profile, seed: u64, own: bool) -> String {

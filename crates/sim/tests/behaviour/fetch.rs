@@ -1,4 +1,4 @@
-//! Clients that fetch values from the sending host.
+//! Tests of clients that fetch values from the sending host.
 
 use evenkeel_model::scenario::ClientGroup;
 use evenkeel_model::units::ByteSize;
@@ -18,7 +18,7 @@ fn group(count: u32, sizes: &[u64], timed: bool) -> ClientGroup {
     ClientGroup { count, sizes, timed, priority: 0 }
 }
 
-/// Returns settings with these clients on a host whose interrupts and programs do not share processors.
+/// Returns settings with these clients. Interrupts and programs of the host do not share processors.
 fn fetching(clients: Vec<ClientGroup>) -> Settings {
     let flows = clients.iter().map(|group| group.count).sum();
     Settings { processors: 8, flows, clients, ..base() }
@@ -41,8 +41,9 @@ fn fetched_by(settings: &Settings, parameters: Parameters, seed: u64, until: Tim
 fn a_value_of_one_packet_takes_what_its_stations_take() {
     let settings = fetching(vec![group(1, &[1448], true)]);
     let parameters = Parameters::default();
-    // The request's latency, the server's program, a frame of 1538 bytes at 1 Gbit/s, and its latency. The
-    // clients' clock lags by one latency. No other packet is in flight, so no interrupt is moderated.
+    // The time has four parts: the request's latency, the server's program, a frame of 1538 bytes at 1
+    // Gbit/s, and the latency of the response. The clients' clock lags by one latency. No other packet
+    // is in flight, so no interrupt is moderated.
     let expected = 2 * parameters.line_latency + parameters.application_latency + 12_304 * NANOSECOND;
     let fetched = fetched_by(&settings, parameters, 1, Time(10 * MILLISECOND));
     assert_eq!(fetched.len() as u64, (10 * MILLISECOND - 70 * MICROSECOND) / expected);
@@ -75,7 +76,7 @@ fn a_value_larger_than_the_send_buffer_arrives_whole() {
 }
 
 /// Checks that a connection restarts with its initial window after an idle time longer than its timeout
-/// (`tcp_slow_start_after_idle`), and does not after a shorter one.
+/// (`tcp_slow_start_after_idle`). After a shorter idle time, the window must stay.
 #[test]
 fn slow_start_follows_a_long_silence_and_not_a_short_one() {
     for profile in [Profile::Linux4_4, Profile::Linux6_18] {
@@ -178,7 +179,7 @@ proptest! {
         let mut simulation = started(&settings, parameters, seed);
         simulation.run(Time(30 * MILLISECOND)).unwrap();
         let fetched = simulation.take_fetched();
-        // Twelve values of 200 kB take at most 2 ms; a delayed acknowledgement takes 40 ms.
+        // Twelve values of 200 kB take at most 2 ms. A delayed acknowledgement takes 40 ms.
         for client in 0..count {
             let own: Vec<u64> =
                 fetched.iter().filter(|value| value.client == client).map(|value| value.bytes).collect();

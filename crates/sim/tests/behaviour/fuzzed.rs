@@ -1,4 +1,5 @@
-//! Checks with any valid scenario that the run ends without a panic, and that every byte is accounted for.
+//! Checks for any valid scenario that the run ends without a panic, and that every byte is accounted
+//! for.
 
 use evenkeel_model::scenario::Scenario;
 use evenkeel_sim::error::SimulationError;
@@ -13,7 +14,7 @@ use crate::conservation::balance;
 use crate::random::{bulk, repeat, shuffle, time_of_packets};
 use crate::settings::{STARTS_WITHIN, profiles};
 
-/// Returns the wire bytes of a full packet of the scenario, framing included.
+/// Returns the wire bytes of a full packet of the scenario, including framing.
 fn full_packet(scenario: &Scenario) -> u64 {
     scenario.link.mtu.bytes() + 38
 }
@@ -38,7 +39,7 @@ proptest! {
             simulation.run(Time(number * step)).unwrap();
             balance(&simulation, &settings)?;
         }
-        // The line has not carried more than its rate allows.
+        // The line must not carry more than its rate allows.
         let sent = simulation.observation().packets;
         let most = (4 * step / NANOSECOND) as f64 * scenario.link.rate.bits_per_second() as f64 / 8e9;
         let bytes: u64 = (0..settings.flows as usize)
@@ -58,8 +59,8 @@ proptest! {
                 let hosts = scenario.hosts.count as usize;
                 prop_assert_eq!(raw.flows.len(), hosts * (hosts - 1));
                 prop_assert!(raw.flows.iter().all(|flow| flow.payload_bytes == bytes));
-                // A queue's sent bytes are at least the flows' bytes with headers; retransmissions count
-                // again.
+                // A queue's sent bytes are at least the flows' bytes with headers. Retransmissions
+                // count again.
                 let sent: u64 = raw.queues.iter().map(|queue| queue.bytes).sum();
                 let least: u64 = raw.flows.iter().map(|flow| flow.payload_bytes + 66).sum();
                 prop_assert!(sent >= least, "{} < {}", sent, least);

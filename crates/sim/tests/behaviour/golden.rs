@@ -1,4 +1,4 @@
-//! Golden runs: compares the results with stored ones.
+//! Golden runs: compares the results with stored results.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -66,8 +66,8 @@ fn describe(name: &str, raw: &RawRepeat) -> String {
     text
 }
 
-/// Compares `found` with `tests/golden/NAME`. With `EVENKEEL_BLESS=1` in the environment it writes the file
-/// instead; check the difference before you commit it.
+/// Compares `found` with `tests/golden/NAME`. With `EVENKEEL_BLESS=1` in the environment, it writes the
+/// file instead. Review the difference before you commit it.
 fn assert_golden(name: &str, found: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
     if std::env::var_os("EVENKEEL_BLESS").is_some_and(|value| value == "1") {

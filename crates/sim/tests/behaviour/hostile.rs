@@ -1,4 +1,4 @@
-//! Extreme settings.
+//! Tests with extreme settings.
 
 use evenkeel_sim::error::SimulationError;
 use evenkeel_sim::host::Simulation;
@@ -104,7 +104,6 @@ prop_compose! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
-    /// Checks that the run ends and every byte is accounted for.
     #[test]
     fn nothing_panics(settings in settings(), parameters in parameters(), seed in any::<u64>()) {
         let mut simulation =
@@ -159,7 +158,7 @@ fn a_line_without_a_rate_carries_nothing() {
     assert_eq!(simulation.observation().packets, 0);
 }
 
-/// Checks that an idle simulation and one with completed transfers end without an error.
+/// Checks that an idle simulation and a simulation with completed transfers end without an error.
 #[test]
 fn an_empty_simulation_runs_to_its_end() -> Result<(), SimulationError> {
     for flows in [0, 3] {

@@ -1,5 +1,5 @@
-//! Checks that the modules of the simulator and of its stations form layers: an import refers to a lower
-//! module only.
+//! Checks that the modules of the simulator and of its stations form layers: a module imports only
+//! lower modules.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -33,7 +33,8 @@ const LAYERS: &[&str] = &[
     "world",
 ];
 
-/// Returns the higher layers that a source of `module` uses. Code after `#[cfg(test)]` may use any.
+/// Returns the higher layers that a source of `module` uses. Code after `#[cfg(test)]` may use any
+/// layer.
 fn upward(layers: &[&str], module: &str, source: &str) -> BTreeSet<String> {
     let own = layers.iter().position(|layer| *layer == module);
     let code = source.split("\n#[cfg(test)]\nmod tests {").next().unwrap_or_default();
@@ -41,7 +42,6 @@ fn upward(layers: &[&str], module: &str, source: &str) -> BTreeSet<String> {
     code.split("crate::")
         .skip(1)
         .flat_map(|path| {
-            // `crate::{a::B, c::D}` names several modules.
             let (group, end) = match path.strip_prefix('{') {
                 Some(group) => (group, group.find(';')),
                 None => (path, path.find(|letter: char| !letter.is_alphanumeric() && letter != '_')),

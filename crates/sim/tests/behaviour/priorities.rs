@@ -1,4 +1,5 @@
-//! Priorities of data-centre bridging: each has its own queues, and its flows never leave them.
+//! Priorities of data-centre bridging: each priority has its own queues, and its flows use only these
+//! queues.
 
 use evenkeel_model::scenario::ClientGroup;
 use evenkeel_model::units::ByteSize;
@@ -61,7 +62,7 @@ fn priorities_that_do_not_fit_are_refused() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Checks every queue policy; the simulation also asserts this for every segment.
+    /// Checks every queue policy. The simulation also asserts the same for every segment.
     #[test]
     fn a_flow_never_leaves_its_pool(
         own in prop::collection::vec(1_u32..4, 1..4),
@@ -108,7 +109,7 @@ proptest! {
                 prop_assert!(account.sent == 0 || queues.contains(&account.queue), "{account:?} {queues:?}");
                 sent += account.sent;
             }
-            // The probe is in the first priority; the bulk flows are in the last.
+            // The probe has the first priority. The bulk flows have the last priority.
             if !fetching {
                 let beside: u32 = (own[0]..first(priorities - 1)).map(|queue| simulation.queue_weight(queue)).sum();
                 prop_assert_eq!(beside, 0);

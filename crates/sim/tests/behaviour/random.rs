@@ -8,7 +8,6 @@ use evenkeel_sim::world::{SimError, SimWorld};
 use proptest::prelude::*;
 
 prop_compose! {
-    /// Generates the knobs of a variant on a link, as lines of TOML.
     fn knobs(queues: u32, mtu: u32)(
         words in (
             prop::sample::select(vec!["hash", "dqa"]),
@@ -58,7 +57,6 @@ tso-interleaving = {interleaving}
 }
 
 prop_compose! {
-    /// Generates the tables `[link]` and `[variant.one]`.
     fn link_and_variant(least_rate: u64)(
         // Many rings are expensive to simulate, especially packet by packet.
         queues in prop_oneof![30 => 1_u32..=16, 1 => Just(256)],
@@ -87,7 +85,6 @@ fn scenario(text: &str) -> Scenario {
 }
 
 prop_compose! {
-    /// Generates a bulk scenario.
     pub fn bulk()(
         head in link_and_variant(1_000_000),
         cores in prop_oneof![4 => 1_u32..=16, 1 => Just(1024)],
@@ -124,7 +121,7 @@ prop_compose! {
         bytes in prop_oneof![1 => 1_u64..=2_000, 3 => 2_000_u64..=100_000],
         control in prop::sample::select(vec!["cubic", "reno"]),
     ) -> Scenario {
-        // The switch holds a packet at least: the MTU, and 38 bytes of Ethernet.
+        // The switch must hold at least one packet: the MTU, and 38 bytes of Ethernet.
         let mtu = head.split("mtu = \"").nth(1).and_then(|rest| rest.split('B').next()?.parse::<u64>().ok());
         let buffer = buffer.max(mtu.unwrap() + 38);
         scenario(&format!(
@@ -144,8 +141,8 @@ congestion-control = "{control}"
     }
 }
 
-/// Returns the time in which a line carries about this many full packets, nanoseconds, limited to 20 µs to
-/// 1000 s. On the slowest lines, most of this time has only timeouts.
+/// Returns the time in nanoseconds in which a line carries about this many full packets, limited to 20
+/// µs to 1000 s. On the slowest lines, most of this time has only timeouts.
 pub fn time_of_packets(scenario: &Scenario, packets: u64) -> u64 {
     let bits = packets * (scenario.link.mtu.bytes() + 38) * 8;
     let nanoseconds = u128::from(bits) * 1_000_000_000 / u128::from(scenario.link.rate.bits_per_second());
@@ -162,7 +159,7 @@ impl Observer for Unobserved {
     }
 }
 
-/// Runs a repeat of the scenario's only variant; a bulk scenario runs for about this many packets.
+/// Runs a repeat of the scenario's only variant. A bulk scenario runs for about this many packets.
 pub fn repeat(
     scenario: &Scenario,
     profile: Profile,

@@ -10,11 +10,10 @@ use evenkeel_sim::time::{MICROSECOND, MILLISECOND, Time};
 use evenkeel_transmit::Policy;
 use proptest::prelude::*;
 
-/// Flows start within this time.
 pub const STARTS_WITHIN: u64 = 20 * MICROSECOND;
 pub const GIGABIT: u64 = 1_000_000_000;
 
-/// Returns Titan's baseline: SFQ, 256 KiB in each ring, an interrupt at most every 50 µs.
+/// Returns Titan's baseline: SFQ, 256 KiB in each ring, at most one interrupt every 50 µs.
 pub fn base() -> Settings {
     Settings {
         rate: GIGABIT,
@@ -45,18 +44,16 @@ pub fn base() -> Settings {
     }
 }
 
-/// Creates a simulation with bins of a millisecond from the start on.
+/// Creates a simulation with bins of 1 ms from the start on.
 pub fn simulation(settings: &Settings, profile: Profile, seed: u64) -> Simulation {
     let parameters = Parameters { profile, ..Parameters::default() };
     Simulation::new(settings.clone(), parameters, seed, Time::ZERO, MILLISECOND, 10_000).unwrap()
 }
 
-/// Generates one of the kernels.
 pub fn profiles() -> impl Strategy<Value = Profile> {
     prop_oneof![Just(Profile::Linux4_4), Just(Profile::Linux6_18)]
 }
 
-/// Generates a byte queue limit.
 pub fn limits() -> impl Strategy<Value = ByteQueueLimit> {
     prop_oneof![
         Just(ByteQueueLimit::Off),
@@ -96,7 +93,6 @@ prop_compose! {
 }
 
 prop_compose! {
-    /// Generates settings that a scenario may have.
     pub fn scenarios()(
         settings in hosts(),
         rate in prop_oneof![Just(GIGABIT / 10), Just(GIGABIT), Just(3 * GIGABIT), Just(10 * GIGABIT)],

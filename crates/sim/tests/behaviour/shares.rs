@@ -12,8 +12,8 @@ use evenkeel_transmit::Policy;
 
 use crate::settings::{GIGABIT, STARTS_WITHIN, base, simulation};
 
-/// Returns the payload that each flow delivers in `measured` milliseconds after `warmup` milliseconds, bytes,
-/// and its account at the end.
+/// Returns the payload in bytes that each flow delivers in `measured` milliseconds after `warmup`
+/// milliseconds, and the flow's account at the end.
 fn delivered(simulation: &mut Simulation, warmup: u64, measured: u64) -> Vec<(f64, Account)> {
     simulation.run(Time(warmup * MILLISECOND)).unwrap();
     let before = simulation.accounts();
@@ -34,7 +34,7 @@ fn assert_near(found: f64, expected: f64, tolerance: f64) {
     assert!((found / expected - 1.0).abs() <= tolerance, "{found} is not near {expected}");
 }
 
-/// Checks the rate of a flow: a full packet carries 1448 bytes and takes 1538 bytes on the wire.
+/// Checks the rate of a flow. A full packet carries 1448 bytes and takes 1538 bytes on the wire.
 #[test]
 fn a_flow_alone_fills_the_line() {
     for (gigabits, profile) in [(1, Profile::Linux4_4), (10, Profile::Linux4_4), (10, Profile::Linux6_18)] {
@@ -56,8 +56,8 @@ fn two_flows_on_different_queues_share_evenly() {
     assert_near(flows[0].0, flows[1].0, 0.01);
 }
 
-/// Returns settings with a slow line, so that windows soon exceed the ring. Small queues are off, so every
-/// flow always has data in the qdisc, and the qdisc determines the shares.
+/// Returns settings with a slow line, so that windows soon exceed the ring. Small queues are off, so
+/// every flow always has data in the qdisc. The qdisc therefore determines the shares.
 fn slow() -> Settings {
     Settings {
         rate: GIGABIT / 10,
@@ -69,8 +69,8 @@ fn slow() -> Settings {
     }
 }
 
-/// Returns the payloads of three flows that are hashed to two queues, two of them to the same one; the flow
-/// alone on its queue is the first.
+/// Returns the payloads of three flows on two queues, so that two of the flows share a queue. The flow
+/// alone on its queue comes first.
 fn two_against_one(settings: &Settings) -> [f64; 3] {
     let shared = (1..100).find_map(|seed| {
         let mut simulation = started(settings, seed);
@@ -129,8 +129,9 @@ fn a_packet_alone_is_acknowledged_without_delay() {
     }
 }
 
-/// Checks the latency of a probe. 64 bytes of payload are 154 on the wire, 1.232 µs at 1 Gbit/s. Half a round
-/// trip is half of that, one latency of 2 µs, and 40 µs in an application. It exceeds the interrupt interval.
+/// Checks the latency of a probe. 64 bytes of payload are 154 bytes on the wire, 1.232 µs at 1 Gbit/s.
+/// Half a round trip is half of this time, one latency of 2 µs, and 40 µs in an application. It exceeds
+/// the interrupt interval.
 #[test]
 fn a_probe_alone_measures_the_latencies_of_line_and_applications() {
     let settings = Settings { flows: 0, probe_bytes: Some(64), ..base() };
@@ -145,8 +146,8 @@ fn a_probe_alone_measures_the_latencies_of_line_and_applications() {
     simulation.run(Time(SECOND / 100)).unwrap();
     let latencies = simulation.take_latencies();
     assert!(latencies.len() > 100);
-    // The interrupt intervals begin at the start of the simulation; the first request may have to wait for
-    // them.
+    // The interrupt intervals begin at the start of the simulation. The first request may have to wait
+    // for the end of an interval.
     for latency in &latencies[1..] {
         assert_eq!(*latency, 1.232 / 2.0 + 2.0 + 40.0);
     }

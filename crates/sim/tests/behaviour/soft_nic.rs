@@ -1,4 +1,4 @@
-//! The simulated test bed: shares that follow from the placement of flows alone.
+//! The simulated test bed: the shares follow only from the placement of flows.
 
 use evenkeel_model::scenario::{Scenario, bundled, parse};
 use evenkeel_model::units::{BitRate, Nanoseconds};
@@ -44,14 +44,14 @@ fn run(variant: &str, seed: u64) -> RawRepeat {
     SimWorld::of_test_bed(Profile::Linux6_18, 2).repeat(&job, &Unobserved).unwrap()
 }
 
-/// Returns the bytes that each busy queue carries if all get equal service.
+/// Returns the bytes that each busy queue carries with equal service.
 fn share(raw: &RawRepeat) -> f64 {
     let busy = raw.queues.iter().filter(|queue| queue.flows > 0).count();
     (RATE / 8 * SECONDS) as f64 / busy as f64
 }
 
-/// Checks that busy queues get equal service for any number of flows, the line is full, and no packet is
-/// lost.
+/// Checks for any number of flows that busy queues get equal service, the line is full, and no packet
+/// is lost.
 #[test]
 fn queues_share_the_line_evenly() {
     for (variant, seed) in [("dqa", 1), ("cmax", 1), ("cmax", 2), ("single-queue", 1)] {
@@ -62,7 +62,7 @@ fn queues_share_the_line_evenly() {
             // A single flow sometimes has no segment ready.
             assert!((0.97..1.03).contains(&found), "{variant}: {:?}", raw.queues);
         }
-        // Tokens count frames without preamble and gap: 1448 bytes of payload in 1514.
+        // Tokens count frames without preamble and gap: 1514 bytes for 1448 bytes of payload.
         let payload: u64 = raw.flows.iter().map(|flow| flow.payload_bytes).sum();
         let expected = (RATE / 8 * SECONDS) as f64 * 1448.0 / 1514.0;
         assert!((payload as f64 / expected - 1.0).abs() < 0.005, "{variant}: {payload}");
@@ -73,7 +73,7 @@ fn queues_share_the_line_evenly() {
     }
 }
 
-/// Checks that, with DQA, flows that share a queue get half as much as the others.
+/// Checks that, with DQA, flows that share a queue get half of the throughput of other flows.
 #[test]
 fn dqa_leaves_one_and_two_on_a_queue() {
     let raw = run("dqa", 3);

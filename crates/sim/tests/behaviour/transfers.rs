@@ -25,7 +25,6 @@ fn settings(knobs: &TransferKnobs) -> Settings {
     Settings::new(knobs, rate, vec![CongestionControl::Cubic], Profile::Linux6_18)
 }
 
-/// Checks that every packet and byte is in exactly one place.
 fn balance(account: &Account) -> Result<(), TestCaseError> {
     let Account { sent, in_ports, on_wire, in_ring, in_napi, in_backlog, received, .. } = *account;
     prop_assert_eq!(sent, in_ports + account.dropped_before + on_wire, "before the wire: {:?}", account);
@@ -38,7 +37,8 @@ fn balance(account: &Account) -> Result<(), TestCaseError> {
 }
 
 prop_compose! {
-    /// Generates a machine from one of the profiles: each cost, rate and buffer up to ten times as large or as small.
+    /// Generates a machine from one of the profiles. Each cost, rate and buffer is up to ten times
+    /// larger or smaller.
     fn machines()(
         is_old in any::<bool>(),
         factors in prop::collection::vec(-1.0..1.0_f64, 8),
@@ -106,7 +106,7 @@ prop_compose! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
-    /// Checks the accounts at arbitrary times, of any machine, placement and congestion control.
+    /// Checks the accounts at arbitrary times, for any machine, placement and congestion control.
     #[test]
     fn packets_are_conserved(
         machine in machines(),
@@ -128,7 +128,8 @@ proptest! {
     }
 }
 
-/// Packets wait in every place and are dropped in ring, NIC and switch, and the accounts include them.
+/// Checks that packets wait in every location, that ring, NIC and switch drop packets, and that the
+/// accounts include all of them.
 #[test]
 fn every_kind_of_drop_is_accounted_for() {
     let overloaded = |change: &dyn Fn(&mut TransferKnobs, &mut Machine)| {
@@ -174,7 +175,6 @@ fn every_kind_of_drop_is_accounted_for() {
     assert!(switch.switch > 0, "{switch:?}");
 }
 
-/// Returns the state after the warm-up and at the end.
 fn measure(settings: Settings, warmup: Span, measured: Span) -> (Snapshot, Snapshot) {
     let mut simulation = Simulation::new(settings, 1, Time::ZERO, SECOND, 0);
     simulation.run(Time(warmup)).unwrap();
@@ -188,8 +188,8 @@ fn bytes_per_second((before, after): &(Snapshot, Snapshot)) -> f64 {
     bytes as f64 / (after.at.seconds() - before.at.seconds())
 }
 
-/// A core that only polls carries its clock over the cycles of a packet. The window is below the ring, so no packet
-/// is lost; the rest of the host takes no time.
+/// Checks the packet rate of a core that only polls: its clock divided by the cycles of a packet. The
+/// window is smaller than the ring, so no packet is lost. The rest of the host takes no time.
 #[test]
 fn one_core_has_the_packet_rate_of_its_cycles() {
     let knobs = TransferKnobs {
@@ -220,7 +220,8 @@ fn one_core_has_the_packet_rate_of_its_cycles() {
     assert!((rate / expected - 1.0).abs() < 0.02, "{rate:.0} instead of {expected:.0} packets per second");
 }
 
-/// A ring overflows after its size over the difference of the rates of arrival and service.
+/// Checks the time until a ring overflows: its size divided by the difference between the rates of
+/// arrival and service.
 #[test]
 fn a_ring_overflows_when_arrivals_exceed_service() {
     const DESCRIPTORS: u32 = 1024;
@@ -246,12 +247,12 @@ fn a_ring_overflows_when_arrivals_exceed_service() {
         queue.buffers.clear();
     }
     let expected = f64::from(DESCRIPTORS) / (1.0 / gap as f64 - 1.0 / service as f64);
-    // A poll of 64 packets frees its descriptors at its end.
+    // A poll of 64 packets frees its descriptors at the end of the poll.
     let poll = 64.0 * service as f64 * (service as f64 / (service - gap) as f64);
     assert!((now.0 as f64 - expected).abs() <= poll, "{} instead of {expected} ps", now.0);
 }
 
-/// A flow that its window limits carries a window per round trip.
+/// Checks that a flow that its window limits carries one window per round trip.
 #[test]
 fn a_window_limits_a_flow() {
     let knobs = TransferKnobs {
@@ -260,7 +261,7 @@ fn a_window_limits_a_flow() {
         ..tuned()
     };
     let found = measure(settings(&knobs), SECOND, SECOND);
-    // Half of the receive buffer is window.
+    // The window is half of the receive buffer.
     let expected = 4_000_000.0 / 0.01;
     let rate = bytes_per_second(&found);
     assert!((rate / expected - 1.0).abs() < 0.03, "{rate:.0} instead of {expected:.0} bytes per second");

@@ -1,21 +1,21 @@
-//! Byte queue limits (BQL): bound the bytes that the stack enqueues to a transmit ring.
+//! Byte queue limits (BQL): limit the bytes that the stack enqueues to a transmit ring.
 //!
-//! The stack reports the bytes that it enqueues (`netdev_tx_sent_queue`) and those that the driver has
-//! completed (`netdev_tx_completed_queue`, both include/linux/netdevice.h). A queue is stopped only after it
-//! exceeds its limit, so the excess is less than one segment.
+//! The stack reports the bytes that it enqueues (`netdev_tx_sent_queue`). It also reports the bytes
+//! that the driver has completed (`netdev_tx_completed_queue`; both functions are in
+//! include/linux/netdevice.h). A queue is stopped only after it exceeds its limit, so the excess is
+//! less than one segment.
 
 use crate::time::{MILLISECOND, SECOND, Span, Time};
 
 /// The limit of one transmit queue. Bytes are [`Segment::frame_bytes`](crate::segment::Segment::frame_bytes).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ByteQueueLimit {
-    /// No limit: the driver does not support BQL, as veth.
+    /// No limit: the driver does not support BQL, for example veth.
     Off,
     Dynamic(Dql),
 }
 
 impl ByteQueueLimit {
-    /// Creates an empty queue with a dynamic limit.
     #[must_use]
     pub const fn dynamic(config: DqlConfig) -> Self {
         Self::Dynamic(Dql::new(config))
@@ -31,7 +31,6 @@ impl ByteQueueLimit {
         }
     }
 
-    /// Records a segment of this many bytes that was enqueued to the ring.
     #[inline]
     pub const fn queued(&mut self, bytes: u64) {
         match self {
@@ -53,9 +52,9 @@ impl ByteQueueLimit {
 /// Settings of a [`Dql`]. The first three are in sysfs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DqlConfig {
-    /// `limit_min`, bytes.
+    /// `limit_min` in bytes.
     pub smallest_limit: u64,
-    /// `limit_max`, bytes; not less than `smallest_limit`.
+    /// `limit_max` in bytes; not less than `smallest_limit`.
     pub largest_limit: u64,
     /// `hold_time`: how long slack must last before the limit shrinks.
     pub hold: Span,
@@ -78,10 +77,10 @@ impl Default for DqlConfig {
     }
 }
 
-/// Dynamic queue limits: the smallest limit with which the ring does not become empty between two completion
-/// rounds (lib/dynamic_queue_limits.c).
+/// Dynamic queue limits: the smallest limit with which the ring does not become empty between two
+/// completion rounds (lib/dynamic_queue_limits.c).
 ///
-/// Counters have 64 bits; the kernel's have 32 and wrap.
+/// Counters have 64 bits. The kernel's counters have 32 bits and wrap around.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dql {
     config: DqlConfig,
@@ -89,24 +88,23 @@ pub struct Dql {
     /// Bytes queued (`num_queued`) and completed (`num_completed`) since the start.
     queued: u64,
     completed: u64,
-    /// The stack may enqueue until `queued` exceeds this (`adj_limit`).
+    /// The stack may enqueue until `queued` exceeds this value (`adj_limit`).
     available_to: u64,
     /// Bytes of the last enqueue (`last_obj_cnt`).
     last_segment: u64,
     previous: Round,
-    /// Smallest slack since `slack_since_jiffies` (`lowest_slack`, `slack_start_time`).
+    /// Smallest slack since the time in `slack_since_jiffies` (`lowest_slack`, `slack_start_time`).
     least_slack: u64,
     slack_since_jiffies: u64,
 }
 
-/// State that one completion round passes to the next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Round {
     /// Bytes by which the queue exceeded the limit (`prev_ovlimit`).
     over_limit: u64,
     /// Bytes queued since the start (`prev_num_queued`).
     queued: u64,
-    /// Size of the last segment before the round, bytes (`prev_last_obj_cnt`).
+    /// Size in bytes of the last segment before the round (`prev_last_obj_cnt`).
     last_segment: u64,
 }
 
@@ -133,7 +131,7 @@ impl Dql {
         self.limit
     }
 
-    /// Returns the bytes that are queued and not completed.
+    /// Returns the number of bytes that are queued but not completed.
     #[must_use]
     pub const fn in_flight(&self) -> u64 {
         self.queued - self.completed
@@ -164,18 +162,19 @@ impl Dql {
         let bytes = bytes.min(in_flight);
         let completed = self.completed + bytes;
         let left = in_flight - bytes;
-        // Bytes queued after the previous round and already sent.
+        // Bytes that were queued after the previous round and have already been sent.
         let passed_through = completed.saturating_sub(self.previous.queued);
         let over_limit = in_flight.saturating_sub(self.limit);
         let jiffies = now.0 / self.config.jiffy.max(1);
 
-        // All bytes queued at the previous round have been sent. This is also true if no later byte has been
-        // sent: it may have been queued only after the ring became empty (`AFTER_EQ`, since Linux 3.5).
+        // All bytes queued at the previous round have been sent. The condition also holds if no later
+        // byte has been sent, because the later bytes may have been queued after the ring became empty
+        // (`AFTER_EQ`, since Linux 3.5).
         let previous_left = completed >= self.previous.queued;
-        // The limit blocked segments, and the ring became empty or may have done so.
+        // The limit blocked segments, and the ring became empty or may have become empty.
         let starved = (over_limit > 0 && left == 0) || (self.previous.over_limit > 0 && previous_left);
-        // The ring was never empty: the bytes that the previous round left are not all sent. (The kernel also
-        // checks whether that round left bytes, which follows.)
+        // The ring was never empty: some bytes of the previous round are still unsent. (The kernel also
+        // checks whether the previous round left bytes, which follows from this condition.)
         let busy = left > 0 && !previous_left;
         let mut limit = self.limit;
         if starved {
@@ -191,7 +190,7 @@ impl Dql {
         limit = limit.min(self.config.largest_limit).max(self.config.smallest_limit);
 
         self.previous = Round {
-            // An excess over the old limit does not count against the new one.
+            // An excess over the old limit does not count against the new limit.
             over_limit: if limit == self.limit { over_limit } else { 0 },
             queued: self.queued,
             last_segment: self.last_segment,
@@ -201,11 +200,12 @@ impl Dql {
         self.available_to = completed + limit;
     }
 
-    /// Returns the slack: the bytes of the limit that this round, which completed `bytes`, did not need.
+    /// Returns the slack: the bytes of the limit that this round did not need. The round completed
+    /// `bytes`.
     ///
-    /// Slack is the limit beyond twice the bytes that a round completes. If the last segment exceeded the
-    /// limit, its part within the limit is slack, too: without that part, the queue would also have accepted
-    /// the segment.
+    /// Slack is the part of the limit beyond twice the bytes that a round completes. If the last
+    /// segment exceeded the limit, its part within the limit is slack, too. Without this part, the
+    /// queue would also have accepted the segment.
     fn slack(&self, bytes: u64) -> u64 {
         let Round { over_limit, last_segment, .. } = self.previous;
         let beyond_twice = (self.limit + over_limit).saturating_sub(2 * bytes);
@@ -257,7 +257,7 @@ mod tests {
         assert!(queue.may_enqueue());
         queue.queued(1_514);
         assert!(!queue.may_enqueue());
-        // The same again: 1514 + 3028.
+        // The queue exceeds its limit and is empty again: 1514 + 3028.
         queue.completed(3_028, START);
         assert_eq!(queue.limit(), 4_542);
         assert_eq!(queue.in_flight(), 0);
@@ -266,18 +266,18 @@ mod tests {
             queue.queued(1_514);
             assert_eq!(queue.may_enqueue(), available);
         }
-        // The queue exceeds its limit by 1514 but is not empty, and did not exceed it in the previous round:
-        // no change.
+        // The queue exceeds its limit by 1514 but is not empty, and the queue did not exceed the limit
+        // in the previous round. The limit does not change.
         queue.completed(1_514, START);
         assert_eq!(queue.limit(), 4_542);
         assert!(queue.may_enqueue());
-        // The previous round exceeded the limit by 1514, and all bytes queued then have been sent. The ring
-        // may have been empty before the next enqueue: 4542 + 0 + 1514.
+        // The previous round exceeded the limit by 1514, and all bytes of that round have been sent.
+        // The ring may have been empty before the next enqueue: 4542 + 0 + 1514.
         queue.queued(1_514);
         assert!(!queue.may_enqueue());
         queue.completed(4_542, START);
         assert_eq!(queue.limit(), 6_056);
-        // The 1514 bytes queued since remain; of 6056 more, 1514 exceed the limit.
+        // The 1514 bytes queued since the round remain. Of 6056 further bytes, 1514 exceed the limit.
         for available in [true, true, true, false] {
             queue.queued(1_514);
             assert_eq!(queue.may_enqueue(), available);
@@ -285,7 +285,7 @@ mod tests {
         // The limit has just changed, so the previous round does not count as exceeding it.
         queue.completed(1_514, START);
         assert_eq!(queue.limit(), 6_056);
-        // One more segment, then all complete. That segment was queued since: 6056 + 1514 + 1514.
+        // One more segment is queued after the round, then all bytes complete: 6056 + 1514 + 1514.
         queue.queued(1_514);
         queue.completed(7_570, START);
         assert_eq!(queue.limit(), 9_084);
@@ -311,12 +311,11 @@ mod tests {
         queue.queued(1_000);
         queue.completed(3_000, Time(SECOND));
         assert_eq!(queue.limit(), 10_000);
-        // 10 000 + 1000 - 2 * 2000 = 7000 is not less; the slack stays 5000.
+        // 10 000 + 1000 - 2 * 2000 = 7000 is larger, so the slack stays 5000.
         queue.queued(1_000);
         queue.queued(1_000);
         queue.completed(2_000, Time(SECOND + 4 * MILLISECOND));
         assert_eq!(queue.limit(), 5_000);
-        // 8000 bytes are in flight at a limit of 5000.
         assert_eq!(queue.in_flight(), 8_000);
         assert!(!queue.may_enqueue());
         queue.completed(2_999, Time(SECOND + 8 * MILLISECOND));
@@ -330,11 +329,11 @@ mod tests {
         let mut queue = dql();
         queue.queued(10_000);
         queue.completed(10_000, START);
-        // 2000 bytes of the second 8000 are within the limit, and 6000 exceed it.
+        // Of the second 8000 bytes, 2000 bytes are within the limit and 6000 bytes exceed it.
         queue.queued(8_000);
         queue.queued(8_000);
         queue.completed(1_000, START);
-        // 10 000 + 6000 - 2 * 7600 = 800 bytes are beyond twice the round, but the 2000 are more.
+        // 10 000 + 6000 - 2 * 7600 = 800 bytes are beyond twice the round. The 2000 bytes are more.
         queue.completed(7_600, Time(2 * SECOND));
         assert_eq!(queue.limit(), 8_000);
     }

@@ -2,20 +2,20 @@
 
 use crate::segment::Segment;
 
-/// Largest data of one descriptor, bytes (`IXGBE_MAX_DATA_PER_TXD`, ixgbe.h).
+/// Largest data of one descriptor in bytes (`IXGBE_MAX_DATA_PER_TXD`, ixgbe.h).
 const DATA_PER_DESCRIPTOR_BYTES: u32 = 1 << 14;
 /// Descriptors of a worst-case segment (`DESC_NEEDED`, ixgbe.h): `MAX_SKB_FRAGS`, by default 17, plus 4.
 const WORST_CASE_DESCRIPTORS: u32 = 17 + 4;
 
-/// Returns the descriptors of the worst-case segment of up to this many bytes: the number of ixgbe up to 64
-/// KiB, which is its limit, and more beyond.
+/// Returns the descriptors of the worst-case segment of up to this many bytes: ixgbe's number, or more
+/// for segments above 304 KiB. ixgbe's own limit is 64 KiB.
 const fn worst_case(largest_segment: u32) -> u32 {
     let needed = 2 + largest_segment.div_ceil(DATA_PER_DESCRIPTOR_BYTES);
     if needed > WORST_CASE_DESCRIPTORS { needed } else { WORST_CASE_DESCRIPTORS }
 }
 
-/// Returns the smallest ring for segments of up to this many bytes, descriptors. In a smaller one, a stopped
-/// queue would never be woken.
+/// Returns the number of descriptors of the smallest ring for segments of up to this many bytes. In a
+/// smaller ring, a stopped queue would never wake.
 pub const fn least_descriptors(largest_segment: u32) -> u32 {
     2 * worst_case(largest_segment) + 1
 }
@@ -30,11 +30,11 @@ pub const fn descriptors_of(segment: &Segment) -> u32 {
     2 + segment.payload.div_ceil(DATA_PER_DESCRIPTOR_BYTES)
 }
 
-/// The free descriptors of one ring, and whether the driver has stopped the queue for lack of them.
+/// The free descriptors of one ring, and whether the driver has stopped the queue because too few are
+/// free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingSpace {
     free: u32,
-    /// Descriptors of the worst-case segment.
     worst_case: u32,
     stopped: bool,
 }
@@ -59,8 +59,8 @@ impl RingSpace {
         !self.stopped
     }
 
-    /// Accounts for an enqueued segment. Stops the queue if the worst-case segment would no longer fit
-    /// (`ixgbe_maybe_stop_tx`).
+    /// Accounts for an enqueued segment. Stops the queue if the worst-case segment does not fit
+    /// afterwards (`ixgbe_maybe_stop_tx`).
     pub fn queued(&mut self, segment: &Segment) {
         let descriptors = descriptors_of(segment);
         debug_assert!(descriptors <= self.free, "the ring is full");
@@ -68,9 +68,9 @@ impl RingSpace {
         self.stopped |= self.free < self.worst_case;
     }
 
-    /// Handles a completion round of the driver that freed this many descriptors (see [`descriptors_of`]).
-    /// Wakes a stopped queue once two worst-case segments fit (`TX_WAKE_THRESHOLD`, `ixgbe_clean_tx_irq` in
-    /// ixgbe_main.c).
+    /// Handles a completion round of the driver that freed this many descriptors (see
+    /// [`descriptors_of`]). Wakes a stopped queue if two worst-case segments fit (`TX_WAKE_THRESHOLD`,
+    /// `ixgbe_clean_tx_irq` in ixgbe_main.c).
     pub fn completed(&mut self, descriptors: u32) {
         self.free += descriptors;
         self.stopped &= self.free < 2 * self.worst_case;
@@ -96,7 +96,8 @@ mod tests {
     fn stops_below_the_worst_case_and_wakes_at_twice_that() {
         let mut space = RingSpace::new(512, 65_536);
         assert_eq!(space.free(), 511);
-        // 81 segments of 6 descriptors leave 25; the next one leaves 19, which is less than 21.
+        // 81 segments of 6 descriptors leave 25 free. The next segment leaves 19, which is less than
+        // 21.
         for _ in 0..81 {
             space.queued(&segment(65_160));
             assert!(space.may_enqueue());
@@ -104,7 +105,7 @@ mod tests {
         space.queued(&segment(65_160));
         assert_eq!(space.free(), 19);
         assert!(!space.may_enqueue());
-        // 37 free descriptors do not wake the queue; 43 do.
+        // 37 free descriptors do not wake the queue. 43 free descriptors wake the queue.
         space.completed(18);
         assert!(!space.may_enqueue());
         space.completed(6);
@@ -112,7 +113,7 @@ mod tests {
         assert!(space.may_enqueue());
     }
 
-    /// Checks segments of 512 KiB, which take 34 descriptors each.
+    /// Checks segments of 512 KiB with 34 descriptors each.
     #[test]
     fn segments_beyond_64_kib_always_fit_while_it_is_not_stopped() {
         let mut space = RingSpace::new(512, 1 << 19);
@@ -123,7 +124,8 @@ mod tests {
             }
             takes
         });
-        // Fifteen segments leave one descriptor. With 67 the queue is still stopped; with 69 it is woken.
+        // Fifteen segments leave one descriptor. With 67 free descriptors the queue is still stopped.
+        // With 69, the queue wakes.
         assert_eq!((taken.count(), space.free()), (15, 1));
         space.completed(66);
         assert!(!space.may_enqueue());

@@ -1,36 +1,35 @@
 //! Predicts when the queued segments leave the NIC.
 //!
-//! Round robin and deficit round robin depend only on turns, not on time, and the bytes of a ring's next n turns
-//! depend on that ring alone. So the number of turns that the first segment of a ring needs determines its
-//! departure. By then, all rings before it in the list have had as many turns, and all rings behind it one less.
+//! Round robin and deficit round robin depend only on turns, not on time, and the bytes of a ring's
+//! next n turns depend only on this ring. Therefore, the number of turns that the first segment of a
+//! ring needs determines its departure. At the departure, all rings before this ring in the list have
+//! had the same number of turns, and all rings behind it one turn less.
 //!
-//! Turns count from the NIC's position. In steady rounds that position is the begin of the rounds, and bytes
-//! sent since are included.
+//! Turns count from the NIC's position. In steady rounds, the position is the beginning of the rounds,
+//! and bytes sent since then are included.
 
 use super::{Nic, Service, ring::Ring};
 use crate::{segment::Segment, time::Time};
 
-/// Predicted departures of the first segments of several queues.
 #[derive(Clone, Debug, Default)]
 pub struct Finishes {
-    /// Queues and departures.
     found: Vec<(u32, Time)>,
-    /// Requested rings: turns to the departure, and position in the list, by which they are ordered.
+    /// Requested rings, in order of the turns to the departure, then of the position in the list.
     asked: Vec<(u64, usize)>,
 }
 
 impl Finishes {
-    /// Returns the requested queues that have a segment, and the departure of the first segment of each.
+    /// Returns each requested queue that has a segment, with the departure of its first segment.
     pub fn iter(&self) -> impl Iterator<Item = (u32, Time)> {
         self.found.iter().copied()
     }
 }
 
 impl Nic {
-    /// Returns the departure of the first segment of `queue`, if no segment is enqueued and no weight
-    /// changes; [`Time::NEVER`] if the queue is empty.
+    /// Returns the departure of the first segment of `queue`, or [`Time::NEVER`] if the queue is empty.
+    /// The result assumes that no segment is enqueued and no weight changes.
     ///
-    /// Segments that are enqueued before then make it later, never earlier.
+    /// Further segments can only make the departure later.
     #[must_use]
     pub fn next_finish(&self, queue: u32) -> Time {
         if let Some(end) = self.end_in_rounds(queue) {
@@ -42,13 +41,14 @@ impl Nic {
         }
     }
 
-    /// Computes [`Nic::next_finish`] of all queues for which `wanted` holds, and stores them in `finishes`.
+    /// Computes [`Nic::next_finish`] of all queues for which `wanted` holds, and stores the results in
+    /// `finishes`.
     ///
-    /// With a `reduced` queue, whose weight has decreased, it skips the queues that do not finish earlier:
-    /// the reduced one, and those that finish before its turn.
+    /// `reduced` is a queue whose weight has decreased. If it is set, the function skips queues that do
+    /// not finish earlier: the reduced queue itself, and queues that finish before its turn.
     ///
-    /// One pass over all rings serves all rings with the same number of turns: from ring to ring, the sum of
-    /// the bytes before it grows, and the sum of those behind it shrinks.
+    /// One pass over all rings serves all rings with the same number of turns. From ring to ring, the
+    /// sum of the bytes before the ring grows, and the sum of the bytes behind it shrinks.
     pub fn finishes(&self, reduced: Option<u32>, wanted: impl Fn(u32) -> bool, finishes: &mut Finishes) {
         let Finishes { found, asked } = finishes;
         found.clear();
@@ -74,7 +74,7 @@ impl Nic {
     /// Computes the finish times of the asked rings that need `turns` turns.
     fn finishes_in(&self, turns: u64, asked: &[(u64, usize)], found: &mut Vec<(u32, Time)>) {
         let rings = || self.active.iter().map(|&queue| (queue, &self.rings[queue as usize])).enumerate();
-        // Most rings need one turn; then no ring sends in an earlier turn.
+        // Most rings need one turn, and then no ring sends in an earlier turn.
         let earlier = |place, ring| if turns == 1 { 0 } else { self.bytes_in(place, ring, turns - 1) };
         let mut behind: u64 =
             if turns == 1 { 0 } else { rings().map(|(place, (_, ring))| earlier(place, ring)).sum() };
@@ -95,8 +95,8 @@ impl Nic {
         }
     }
 
-    /// Returns the departure of the first packet of the newest segment of `queue`, under the same conditions;
-    /// [`Time::NEVER`] if there is none.
+    /// Returns the departure of the first packet of the newest segment of `queue`, under the
+    /// assumptions of [`Nic::next_finish`]. Returns [`Time::NEVER`] if the queue has no segment.
     #[must_use]
     pub fn first_packet_of_newest(&self, queue: u32) -> Time {
         let newest = self.rings[queue as usize].segments().len().checked_sub(1);
@@ -109,8 +109,9 @@ impl Nic {
         }
     }
 
-    /// Returns the earliest departure of the first unsent packet of any segment for which `wanted` holds;
-    /// [`Time::NEVER`] if there is no such segment. Only rings for which `has_some` holds are searched.
+    /// Returns the earliest departure of the first unsent packet of any segment for which `wanted`
+    /// holds, or [`Time::NEVER`] if no such segment exists. The function searches only rings for which
+    /// `has_some` holds.
     #[must_use]
     pub fn earliest_packet(&self, has_some: impl Fn(u32) -> bool, wanted: impl Fn(&Segment) -> bool) -> Time {
         let reach = |(place, &queue): (usize, &u32)| {
@@ -150,8 +151,8 @@ impl Nic {
         (turns, bytes)
     }
 
-    /// Returns an estimate of whether the first segment of `queue` has left at `time`. It assumes that rings
-    /// under round robin send equal bytes per turn.
+    /// Returns an estimate of whether the first segment of `queue` has left at `time`. The estimate
+    /// assumes that rings under round robin send equal bytes per turn.
     #[must_use]
     pub fn may_finish_by(&self, queue: u32, time: Time) -> bool {
         let ring = &self.rings[queue as usize];
@@ -159,7 +160,8 @@ impl Nic {
         let left = ring.head.bytes(first, ring.head.packets) * self.active.len() as u64;
         let limit = self.wire.position_at(time);
         if let Some(steady) = &self.steady {
-            // The packet on the wire began within a round; its exact position rarely changes the result.
+            // The packet on the wire began within a round. Its exact position rarely changes the
+            // result.
             let reached = self.wire.position_at(self.caught_up);
             if reached + left <= limit || reached + left > limit + steady.round_bytes {
                 return reached + left <= limit;
@@ -172,8 +174,8 @@ impl Nic {
         &self.rings[self.active[place] as usize]
     }
 
-    /// Returns the turns of the ring at `place` in the list until its first segment has left. They include
-    /// the present turn if the ring is the first.
+    /// Returns the turns of the ring at `place` in the list until its first segment has left. The first
+    /// ring's present turn counts.
     fn turns_to_finish(&self, place: usize) -> u64 {
         let ring = self.ring_at(place);
         self.turns_to_send(place, ring.head.packets - ring.sent, ring.left_bytes())
@@ -198,10 +200,10 @@ impl Nic {
         self.end_in(place, turns, self.ring_at(place).left_bytes())
     }
 
-    /// Returns when the ring at `place` has sent its next `bytes`, the last of them in its turn number
-    /// `turns`.
+    /// Returns when the ring at `place` has sent its next `bytes`. The last of these bytes leave in its
+    /// turn number `turns`.
     fn end_in(&self, place: usize, turns: u64, bytes: u64) -> Time {
-        // The NIC's service is matched once, not per ring.
+        // Match the NIC's service once, not per ring.
         let others = match (self.config().service, self.config().interleave) {
             (Service::RoundRobin, true) => self.bytes_of_others(place, turns, bytes_in_rounds),
             // Every ring sends its first segment in one turn.
@@ -224,14 +226,15 @@ impl Nic {
                 first + self.active.range(1..place).map(|queue| of(queue, turns)).sum::<u64>()
             }
         };
-        // If the ring needs one turn only, the rings behind it send no bytes before.
+        // If the ring needs only one turn, the rings behind it send no bytes before its departure.
         if turns <= 1 {
             return before;
         }
         before + self.active.range(place + 1..).map(|queue| of(queue, turns - 1)).sum::<u64>()
     }
 
-    /// Returns the wire bytes of the next `turns` of `ring`, which is at `place` in the list.
+    /// Returns the wire bytes of the next `turns` of `ring`. `place` is the ring's position in the
+    /// list.
     #[inline(always)]
     fn bytes_in(&self, place: usize, ring: &Ring, turns: u64) -> u64 {
         if turns == 0 {
@@ -246,7 +249,7 @@ impl Nic {
         }
     }
 
-    /// Returns the number of turns whose credit the ring at `place` in the list already has.
+    /// Returns the number of turns for which the ring at `place` in the list already has the credit.
     #[inline]
     fn granted(&self, place: usize) -> u64 {
         u64::from(place == 0 && self.config().service != Service::RoundRobin)
@@ -269,7 +272,7 @@ fn turns_for(missing: u64, credit: u64) -> u64 {
     if missing <= credit { u64::from(missing > 0) } else { missing.div_ceil(credit) }
 }
 
-/// Returns the wire bytes of the ring's next `packets`, or of all if there are fewer.
+/// Returns the wire bytes of the ring's next `packets`, or of all packets if there are fewer.
 #[inline(always)]
 fn bytes_of_packets(ring: &Ring, packets: u64) -> u64 {
     match ring.uniform_bytes() {
@@ -298,8 +301,8 @@ fn bytes_of_fitting_packets(ring: &Ring, turns: u64) -> u64 {
     let deficit = ring.deficit + credits;
     let Some(each) = ring.uniform_bytes() else { return bytes_of_unequal_fitting_packets(ring, deficit) };
     let all = ring.backlog_packets * each;
-    // Avoid a division in two frequent cases: a ring with less data than its turns allow, and a credit of
-    // whole packets.
+    // Avoid a division in two frequent cases: the ring has less data than its turns allow, or the
+    // credit is a whole number of packets.
     if deficit >= all {
         all
     } else if ring.burst > 0 && ring.deficit < each {

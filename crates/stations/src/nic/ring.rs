@@ -1,4 +1,4 @@
-//! One transmit ring: its segments, and the progress of the first one.
+//! One transmit ring: its segments, and the progress of the first segment.
 
 use std::collections::VecDeque;
 
@@ -12,14 +12,13 @@ use crate::{
     time::Time,
 };
 
-/// The packets of a segment on the wire: all except the last have the same size.
+/// The packets of a segment on the wire. All packets except the last have the same size.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Shape {
-    /// Number of packets; at least 1, except in the default.
+    /// Number of packets; at least 1, except in the default value.
     pub(super) packets: u32,
     /// Wire bytes of each packet except the last.
     pub(super) full: u32,
-    /// Wire bytes of the last packet.
     pub(super) last: u32,
 }
 
@@ -35,27 +34,26 @@ impl Shape {
         Self { packets, full: wire_bytes(segment.mss), last: wire_bytes(rest) }
     }
 
-    /// Returns whether all packets have this many wire bytes.
     #[inline]
     fn is_uniform(&self, bytes: u32) -> bool {
         self.full == bytes && self.last == bytes
     }
 
-    /// Returns the wire bytes of the packets `first..end`; `end` is not beyond the segment.
+    /// Returns the wire bytes of the packets `first..end`. `end` must not be beyond the segment.
     #[inline]
     pub(super) fn bytes(&self, first: u32, end: u32) -> u64 {
         let all = u64::from(end - first) * u64::from(self.full);
         if first < end && end == self.packets { all - u64::from(self.full - self.last) } else { all }
     }
 
-    /// Returns how many packets from `first` on fit into this many wire bytes.
+    /// Returns the number of packets from `first` on that fit into this many wire bytes.
     #[inline]
     pub(super) fn fitting(&self, first: u32, bytes: u64) -> u32 {
         if bytes >= self.bytes(first, self.packets) {
             return self.packets - first;
         }
-        // The last packet does not fit together with all before it. Avoid a division in the frequent cases of
-        // one packet or none.
+        // The last packet does not fit together with all packets before it. Avoid a division in the
+        // frequent cases of one packet or no packet.
         let full = u64::from(self.full);
         if bytes < 2 * full {
             return u32::from(bytes >= full && first + 1 < self.packets);
@@ -70,27 +68,27 @@ struct Queued {
     shape: Shape,
 }
 
-/// A FIFO of segments. The first one is the head; `sent` of its packets have left.
+/// A FIFO of segments. The first segment is the head. `sent` is the number of packets of the head that
+/// have left.
 #[derive(Clone, Debug)]
-// Fields read by the finish prediction come first: one cache line per ring.
+// The finish prediction reads the first fields: one cache line per ring.
 #[repr(C, align(64))]
 pub(super) struct Ring {
     /// Wire bytes that the ring may still send (deficit round robin).
     pub(super) deficit: u64,
     /// Wire bytes that a turn adds to the deficit.
     pub(super) credit: u64,
-    /// Packets that have not left.
     pub(super) backlog_packets: u64,
-    /// Wire bytes of each packet, if all queued ones have the same size.
+    /// Wire bytes of each packet, if all queued packets have the same size.
     uniform: u32,
-    /// Segments that have a packet of another size than `uniform`.
+    /// Number of segments with a packet of a size other than `uniform`.
     odd: u32,
     pub(super) head: Shape,
     pub(super) sent: u32,
-    /// Full-sized packets per turn; 0 if turns differ, so that they cannot be computed together.
+    /// Full-sized packets per turn. 0 if turns differ and cannot be computed together.
     pub(super) burst: u32,
     pub(super) weight: u32,
-    /// Turns in steady rounds; without packets at other times.
+    /// Turns in steady rounds. Outside steady rounds, this field has no packets.
     pub(super) turns: Turns,
     segments: VecDeque<Queued>,
 }
@@ -130,7 +128,7 @@ impl Ring {
         self.segments.iter().map(|queued| &queued.segment)
     }
 
-    /// Returns the shapes of the segments, and how many packets of each have left.
+    /// Returns the shapes of the segments, and the number of packets of each segment that have left.
     pub(super) fn shapes(&self) -> impl Iterator<Item = (Shape, u32)> {
         let sent = std::iter::once(self.sent).chain(std::iter::repeat(0));
         self.segments.iter().map(|queued| queued.shape).zip(sent)
@@ -158,7 +156,6 @@ impl Ring {
         self.segments.front().map(|queued| &queued.segment)
     }
 
-    /// Returns the frame bytes of the packets that have not left.
     pub(super) fn backlog_bytes(&self) -> u64 {
         let frames: u64 = self.segments().map(|segment| u64::from(segment.frame_bytes())).sum();
         let payload = |segment: &Segment| u64::from(segment.payload.min(self.sent * segment.mss));
@@ -172,7 +169,6 @@ impl Ring {
         (self.odd == 0).then_some(u64::from(self.uniform))
     }
 
-    /// Returns the wire bytes of the next packet.
     #[inline]
     pub(super) fn packet_bytes(&self) -> u32 {
         if self.sent + 1 < self.head.packets { self.head.full } else { self.head.last }
@@ -195,22 +191,22 @@ impl Ring {
         if interleave { u64::from(self.packet_bytes()) } else { self.head_bytes() }
     }
 
-    /// Returns the number of equal turns before the ring may become empty or a packet of another size
-    /// follows: at most `enough`.
+    /// Returns the number of equal turns, at most `enough`, before the ring may become empty or reach a
+    /// packet of another size.
     #[inline]
     pub(super) fn equal_turns(&self, enough: u32) -> u32 {
         if self.burst == 0 {
             return 0;
         }
-        // One packet must remain: a deficit round robin turn equals the previous one only if the next packet
-        // is full-sized, because the remaining deficit may cover a shorter one.
+        // One packet must remain. A deficit round robin turn equals the previous turn only if the next
+        // packet is full-sized, because the remaining deficit may cover a shorter packet.
         let packets = self.alike(enough.saturating_mul(self.burst).saturating_add(1)).saturating_sub(1);
         let turns = if self.burst == 1 { packets } else { packets / self.burst };
         turns.min(enough)
     }
 
-    /// Returns how many of the next packets have the same size, across segments. It stops counting once it
-    /// has reached `enough`.
+    /// Returns the number of next packets with the same size, across segments. Stops counting at
+    /// `enough`.
     #[inline]
     fn alike(&self, enough: u32) -> u32 {
         if self.odd == 0 {
@@ -234,13 +230,12 @@ impl Ring {
         packets
     }
 
-    /// Returns the wire bytes of a turn of `burst` full-sized packets.
     #[inline]
     pub(super) fn turn_bytes(&self) -> u64 {
         u64::from(self.burst) * u64::from(self.head.full)
     }
 
-    /// Sends and reports the next packets, across segments; the ring holds more than these.
+    /// Sends and reports the next packets, across segments. The ring must hold more packets than that.
     #[inline]
     pub(super) fn send_on<S: Departures>(
         &mut self,
@@ -262,8 +257,8 @@ impl Ring {
         }
     }
 
-    /// Sends and reports the next `packets` of the head, which has at least as many. Returns the departure of
-    /// the head's last packet, if it is among them.
+    /// Sends and reports the next `packets` of the head, which has at least this number. Returns the
+    /// departure of the head's last packet, if the packet is among them.
     #[inline]
     pub(super) fn send<S: Departures>(
         &mut self,
@@ -294,7 +289,7 @@ impl Ring {
         ends.then(|| train.end())
     }
 
-    /// Removes and reports the head, whose last packet has left at `end`.
+    /// Removes and reports the head. Its last packet has left at `end`.
     #[inline]
     pub(super) fn finish<S: Departures>(&mut self, queue: u32, end: Time, service: Service, sink: &mut S) {
         if let Some(Queued { segment, shape }) = self.segments.pop_front() {
@@ -316,8 +311,8 @@ impl Ring {
         match service {
             // Each packet is a turn.
             Service::RoundRobin => self.burst = 1,
-            // A turn sends the same packets as the previous one if it leaves the same deficit, which is
-            // smaller than a packet. This holds if the credit is a multiple of the packet.
+            // A turn sends the same packets as the previous turn if both leave the same deficit, which
+            // is smaller than a packet. This condition holds if the credit is a multiple of the packet.
             Service::Deficit { .. } => {
                 let full = u64::from(self.head.full.max(1));
                 let multiple = self.credit.is_multiple_of(full);

@@ -1,9 +1,10 @@
-//! The transmit scheduler: decides which ring sends next, and computes when each packet leaves the wire.
+//! The transmit scheduler: decides which ring sends next, and computes when each packet leaves the
+//! wire.
 //!
-//! A packet on the wire is never preempted. When its last bit leaves, the scheduler picks the next one from
-//! all segments enqueued before that time.
+//! A packet on the wire is never preempted. When its last bit leaves, the scheduler picks the next
+//! packet from all segments enqueued before that time.
 //!
-//! Positions count wire bytes since the wire was last idle; only [`Wire`] converts them to time.
+//! Positions count wire bytes since the wire was last idle. Only [`Wire`] converts positions to time.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -16,53 +17,54 @@ use super::{
 };
 use crate::{segment::Segment, time::Time};
 
-/// After this many rounds in which no ring can send, the scheduler computes the number of further such
-/// rounds.
+/// After this many consecutive rounds in which no ring can send, the scheduler computes how many more
+/// such rounds follow.
 const FRUITLESS_ROUNDS: usize = 4;
 
 /// How the NIC shares its wire between non-empty rings.
 ///
-/// Rings are served in the order in which they became non-empty: a ring's first segment appends it to the
-/// list, and an empty ring leaves it.
+/// Rings are served in the order in which they became non-empty. A ring's first segment appends the
+/// ring to the list. A ring that becomes empty leaves the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Service {
-    /// One packet per turn with TSO interleaving, else one segment.
+    /// One packet per turn with TSO interleaving, otherwise one segment.
     RoundRobin,
     /// Deficit round robin (Shreedhar and Varghese, "Efficient fair queuing using deficit round-robin",
     /// IEEE/ACM Transactions on Networking 4(3), 1996, section 3).
     ///
-    /// A turn adds `weight * quantum_bytes` to the ring's deficit. The ring sends while the deficit covers
-    /// the next packet, or without interleaving the whole next segment. An empty ring loses its deficit.
-    /// Sizes are wire bytes, framing included.
+    /// A turn adds `weight * quantum_bytes` to the ring's deficit. The ring sends while the deficit
+    /// covers the next packet, or without interleaving the whole next segment. An empty ring loses its
+    /// deficit. Sizes are wire bytes, including framing.
     Deficit {
-        /// Wire bytes per turn and unit of weight; 0 counts as 1.
+        /// Wire bytes per turn and unit of weight. 0 counts as 1.
         quantum_bytes: u32,
-        /// Larger weights are reduced to this: credit registers have a limited width.
+        /// Larger weights are reduced to this value: credit registers have a limited width.
         largest_weight: u32,
     },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NicConfig {
-    /// Line rate, bits per second; 0 counts as 1.
+    /// Line rate in bit/s. 0 counts as 1.
     pub rate_bps: u64,
-    /// Number of transmit rings; 0 counts as 1.
+    /// 0 counts as 1.
     pub queues: u32,
-    /// TSO interleaving: packets of the rings' segments alternate. Without it, a segment's packets leave back
-    /// to back.
+    /// TSO interleaving: packets of the rings' segments alternate. Without interleaving, a segment's
+    /// packets leave back to back.
     pub interleave: bool,
     pub service: Service,
-    /// Computes packet by packet instead of several packets together. The departures are the same; this mode
-    /// is much slower and checks the closed form.
+    /// Computes packet by packet instead of several packets together. The departures are equal. This
+    /// mode is much slower and checks the closed form.
     pub exact: bool,
 }
 
-/// A user-defined scheduler, which chooses the ring that sends next. [`Nic::set_scheduler`] installs it in
-/// place of [`Service`]; the NIC then computes packet by packet. `examples/nic_scheduler.rs` of
-/// `evenkeel-sim` adds one.
+/// A user-defined scheduler, which selects the ring that sends next. [`Nic::set_scheduler`] replaces
+/// [`Service`] by this scheduler, and the NIC then computes packet by packet.
+/// `examples/nic_scheduler.rs` of `evenkeel-sim` has an example.
 pub trait Scheduler: fmt::Debug + Send {
-    /// Returns the index in `waiting` of the ring that sends next. The ring sends one packet with TSO interleaving, else
-    /// one segment. `waiting` is never empty; an index beyond the last counts as the last.
+    /// Returns the index in `waiting` of the ring that sends next. The ring sends one packet with TSO
+    /// interleaving, otherwise one segment. `waiting` is never empty. An index beyond the last counts
+    /// as the last.
     fn choose(&mut self, waiting: &[Waiting]) -> usize;
 
     /// Returns `Box::new(self.clone())`.
@@ -75,51 +77,47 @@ impl Clone for Box<dyn Scheduler> {
     }
 }
 
-/// A non-empty ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waiting {
     pub queue: u32,
-    /// Wire bytes of the next packet.
     pub packet_bytes: u32,
-    /// Frame bytes of the backlog.
     pub backlog_bytes: u64,
 }
 
 /// The transmit side of a NIC.
 ///
-/// Successive calls pass times that never decrease. Departures are reported to a [`Departures`]; a call with
-/// `now` first catches up with `now` ([`Nic::catch_up`]).
+/// Successive calls must pass times that never decrease. The NIC reports departures to a
+/// [`Departures`]. A call with `now` first catches up with `now` ([`Nic::catch_up`]).
 #[derive(Clone, Debug)]
 pub struct Nic {
     config: NicConfig,
     pub(super) wire: Wire,
     pub(super) rings: Vec<Ring>,
-    /// The non-empty rings. The next packet of the first one is on the wire.
+    /// The non-empty rings. The next packet of the first ring is on the wire.
     pub(super) active: VecDeque<u32>,
     /// Position at which the packet on the wire began.
     pub(super) position: u64,
-    /// When the packet on the wire ends; in steady rounds, when a segment or the steady rounds end.
+    /// Time at which the packet on the wire ends. In steady rounds: time at which a segment or the
+    /// steady rounds end.
     next_change: Time,
-    /// The present turn has not sent yet, and its credit matches the present weight.
+    /// Whether the present turn has not sent yet and its credit matches the present weight.
     pub(super) turn_is_new: bool,
-    /// In steady rounds, `active` and `position` are those of their begin, and rings are updated on demand.
+    /// Steady rounds, if any. `active` and `position` then have their values from the beginning of the
+    /// rounds, and rings are updated on demand.
     pub(super) steady: Option<Steady>,
-    /// The NIC supports steady rounds: round robin with interleaving.
+    /// Whether the NIC supports steady rounds: round robin with interleaving.
     pub(super) has_rounds: bool,
     /// Position of the next check for steady rounds.
     pub(super) look_at: u64,
-    /// Number of consecutive checks that found no steady rounds.
     pub(super) failures: u32,
     /// Time up to which departures are computed.
     pub(super) caught_up: Time,
-    /// Reusable buffer of [`Nic::tell`]: the requested rings.
     pub(super) asked: Vec<u32>,
-    /// User-defined scheduler, which replaces the configured service.
     scheduler: Option<Box<dyn Scheduler>>,
 }
 
 impl Nic {
-    /// Creates a NIC with empty rings, all of weight 1.
+    /// Creates a NIC with empty rings of weight 1.
     #[must_use]
     pub fn new(config: NicConfig) -> Self {
         let queues = config.queues.max(1);
@@ -141,8 +139,8 @@ impl Nic {
         }
     }
 
-    /// Installs a `scheduler` that chooses the next ring from now on. Departures are then computed packet by
-    /// packet, and weights have no effect. The rings must be empty.
+    /// Installs a `scheduler` that selects the next ring from this call on. The NIC then computes
+    /// departures packet by packet, and weights have no effect. The rings must be empty.
     pub fn set_scheduler(&mut self, scheduler: Box<dyn Scheduler>) {
         debug_assert!(self.is_idle(), "a packet is on the wire");
         self.config = NicConfig { service: Service::RoundRobin, exact: true, ..self.config };
@@ -156,7 +154,6 @@ impl Nic {
         &self.config
     }
 
-    /// Returns whether all rings are empty and the wire is idle.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.active.is_empty()
@@ -169,7 +166,7 @@ impl Nic {
         self.rings[queue as usize].backlog_bytes()
     }
 
-    /// Returns the unreported packets of `queue`, including the one on the wire.
+    /// Returns the number of unreported packets of `queue`, including the packet on the wire.
     #[must_use]
     pub fn backlog_packets(&self, queue: u32) -> u64 {
         self.rings[queue as usize].backlog_packets
@@ -181,7 +178,7 @@ impl Nic {
         self.rings[queue as usize].segments().next()
     }
 
-    /// Returns the end of the packet on the wire; [`Time::NEVER`] if there is none.
+    /// Returns the end of the packet on the wire, or [`Time::NEVER`] if the wire is idle.
     #[must_use]
     pub fn next_departure(&self) -> Time {
         match &self.steady {
@@ -190,14 +187,15 @@ impl Nic {
         }
     }
 
-    /// Returns the weight of `queue` within its limits; always 1 with [`Service::RoundRobin`].
+    /// Returns the weight of `queue` within its limits. The weight is always 1 with
+    /// [`Service::RoundRobin`].
     #[must_use]
     pub fn weight(&self, queue: u32) -> u32 {
         self.rings[queue as usize].weight
     }
 
-    /// Changes the weight of `queue` from its next turn on. It is limited to 1 to `largest_weight`;
-    /// [`Service::RoundRobin`] has no weights and ignores it.
+    /// Changes the weight of `queue` from its next turn on. The weight is limited to 1 to
+    /// `largest_weight`. [`Service::RoundRobin`] ignores weights.
     pub fn set_weight<S: Departures>(&mut self, now: Time, queue: u32, weight: u32, sink: &mut S) {
         self.catch_up(now, sink);
         if self.config.service == Service::RoundRobin {
@@ -209,8 +207,8 @@ impl Nic {
         }
     }
 
-    /// Appends a segment to the ring `queue`, which is less than the number of rings. Departures at `now`
-    /// come first.
+    /// Appends a segment to the ring `queue`, which must be less than the number of rings. Departures
+    /// at `now` come first.
     pub fn enqueue<S: Departures>(&mut self, now: Time, queue: u32, segment: Segment, sink: &mut S) {
         self.catch_up(now, sink);
         if self.rings[queue as usize].is_empty() {
@@ -228,13 +226,13 @@ impl Nic {
         }
     }
 
-    /// Catches up with `now`, and reports all departures until then.
+    /// Catches up with `now`, and reports all departures up to `now`.
     pub fn advance<S: Departures>(&mut self, now: Time, sink: &mut S) {
         self.catch_up(now, sink);
         self.interrupt_rounds(sink);
     }
 
-    /// Catches up with `now` if no segment departs until then. Returns whether it did.
+    /// Catches up with `now` if no segment departs up to `now`. Returns whether the NIC has caught up.
     #[inline]
     pub fn skip_to(&mut self, now: Time) -> bool {
         let nothing_left = self.next_change > now;
@@ -246,8 +244,8 @@ impl Nic {
 
     /// Computes all departures up to and including `now`, and reports the segments that have left.
     ///
-    /// Packets of an unfinished segment may be reported later: when the segment has left, or on a call of
-    /// [`Nic::tell`]. Packets that are not needed individually then form few trains.
+    /// The NIC may report packets of an unfinished segment later: when the segment has left, or on a
+    /// call of [`Nic::tell`]. Packets that the caller does not need individually then form few trains.
     #[inline]
     pub fn catch_up<S: Departures>(&mut self, now: Time, sink: &mut S) {
         self.caught_up = now;
@@ -282,8 +280,8 @@ impl Nic {
         };
     }
 
-    /// Sends from the first ring: the packets of its first segment that the turn allows, up to the position
-    /// `limit`. At least the packet on the wire ends by then.
+    /// Sends from the first ring the packets of its first segment that the turn allows, up to the
+    /// position `limit`. At least the packet on the wire ends by then.
     fn send_run<S: Departures>(&mut self, limit: u64, sink: &mut S) {
         let NicConfig { interleave, service, exact, .. } = self.config;
         let alone = self.active.len() == 1;
@@ -293,7 +291,7 @@ impl Nic {
         let room = limit - self.position;
         let packets = match service {
             _ if exact => 1,
-            // If no other ring has data, turns are contiguous.
+            // Without data in other rings, turns are contiguous.
             Service::RoundRobin if interleave && !alone => 1,
             Service::Deficit { .. } if interleave => ring.head.fitting(ring.sent, room.min(ring.deficit)),
             _ => ring.head.fitting(ring.sent, room),
@@ -332,14 +330,14 @@ impl Nic {
     }
 
     /// Sends several whole turns together, up to the position `limit`, as long as they equal the ring's
-    /// previous turn. Returns whether it sent any.
+    /// previous turn. Returns whether a turn was sent.
     fn send_turns<S: Departures>(&mut self, limit: u64, sink: &mut S) -> bool {
         if !self.config.interleave || !self.turn_is_new {
             return false;
         }
         let Some(&front) = self.active.front() else { return false };
         let room = limit - self.position;
-        // Usually the wire does not complete a round; then only the first rings in the list send.
+        // Usually the wire does not complete a round, and only the first rings in the list send.
         let (mut rounds, mut extra, mut bytes) = (0, 0, 0);
         for &queue in &self.active {
             let ring = &self.rings[queue as usize];
@@ -371,7 +369,7 @@ impl Nic {
         self.position += bytes;
 
         if extra > 0 {
-            // Turns do not change deficits; the first ring has the credit of the present turn.
+            // Turns do not change deficits, but the first ring has the credit of the present turn.
             let first = &mut self.rings[front as usize];
             first.deficit -= first.credit;
             self.active.rotate_left(extra);
@@ -380,14 +378,14 @@ impl Nic {
         true
     }
 
-    /// Returns the number of whole rounds, the number of rings with one more turn, and the total bytes. It
-    /// requires that every ring has an equal turn, and that a round of `round_bytes` fits into `room`.
+    /// Returns the number of whole rounds, the number of rings with one more turn, and the total bytes.
+    /// Every ring must have an equal turn, and a round of `round_bytes` must fit into `room`.
     ///
-    /// Let ring i send `b_i` bytes in each of its turns. A round takes R, the sum of all `b_i`. The n-th turn
-    /// of ring i begins at `n R + b_0 + .. + b_(i-1)`. This closed form handles all segments whose packets
-    /// have the same size in one pass over the rings.
+    /// Let ring i send `b_i` bytes in each of its turns. A round takes R, the sum of all `b_i`. The
+    /// n-th turn of ring i begins at `n R + b_0 + .. + b_(i-1)`. This closed form handles all segments
+    /// whose packets have the same size in one pass over the rings.
     fn whole_rounds(&self, room: u64, round_bytes: u64) -> (u32, usize, u64) {
-        // `holder` is the ring whose equal turns end first: count up to its turn.
+        // `holder` is the ring whose equal turns end first. Count up to its turn.
         let enough = u32::try_from(room / round_bytes + 1).unwrap_or(u32::MAX);
         let (mut rounds, mut holder) = (u32::MAX, 0);
         for (place, &queue) in self.active.iter().enumerate() {
@@ -396,7 +394,7 @@ impl Nic {
                 (rounds, holder) = (turns, place);
             }
         }
-        // Limit by `room`: whole rounds, then turns of the round in which the room ends.
+        // Apply the limit `room`: whole rounds, then turns of the round in which `room` ends.
         if u64::from(rounds) * round_bytes > room {
             rounds = u32::try_from(room / round_bytes).unwrap_or(rounds);
             holder = self.active.len();

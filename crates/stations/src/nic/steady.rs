@@ -1,17 +1,18 @@
 //! Steady rounds: every ring sends one packet of constant size in each round. Departures then need no
 //! computation per packet or per round.
 //!
-//! Let ring i send packets of `b_i` bytes. A round takes R, the sum of all `b_i`. The n-th turn of ring i
-//! begins at `n R + b_0 + .. + b_(i-1)`. This closed form holds for all segments whose packets have the same
-//! size.
+//! Let ring i send packets of `b_i` bytes. A round takes R, the sum of all `b_i`. The n-th turn of ring
+//! i begins at `n R + b_0 + .. + b_(i-1)`. This closed form holds for all segments whose packets have
+//! the same size.
 //!
-//! - While rounds are steady, a ring's state is updated only when its first segment has left or when its
-//!   state is read.
-//! - Steady rounds end when a ring may become empty or reach a packet of another size, and when another ring
-//!   becomes non-empty.
+//! - In steady rounds, a ring's state is updated only when its first segment has left or when its state
+//!   is read.
+//! - Steady rounds end when a ring may become empty or reach a packet of another size, and when another
+//!   ring becomes non-empty.
 //!
-//! Only round robin with interleaving has steady rounds. In deficit round robin a turn holds several packets,
-//! so rings soon have less data than a turn, and weights change: steady rounds would end before they pay off.
+//! Only round robin with interleaving has steady rounds. In deficit round robin a turn holds several
+//! packets, so rings soon have less data than a turn, and weights change. Steady rounds would end too
+//! early to save time.
 
 use super::{
     Nic,
@@ -21,28 +22,27 @@ use super::{
 };
 use crate::{segment::Segment, time::Time};
 
-/// With fewer rounds, the passes over all rings at their begin and end cost more than they save.
+/// Minimum number of rounds. With fewer rounds, the passes over all rings at the beginning and the end
+/// cost more than they save.
 const LEAST_ROUNDS: u32 = 2;
-/// The interval between checks doubles with each failure, at most this many times.
+/// Each failure doubles the interval between checks, at most this many times.
 const MOST_FAILURES: u32 = 4;
 
 /// Steady rounds. They begin at the NIC's position, with the first ring in the list.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Steady {
     pub(super) round_bytes: u64,
-    /// Position at which the first turn begins that may differ.
+    /// Position at which the first turn that may differ begins.
     until: u64,
-    /// Position at which the next segment ends, if that is before `until`.
+    /// Position at which the next segment ends, if this is before `until`.
     next_end: u64,
 }
 
-/// A ring's turns in steady rounds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Turns {
     /// Position at which the first turn begins.
     begin: u64,
     round_bytes: u64,
-    /// Wire bytes of each packet.
     packet_bytes: u32,
     /// Packets that the ring has sent in these turns, up to its last update.
     done: u32,
@@ -63,7 +63,6 @@ impl Turns {
         self.done
     }
 
-    /// Returns the wire bytes of this many turns.
     #[inline]
     pub(super) fn bytes_of(&self, turns: u64) -> u64 {
         turns * u64::from(self.packet_bytes)
@@ -79,7 +78,7 @@ impl Turns {
     fn sent_by(&self, position: u64) -> u32 {
         let Some(bytes) = position.checked_sub(self.begin) else { return 0 };
         let (turns, rest) = (bytes / self.round_bytes, bytes % self.round_bytes);
-        // At most the packets in the ring, so it fits.
+        // The result fits: it is at most the number of packets in the ring.
         turns as u32 + u32::from(rest >= u64::from(self.packet_bytes))
     }
 }
@@ -96,8 +95,8 @@ impl Ring {
         self.turns.head_end = last + u64::from(self.head.last);
     }
 
-    /// Sends the packets of the ring's first segment that have left when the wire has reached `position`.
-    /// Returns the departure of the segment's last packet, if it is among them.
+    /// Sends the packets of the ring's first segment that have left when the wire has reached
+    /// `position`. Returns the departure of the segment's last packet, if the packet is among them.
     #[inline]
     fn send_until<S: Departures>(
         &mut self,
@@ -118,7 +117,7 @@ impl Ring {
 }
 
 impl Nic {
-    /// Begins steady rounds, if the next rounds are steady.
+    /// Begins steady rounds if the next rounds are steady. Returns whether steady rounds have begun.
     pub(super) fn begin_rounds(&mut self) -> bool {
         if !self.has_rounds || self.position < self.look_at {
             return false;
@@ -149,13 +148,13 @@ impl Nic {
         true
     }
 
-    /// Delays the next check for steady rounds; the delay grows with each consecutive failure.
+    /// Delays the next check for steady rounds. The delay grows with each consecutive failure.
     fn put_off(&mut self, round_bytes: u64) {
         self.look_at = self.position + (round_bytes << self.failures);
         self.failures = (self.failures + 1).min(MOST_FAILURES);
     }
 
-    /// Advances steady rounds up to the position `limit`. Returns whether they are over.
+    /// Advances steady rounds up to the position `limit`. Returns whether the steady rounds are over.
     pub(super) fn pass_rounds<S: Departures>(&mut self, steady: Steady, limit: u64, sink: &mut S) -> bool {
         let Steady { until, mut next_end, .. } = steady;
         while next_end <= limit.min(until) {
@@ -171,7 +170,8 @@ impl Nic {
         false
     }
 
-    /// Handles the segments that end at the position `end`. Returns where the next one ends.
+    /// Handles the segments that end at the position `end`. Returns the position at which the next
+    /// segment ends.
     fn end_heads<S: Departures>(&mut self, end: u64, sink: &mut S) -> u64 {
         let (wire, service) = (self.wire, self.config().service);
         let mut next_end = u64::MAX;
@@ -188,7 +188,8 @@ impl Nic {
         next_end
     }
 
-    /// Returns where the first segment of `queue` ends, if that is before the steady rounds end.
+    /// Returns the position at which the first segment of `queue` ends, if this is before the end of
+    /// the steady rounds.
     #[inline]
     pub(super) fn end_in_rounds(&self, queue: u32) -> Option<u64> {
         let ring = &self.rings[queue as usize];
@@ -201,8 +202,9 @@ impl Nic {
         self.wire.time_of(steady.next_end.min(steady.until))
     }
 
-    /// Returns the packet on the wire when the wire has reached `position` in steady rounds: the index of its
-    /// ring in the list, and the position at which it begins.
+    /// Returns the packet on the wire in steady rounds, when the wire has reached `position`. The
+    /// result is the index of the packet's ring in the list, and the position at which the packet
+    /// begins.
     fn on_wire(&self, steady: &Steady, position: u64) -> (usize, u64) {
         let into_round = (position - self.position) % steady.round_bytes;
         let begin_of = |queue: u32| self.rings[queue as usize].turns.begin - self.position;
@@ -211,7 +213,7 @@ impl Nic {
         (place, position - into_round + begin)
     }
 
-    /// Returns where the packet on the wire begins, once the NIC has caught up.
+    /// Returns the position at which the packet on the wire begins. The NIC must have caught up.
     pub(super) fn position_now(&self) -> u64 {
         match &self.steady {
             Some(steady) => self.on_wire(steady, self.wire.position_at(self.caught_up)).1,
@@ -219,15 +221,15 @@ impl Nic {
         }
     }
 
-    /// Returns where the packet on the wire ends, in steady rounds.
+    /// Returns the position at which the packet on the wire ends, in steady rounds.
     pub(super) fn end_on_wire(&self, steady: &Steady) -> u64 {
         let (place, begin) = self.on_wire(steady, self.wire.position_at(self.caught_up));
         let bytes = self.active.get(place).map_or(0, |&queue| self.rings[queue as usize].turns.packet_bytes);
         begin + u64::from(bytes)
     }
 
-    /// Returns how many packets of the ring's first segment have left since the ring's last update, once the
-    /// NIC has caught up.
+    /// Returns the number of packets of the ring's first segment that have left since the ring's last
+    /// update. The NIC must have caught up.
     pub(super) fn gone_since(&self, ring: &Ring) -> u32 {
         match &self.steady {
             Some(_) => ring.turns.sent_by(self.wire.position_at(self.caught_up)) - ring.turns.done,
@@ -254,7 +256,7 @@ impl Nic {
         let (place, begin) = self.on_wire(&steady, position);
         for &queue in &self.active {
             let ring = &mut self.rings[queue as usize];
-            // Segments that end before were already removed.
+            // Segments that end before `position` were already removed.
             ring.send_until(queue, position, self.wire, sink);
             ring.turns = Turns::default();
         }
@@ -263,14 +265,15 @@ impl Nic {
         self.turn_is_new = true;
     }
 
-    /// Reports the packets that had left when the NIC last caught up, of segments for which `wanted` holds.
+    /// Reports packets of segments for which `wanted` holds. These are the packets that had left when
+    /// the NIC last caught up.
     pub fn tell<S: Departures>(&mut self, wanted: impl Fn(&S, &Segment) -> bool, sink: &mut S) {
-        // Without steady rounds, all packets have been reported already.
+        // Without steady rounds, all packets are already reported.
         if self.steady.is_none() {
             return;
         }
         let position = self.wire.position_at(self.caught_up);
-        // Whether the first segment is wanted is unpredictable, so avoid a branch.
+        // Avoid a branch: the result of `wanted` for the first segment is unpredictable.
         let (mut asked, mut count) = (std::mem::take(&mut self.asked), 0);
         asked.resize(self.rings.len(), 0);
         for &queue in &self.active {

@@ -4,13 +4,13 @@ use super::wire::Wire;
 use crate::segment::{Packet, Segment};
 use crate::time::Time;
 
-/// Consecutive packets of one segment that have left the wire, with the exact time of each.
+/// Consecutive packets of one segment that have left the wire, with the exact time of each packet.
 ///
-/// The ring sends them in bursts, one per turn. If other rings have turns in between, bursts begin at equal
-/// intervals. Times are computed on request.
+/// The ring sends the packets in bursts, one burst per turn. If other rings have turns in between,
+/// bursts begin at equal intervals. Times are computed on request.
 #[derive(Clone, Copy, Debug)]
 pub struct Train<'a> {
-    /// The ring that sent them.
+    /// The ring that sent the packets.
     pub queue: u32,
     pub segment: &'a Segment,
     /// Index of the first packet within the segment, from 0.
@@ -26,23 +26,22 @@ pub struct Train<'a> {
     pub(super) last_bytes: u32,
 }
 
-/// Positions on the wire of the packets of a train.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
     pub(super) wire: Wire,
-    /// Start of the first turn, wire position.
+    /// Wire position at which the first turn begins.
     pub(super) begin: u64,
-    /// Packets of the first turn that precede the train.
+    /// Number of packets in the first turn before the train.
     pub(super) place: u32,
     /// Packets sent back to back in one turn.
     pub(super) burst: u32,
-    /// Wire bytes from the begin of one turn to the begin of the next.
+    /// Wire bytes from the beginning of one turn to the beginning of the next turn.
     pub(super) round_bytes: u64,
 }
 
 impl Train<'_> {
-    /// Returns when the last bit of the packet `first + index`, framing included, was on the wire; `index` is
-    /// less than `packets`.
+    /// Returns when the last bit of the packet `first + index`, including framing, was on the wire.
+    /// `index` must be less than `packets`.
     #[must_use]
     #[inline]
     pub fn end_of(&self, index: u32) -> Time {
@@ -57,7 +56,7 @@ impl Train<'_> {
         self.end_of(self.packets - 1)
     }
 
-    /// Returns the packet `first + index` as it leaves the NIC; `index` is less than `packets`.
+    /// Returns the packet `first + index` as it leaves the NIC. `index` must be less than `packets`.
     #[must_use]
     #[inline]
     pub fn packet(&self, index: u32) -> Packet {
@@ -94,8 +93,8 @@ impl Pace {
 
 /// Receives the departures of a [`Nic`](super::Nic).
 ///
-/// Calls for one ring are in order of time: a segment's trains, then its `finished`. Calls for different
-/// rings are not ordered: trains of interleaved rings are reported one after the other.
+/// Calls for one ring are in order of time: a segment's trains, then its `finished`. Calls for
+/// different rings are not ordered: the NIC reports trains of interleaved rings one after the other.
 pub trait Departures {
     /// Handles consecutive packets of a segment that have left, possibly some time ago: see
     /// [`Nic::catch_up`](super::Nic::catch_up).

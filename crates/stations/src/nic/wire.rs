@@ -2,21 +2,20 @@
 
 use crate::time::{SECOND, Time};
 
-/// Maps positions, which are bytes on the wire since a busy period began, to time.
+/// Maps positions to time. A position is the number of bytes on the wire since a busy period began.
 ///
-/// Byte `p` has left `p * 8 s / rate` after the origin, rounded down to a picosecond. Every time is computed
-/// from the origin, so rounding errors never accumulate.
+/// Byte `p` has left `p * 8 s / rate` after the origin, rounded down to a picosecond. Every time is
+/// computed from the origin, so rounding errors never accumulate.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wire {
-    /// A byte takes `numerator / denominator` picoseconds; the fraction is reduced.
+    /// A byte takes `numerator / denominator` picoseconds. The fraction is reduced.
     numerator: u64,
     denominator: u64,
-    /// Time of position 0.
     origin: Time,
 }
 
 impl Wire {
-    /// Creates a wire of this many bits per second; 0 counts as 1.
+    /// Creates a wire of this many bits per second. 0 counts as 1.
     pub(super) fn new(rate_bps: u64) -> Self {
         let (byte, rate) = (8 * SECOND, rate_bps.max(1));
         let divisor = greatest_common_divisor(byte, rate);
@@ -38,7 +37,8 @@ impl Wire {
         self.origin + u64::try_from(span).unwrap_or(u64::MAX)
     }
 
-    /// Returns the largest position reached at `now`: [`Wire::time_of`] of it is not after `now`.
+    /// Returns the largest position reached at `now`: the largest with a [`Wire::time_of`] that is not
+    /// after `now`.
     #[inline]
     pub(super) fn position_at(&self, now: Time) -> u64 {
         let span = now.since(self.origin);

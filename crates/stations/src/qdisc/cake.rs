@@ -1,17 +1,17 @@
 //! `cake`: common applications kept enhanced (`net/sched/sch_cake.c`; Høiland-Jørgensen, Täht, Morton,
 //! *Piece of CAKE*, LANMAN 2018), without its shaper.
 //!
-//! Segments are split into packets. A packet's priority selects the tin, and its hash selects a queue in a
-//! set of eight. A tin serves its queues by deficit round robin, new ones first, and each queue has CoDel.
-//! Backlogged tins share the rate by their weights.
+//! Segments are split into packets. A packet's priority selects the tin, and its hash selects a queue
+//! in a set of eight. A tin serves its queues by deficit round robin, new queues first, and each queue
+//! has CoDel. Backlogged tins share the rate by their weights.
 //!
 //! Not modelled:
 //!
 //! - the shaper and its overheads
 //! - isolation of hosts (all flows are between one pair)
-//! - BLUE (which acts in an overload only)
+//! - BLUE (which acts only under overload)
 //! - the list of decaying flows, ACK filtering, ECN
-//! - the tins of other schemes than `diffserv3` and `besteffort`
+//! - the tins of schemes other than `diffserv3` and `besteffort`
 
 use super::fq_codel::{FqCodel, FqCodelConfig};
 use super::queue::NONE;
@@ -24,21 +24,20 @@ const QUEUES: usize = 1024;
 const WAYS: usize = 8;
 /// Bytes per round of each tin (`cake_config_diffserv3`): best effort, bulk, latency sensitive.
 const TIN_QUANTA: [i64; 3] = [1024, 1024 >> 4, 1024 >> 2];
-/// Tin of the packets of band 0; all other packets are best effort.
+/// Tin of the packets of band 0. All other packets are best effort.
 const LATENCY_SENSITIVE: usize = 2;
 
-/// Parameters of `cake`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CakeConfig {
-    /// Three tins by priority (`diffserv3`), or one for all (`besteffort`).
+    /// Three tins by priority (`diffserv3`), or one tin for all packets (`besteffort`).
     pub tins: bool,
     /// Split segments into packets (`split-gso`).
     pub split: bool,
-    /// Limit of the packets' memory, bytes (`memlimit`).
+    /// Limit of the packets' memory in bytes (`memlimit`).
     pub memory: u64,
-    /// Acceptable standing delay, picoseconds.
+    /// Acceptable standing delay in picoseconds.
     pub target: Span,
-    /// Duration of standing delay before packets are dropped, picoseconds (`rtt`).
+    /// Duration of standing delay in picoseconds before packets are dropped (`rtt`).
     pub interval: Span,
 }
 
@@ -81,7 +80,8 @@ impl Tin {
         Self { queues: FqCodel::new(&queues), tags: vec![NONE; QUEUES], deficit: 0 }
     }
 
-    /// Returns the queue of a flow: its present one, an unused one of its set, or a shared one (`cake_hash`).
+    /// Returns the queue of a flow: its present queue, an unused queue of its set, or a shared queue
+    /// (`cake_hash`).
     fn queue_of(&mut self, hash: u32) -> usize {
         let reduced = hash as usize % QUEUES;
         let first = reduced - reduced % WAYS;
@@ -94,13 +94,12 @@ impl Tin {
     }
 }
 
-/// Common applications kept enhanced.
 #[derive(Clone, Debug)]
 pub(super) struct Cake {
     config: CakeConfig,
     tins: Vec<Tin>,
     current: usize,
-    /// Memory of the backlog, bytes.
+    /// In bytes.
     memory: u64,
 }
 
@@ -150,7 +149,7 @@ impl Cake {
         Dequeued::Empty
     }
 
-    /// Advances to a non-empty tin without a negative deficit; at least one tin is non-empty.
+    /// Advances to a non-empty tin without a negative deficit. At least one tin must be non-empty.
     fn pick_tin(&mut self) {
         loop {
             let tin = &mut self.tins[self.current];
@@ -208,8 +207,8 @@ mod tests {
         assert!((first / second - 1.0).abs() < 0.03, "{first} {second}");
     }
 
-    /// Checks that the latency-sensitive tin, with a quarter of best effort's weight, gets a fifth of the
-    /// rate. If it needs less, it waits for at most one packet of the other tin.
+    /// Checks that the latency-sensitive tin, with a quarter of best effort's weight, gets a fifth of
+    /// the rate. If the tin needs less, it waits for at most one packet of the other tin.
     #[test]
     fn tins_share_by_weight() {
         let templates =
@@ -228,7 +227,7 @@ mod tests {
     fn sets_of_eight_keep_flows_apart() {
         let mut tin = Tin::new(&CakeConfig::default());
         let mut found = std::collections::BTreeSet::new();
-        // Eight flows whose hashes select the same queue.
+        // The hashes of the eight flows select the same queue.
         for flow in 0..8 {
             let hash = 5 + flow * QUEUES as u32;
             let index = tin.queue_of(hash);

@@ -1,38 +1,33 @@
 //! CoDel, controlled delay (`include/net/codel_impl.h`; Nichols and Jacobson, *Controlling Queue
 //! Delay*, ACM Queue 2012; RFC 8289).
 //!
-//! Times are picoseconds where the kernel has units of 1024 ns. ECN is not modelled: packets that would be
-//! marked are dropped.
+//! Times are picoseconds, but units of 1024 ns in the kernel. ECN is not modelled: packets that the
+//! kernel would mark are dropped.
 
 use super::queue::Item;
 use crate::time::{Span, Time};
 
-/// Bits of the fixed-point reciprocal square root that are stored (`REC_INV_SQRT_BITS`).
+/// Number of stored bits of the fixed-point reciprocal square root (`REC_INV_SQRT_BITS`).
 const KEPT_BITS: u32 = 16;
-/// The other bits of 32 (`REC_INV_SQRT_SHIFT`).
+/// Number of bits that are not stored, of 32 (`REC_INV_SQRT_SHIFT`).
 const KEPT_SHIFT: u32 = 32 - KEPT_BITS;
 
-/// A segment and its enqueue time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Timed {
     pub(super) item: Item,
     pub(super) enqueued: Time,
 }
 
-/// The queue operations that CoDel's dequeue needs.
 pub(super) trait CodelQueue {
-    /// Removes the head, and subtracts it from the backlog immediately.
+    /// Removes the head. The backlog excludes it immediately.
     fn pop(&mut self) -> Option<Timed>;
-    /// Drops a removed segment.
     fn drop(&mut self, timed: Timed);
-    /// Returns whether at most one frame remains, which never counts as a standing queue.
+    /// Returns whether at most one frame remains. One frame never counts as a standing queue.
     fn is_short(&self) -> bool;
 }
 
-/// The parameters of CoDel (RFC 8289, section 4.3).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CodelParameters {
-    /// Acceptable standing delay.
     pub(super) target: Span,
     /// Duration of standing delay before a drop.
     pub(super) interval: Span,
@@ -47,7 +42,7 @@ pub(super) struct Codel {
     dropping: bool,
     /// 1 / sqrt(`count`), as a fraction of 2^16.
     reciprocal_root: u16,
-    /// When the delay will have exceeded the target for an interval.
+    /// Time at which the delay will have exceeded the target for an interval.
     first_above: Option<Time>,
     drop_next: Time,
 }
@@ -124,8 +119,8 @@ impl Codel {
         }
     }
 
-    /// Enters the dropping state. If the last one ended recently, it starts near the drop rate that
-    /// controlled the queue then.
+    /// Enters the dropping state. If the last dropping state ended recently, the new state starts near
+    /// the last drop rate.
     fn enter_dropping(&mut self, now: Time, parameters: CodelParameters) {
         self.dropping = true;
         let delta = self.count.wrapping_sub(self.last_count);
@@ -140,7 +135,8 @@ impl Codel {
         self.drop_next = self.control_law(now, parameters);
     }
 
-    /// Does one Newton step towards 1 / sqrt(`count`): x / 2 * (3 - count * x^2), wrapping as in the kernel.
+    /// Does one Newton step towards 1 / sqrt(`count`): x / 2 * (3 - count * x^2), with wrapping
+    /// arithmetic as in the kernel.
     fn newton_step(&mut self) {
         let root = u64::from(self.reciprocal_root) << KEPT_SHIFT;
         let square = (root * root) >> 32;
@@ -150,7 +146,7 @@ impl Codel {
         self.reciprocal_root = (value >> KEPT_SHIFT) as u16;
     }
 
-    /// Returns the time one interval divided by the square root of the count after `time`.
+    /// Returns `time` plus the interval divided by the square root of the count.
     fn control_law(&self, time: Time, parameters: CodelParameters) -> Time {
         let scaled = u128::from(parameters.interval) * u128::from(self.reciprocal_root);
         time + (scaled >> KEPT_BITS) as Span
@@ -220,9 +216,9 @@ mod tests {
                 drops.push((millisecond, queue.dropped - before));
             }
         }
-        // The delay is above target since 10 ms, so the first drop is at 110 ms. Drops follow after 100, 71,
-        // 58 ms: the law at counts 1, 2, 3, whose Newton steps from 1 give 0.5, 0.5625, ...: 211, 261, 317,
-        // ...
+        // The delay is above the target since 10 ms, so the first drop is at 110 ms. The next drops
+        // follow after 100, 71 and 58 ms, by the control law at counts 1, 2 and 3. The Newton steps
+        // from 1 give 0.5, 0.5625, ...: 211, 261, 317, ...
         assert_eq!(drops[0], (111, 1));
         assert_eq!(drops[1], (211, 1));
         let gaps: Vec<u64> = drops.windows(2).map(|pair| pair[1].0 - pair[0].0).collect();
@@ -231,7 +227,8 @@ mod tests {
 
     #[test]
     fn a_new_dropping_state_takes_up_the_last_rate() {
-        // The last dropping state ended after 20 drops, 10 of them its own; the root matches a count of 10.
+        // The last dropping state ended at a count of 20. 10 of its drops were its own. The root
+        // matches a count of 10.
         let left = Codel {
             count: 20,
             last_count: 10,

@@ -1,26 +1,26 @@
-//! `drr`: deficit round robin over classes (`net/sched/sch_drr.c`; Shreedhar and Varghese, *Efficient Fair
-//! Queuing using Deficit Round Robin*, SIGCOMM 1995). `ets`: strict bands before deficit round robin
-//! (`net/sched/sch_ets.c`; IEEE 802.1Qaz).
+//! `drr`: deficit round robin over classes (`net/sched/sch_drr.c`; Shreedhar and Varghese, *Efficient
+//! Fair Queuing using Deficit Round Robin*, SIGCOMM 1995). `ets`: strict bands before deficit round
+//! robin (`net/sched/sch_ets.c`; IEEE 802.1Qaz).
 //!
-//! Not modelled: classes whose queue is another discipline than `pfifo`, and filters.
+//! Not modelled: classes with a queue other than `pfifo`, and filters.
 
 use super::queue::{Backlog, Item, Queue};
 use super::rounds::{Ring, Turn, ring_member};
 use super::{Classifier, DEFAULT_LIMIT, Dequeued, ETHERNET_FRAME_BYTES, KindError, require};
 use crate::segment::Segment;
 
-/// Parameters of `drr`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DrrConfig {
     pub classifier: Classifier,
     /// Bytes per round of each class.
     pub quanta: Vec<u32>,
-    /// Limit of the queue of one class, segments.
+    /// Limit of the queue of one class in segments.
     pub limit: u32,
 }
 
 impl DrrConfig {
-    /// Creates classes with equal quanta of one Ethernet frame, the kernel's default, selected by flow.
+    /// Creates classes with equal quanta of one Ethernet frame, the kernel's default. The flow selects
+    /// the class.
     #[must_use]
     pub fn equal(classes: usize) -> Self {
         Self {
@@ -36,15 +36,14 @@ impl DrrConfig {
     }
 }
 
-/// Parameters of `ets`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EtsConfig {
     pub classifier: Classifier,
-    /// Number of bands that are served in strict order, before all others.
+    /// Number of bands that are served in strict order, before all other bands.
     pub strict: u8,
     /// Bytes per round of each further band.
     pub quanta: Vec<u32>,
-    /// Limit of the queue of one band, segments.
+    /// Limit of the queue of one band in segments.
     pub limit: u32,
 }
 
@@ -65,7 +64,7 @@ struct Class {
 
 ring_member!(Class);
 
-/// Classes: the first `strict` have strict priority, the others are served by deficit round robin.
+/// The first `strict` classes have strict priority. Deficit round robin serves the other classes.
 #[derive(Clone, Debug)]
 pub(super) struct Drr {
     classifier: Classifier,
@@ -168,7 +167,7 @@ mod tests {
                 assert_eq!(qdisc.enqueue(Time::ZERO, segment(flow, sequence, 434)), None);
             }
         }
-        // Class 0 sends two segments for each one of class 1.
+        // Class 0 sends two segments for each segment of class 1.
         let order = drain(&mut qdisc, Time::ZERO);
         assert_eq!(order, [(0, 0), (0, 1), (1, 0), (0, 2), (0, 3), (1, 1), (1, 2), (1, 3)]);
     }

@@ -13,12 +13,10 @@ pub(super) struct Fifo {
 }
 
 impl Fifo {
-    /// Creates a `pfifo`.
     pub(super) fn with_segments(limit: u32) -> Self {
         Self { queue: Queue::default(), limit_segments: limit as usize, limit_bytes: u64::MAX }
     }
 
-    /// Creates a `bfifo`.
     pub(super) fn with_bytes(limit: u64) -> Self {
         Self { queue: Queue::default(), limit_segments: usize::MAX, limit_bytes: limit }
     }
@@ -49,8 +47,8 @@ impl Fifo {
 /// Bands of [`PfifoFast`] (`PFIFO_FAST_BANDS`).
 const BANDS: usize = 3;
 
-/// Three bands in strict order that share one limit, as in the kernel until 4.15. Since then each band has
-/// its own limit.
+/// Three bands in strict order that share one limit, as in the kernel until 4.15. In later kernels,
+/// each band has its own limit.
 #[derive(Clone, Debug)]
 pub(super) struct PfifoFast {
     bands: [Queue; BANDS],
@@ -107,7 +105,8 @@ mod tests {
 
     #[test]
     fn bfifo_counts_the_headers_of_every_packet() {
-        // Two packets have 2000 + 2 * 66 bytes. The second segment fits exactly; a byte more does not.
+        // Two packets have 2000 + 2 * 66 bytes. The second segment fits exactly. With one byte more, it
+        // does not fit.
         let first = Segment { mss: 1000, ..segment(1, 0, 2000) };
         for (limit, kept) in [(2132 + 166, true), (2132 + 165, false)] {
             let mut qdisc = Qdisc::new(&Kind::Bfifo { limit }, 0).expect("valid");

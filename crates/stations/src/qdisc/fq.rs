@@ -9,25 +9,24 @@ use super::{Dequeued, ETHERNET_FRAME_BYTES, KindError, require};
 use crate::segment::Segment;
 use crate::time::{MILLISECOND, SECOND, Span, Time};
 
-/// Bands (`FQ_BANDS`).
 const BANDS: usize = 3;
 /// Bytes per round of each band.
 const BAND_QUANTA: [i64; BANDS] = [9 << 16, 3 << 16, 1 << 16];
 /// Number of chains in the table of flows: 2^`fq_trees_log`. The kernel has trees instead.
 const CHAINS: usize = 1024;
-/// A flow without segments is forgotten after this time (`FQ_GC_AGE`).
+/// The qdisc removes a flow that has had no segments for this time (`FQ_GC_AGE`).
 const FORGET_AFTER: Span = 3 * SECOND;
-/// A flow without segments has its credit refilled after this time (`flow_refill_delay`).
+/// The qdisc refills the credit of a flow that has had no segments for this time (`flow_refill_delay`).
 const REFILL_AFTER: Span = 40 * MILLISECOND;
-/// While no flow has segments, this many may bypass the flows' queues (`fq_fastpath_check`).
+/// While no flow has segments, this number of segments may bypass the flows' queues
+/// (`fq_fastpath_check`).
 const FAST_PATH_SEGMENTS: u32 = 8;
 
-/// Parameters of `fq`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FqConfig {
-    /// Limit of the queues of one band, segments.
+    /// Limit of the queues of one band in segments.
     pub limit: u32,
-    /// Limit of the queue of one flow, segments.
+    /// Limit of the queue of one flow in segments.
     pub flow_limit: u32,
     /// Bytes per round of a flow.
     pub quantum: u32,
@@ -66,8 +65,8 @@ struct Flow {
 
 #[derive(Clone, Copy, Debug)]
 enum State {
-    /// On a list of the band of the segment that activated it; its band can change only while it is on no
-    /// list.
+    /// The flow is on a list of the band of the segment that activated it. Its band can change only
+    /// while it is on no list.
     Listed,
     /// Time since which the flow is on no list.
     Detached(Time),
@@ -83,17 +82,14 @@ struct Band {
     segments: u32,
 }
 
-/// Fair queueing per socket.
 #[derive(Clone, Debug)]
 pub(super) struct Fq {
     config: FqConfig,
     chains: Vec<u32>,
     flows: Vec<Flow>,
     unused: u32,
-    /// Number of flows with segments.
     active: u32,
     bands: [Band; BANDS],
-    /// The band being served.
     band: usize,
     /// Queue of the fast path.
     internal: List,
@@ -171,7 +167,7 @@ impl Fq {
                 }
                 idle_bands += 1;
             } else {
-                // The band may have segments and lack only credit.
+                // The band may have segments and only lack credit.
                 idle_bands = 0;
             }
             self.band = (self.band + 1) % BANDS;
@@ -204,8 +200,8 @@ impl Fq {
             }
             let band = &mut self.bands[self.band];
             if new {
-                // A new flow moves behind the old flows. Otherwise it could starve them by returning as a new
-                // flow.
+                // A new flow moves behind the old flows. Otherwise the flow could starve them by
+                // returning as a new flow.
                 band.new_flows.pop(&mut self.flows);
                 band.old_flows.push(&mut self.flows, index);
             } else {
@@ -309,8 +305,8 @@ mod tests {
     fn credit_comes_back_after_a_pause() {
         for (pause, expected) in [(40, [1, 2, 2, 1]), (41, [1, 1, 2, 2])] {
             let mut qdisc = occupied();
-            // 10 frames use up the initial quantum. Of the next quantum of two frames, one frame remains when
-            // flow 1 is empty; the qdisc detects this when it serves flow 3.
+            // 10 frames use up the initial quantum. When flow 1 is empty, one frame of its next quantum
+            // of two frames remains. The qdisc detects this when it serves flow 3.
             fill(&mut qdisc, Time::ZERO, 1, 0..11, 1448);
             fill(&mut qdisc, Time::ZERO, 3, 0..14, 1448);
             assert_eq!(drain(&mut qdisc, Time::ZERO).len(), 33);
@@ -334,7 +330,7 @@ mod tests {
                 assert_eq!(qdisc.enqueue(Time::ZERO, of_band), None);
             }
         }
-        // A round of the bands has 13 << 16 bytes, or 563 frames; each band may overdraw by one.
+        // A round of the bands has 13 << 16 bytes, or 563 frames. Each band may overdraw by one frame.
         for _ in 0..8 + 1126 {
             if let Dequeued::Segment(segment) = qdisc.dequeue(Time::ZERO) {
                 count[usize::from(segment.band)] += u32::from(segment.flow < 30 && segment.payload == 1448);
@@ -370,7 +366,7 @@ mod tests {
             for flow in 0..3000 {
                 fq.enqueue(now, segment(round * 3000 + flow, 0, 100), &mut dropped);
             }
-            // One flow stays active until the qdisc detects that all others are empty.
+            // One flow stays active until the qdisc detects that all other flows are empty.
             for number in 0..90 {
                 fq.enqueue(now, segment(9, number, 65_160), &mut dropped);
             }

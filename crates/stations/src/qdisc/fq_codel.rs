@@ -9,23 +9,22 @@ use super::{Dequeued, ETHERNET_FRAME_BYTES, KindError, require};
 use crate::segment::Segment;
 use crate::time::{MILLISECOND, Span, Time};
 
-/// Smallest quantum, bytes (`fq_codel_change`).
+/// Smallest quantum in bytes (`fq_codel_change`).
 const MIN_QUANTUM: u32 = 256;
 /// Number of segments that a full qdisc drops together (`drop_batch_size`).
 const DROP_BATCH: u32 = 64;
 
-/// Parameters of `fq_codel`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FqCodelConfig {
-    /// Limit of all queues together, segments.
+    /// Limit of all queues together in segments.
     pub limit: u32,
-    /// Number of queues that flows are hashed to.
+    /// Number of queues. Flows are hashed to the queues.
     pub flows: u32,
     /// Bytes per round of a flow.
     pub quantum: u32,
-    /// Acceptable standing delay, picoseconds.
+    /// Acceptable standing delay in picoseconds.
     pub target: Span,
-    /// Duration of standing delay before segments are dropped, picoseconds.
+    /// Duration of standing delay in picoseconds before segments are dropped.
     pub interval: Span,
 }
 
@@ -60,17 +59,17 @@ struct Flow {
     turn: Turn,
     queue: List,
     codel: Codel,
-    /// Whether the flow is on the list of new flows or of old flows.
+    /// Whether the flow is on the list of new flows or on the list of old flows.
     listed: bool,
 }
 
 ring_member!(Flow);
 
-/// The queues and backlogs of all flows: all data that CoDel's dequeue accesses besides its own state.
+/// The queues and backlogs of all flows. CoDel's dequeue accesses only this data and its own state.
 #[derive(Clone, Debug)]
 struct Store {
     pool: Pool<Timed>,
-    /// Bytes of each flow, in an array of their own, because a full qdisc scans all of them.
+    /// Bytes of each flow. The array is separate, because a full qdisc scans it.
     bytes: Vec<u64>,
     backlog: Backlog,
 }
@@ -84,7 +83,6 @@ impl Store {
     }
 }
 
-/// One flow's queue as seen by CoDel.
 struct FlowQueue<'a> {
     store: &'a mut Store,
     queue: &'a mut List,
@@ -102,13 +100,12 @@ impl CodelQueue for FlowQueue<'_> {
     }
 
     fn is_short(&self) -> bool {
-        // As in the kernel's call of `codel_dequeue`: the backlog of all flows, compared with the device's
+        // Like the kernel's call of `codel_dequeue`: compare the backlog of all flows with the device's
         // MTU.
         self.store.backlog.bytes <= u64::from(ETHERNET_FRAME_BYTES)
     }
 }
 
-/// Flow queueing with CoDel.
 #[derive(Clone, Debug)]
 pub(super) struct FqCodel {
     limit: usize,
@@ -146,7 +143,7 @@ impl FqCodel {
         }
     }
 
-    /// Enqueues to one queue, ignoring the limit.
+    /// Enqueues to one queue, and ignores the limit.
     pub(super) fn enqueue_in(&mut self, now: Time, index: usize, segment: Segment) {
         let item = Item::from(segment);
         let flow = &mut self.flows[index];
@@ -161,7 +158,7 @@ impl FqCodel {
         }
     }
 
-    /// Returns whether the queue's flow is on neither list, and so has no segments.
+    /// Returns whether the queue's flow is on neither list. Such a flow has no segments.
     pub(super) fn is_unused(&self, index: usize) -> bool {
         !self.flows[index].listed
     }
@@ -171,7 +168,6 @@ impl FqCodel {
         self.store.bytes.iter().copied().max().unwrap_or(0)
     }
 
-    /// Removes and returns the head of the largest queue.
     pub(super) fn take_from_largest(&mut self) -> Option<Segment> {
         let (index, _) = self.store.bytes.iter().enumerate().max_by_key(|(_, bytes)| **bytes)?;
         self.store.pop(&mut self.flows[index].queue, index).map(|timed| timed.item.segment)
@@ -186,8 +182,8 @@ impl FqCodel {
                 flow.turn.charge(timed.item.bytes);
                 return Dequeued::Segment(timed.item.segment);
             }
-            // A new flow without segments moves behind the old flows. Otherwise it could starve them by
-            // returning as a new flow.
+            // A new flow without segments moves behind the old flows. Otherwise the flow could starve
+            // them by returning as a new flow.
             if new {
                 self.new_flows.pop(&mut self.flows);
             } else {
@@ -273,8 +269,8 @@ mod tests {
                 order.push((segment.flow, segment.sequence));
             }
         }
-        // Flow 1 has used its quantum as a new flow and another one as an old flow. Flow 2 is served before
-        // it as a new flow, and again as an old one, because flow 1 then lacks credit.
+        // Flow 1 has used two quanta: one as a new flow and one as an old flow. Flow 2 is served before
+        // flow 1 as a new flow. It is also served next as an old flow, because flow 1 lacks credit.
         fill(&mut qdisc, 2, 2, 1448);
         order.extend(drain(&mut qdisc, Time::ZERO));
         assert_eq!(order, [(1, 0), (1, 1), (2, 0), (2, 1), (1, 2), (1, 3)]);

@@ -8,19 +8,20 @@
 //! | `Sfq` | `net/sched/sch_sfq.c` | hashed flows in rounds |
 //! | `FqCodel` | `net/sched/sch_fq_codel.c` | hashed flows in rounds, controlled delay |
 //! | `Fq` | `net/sched/sch_fq.c` | sockets in rounds |
-//! | `Drr`, `Ets` | `net/sched/sch_drr.c`, `sch_ets.c` | classes in rounds; behind strict ones |
+//! | `Drr`, `Ets` | `net/sched/sch_drr.c`, `sch_ets.c` | classes in rounds; `ets` with strict bands before them |
 //! | `Qfq` | `net/sched/sch_qfq.c` | weighted classes by virtual time |
 //! | `Htb` | `net/sched/sch_htb.c` | a tree of classes that borrow rate |
 //! | `Hfsc` | `net/sched/sch_hfsc.c` | a tree of classes with service curves |
 //! | `Cake` | `net/sched/sch_cake.c` | hashed flows in rounds in tins, packet by packet |
 //! | `Tbf` | `net/sched/sch_tbf.c` | a shaper |
 //!
-//! [`tree`] builds them from the description that also configures the kernel. Each file lists the features
-//! that it omits. Like the kernel's, they handle GSO segments, and count a segment as the frames of all its
-//! packets ([`Segment::frame_bytes`], the kernel's `qdisc_pkt_len`).
+//! [`tree`] builds the disciplines from the description that also configures the kernel. Each file
+//! lists the features that it omits. The disciplines handle GSO segments like the kernel's disciplines.
+//! They count a segment as the frames of all its packets ([`Segment::frame_bytes`], the kernel's
+//! `qdisc_pkt_len`).
 //!
-//! Segments are in slabs and rings that grow to the largest backlog and then allocate no more. Dispatch is by
-//! enumeration.
+//! Segments are in slabs and rings that grow to the largest backlog and then allocate no more. Dispatch
+//! is by enumeration.
 
 mod cake;
 mod codel;
@@ -59,72 +60,68 @@ pub use qfq::{QfqClass, QfqConfig};
 pub use sfq::SfqConfig;
 pub use tbf::{TbfConfig, TbfPeak};
 
-/// The default limit of queues, segments: the usual `txqueuelen` of a device.
+/// The default limit of queues in segments: the usual `txqueuelen` of a device.
 pub const DEFAULT_LIMIT: u32 = 1000;
-/// A full Ethernet frame, bytes: 1500 and the header. This is the kernel's `psched_mtu`, the default of most
-/// quanta.
+/// A full Ethernet frame in bytes: 1500 and the header. This is the kernel's `psched_mtu`, the default
+/// of most quanta.
 pub const ETHERNET_FRAME_BYTES: u32 = 1514;
 
-/// A discipline and its parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// First in, first out, with a limit in segments.
-    Pfifo { limit: u32 },
+    Pfifo {
+        limit: u32,
+    },
     /// First in, first out, with a limit in bytes.
-    Bfifo { limit: u64 },
+    Bfifo {
+        limit: u64,
+    },
     /// Three strict bands with a common limit in segments.
-    PfifoFast { limit: u32 },
+    PfifoFast {
+        limit: u32,
+    },
     /// Strict bands, each with its own discipline.
     Prio {
         classifier: Classifier,
-        /// The bands; the first one is served first.
+        /// The bands. The first band is served first.
         bands: Vec<Kind>,
     },
-    /// Stochastic fair queueing.
     Sfq(SfqConfig),
-    /// Fair queueing with controlled delay.
     FqCodel(FqCodelConfig),
-    /// Fair queueing per socket.
     Fq(FqConfig),
-    /// Deficit round robin.
     Drr(DrrConfig),
-    /// Enhanced transmission selection.
     Ets(EtsConfig),
-    /// Quick fair queueing plus.
     Qfq(QfqConfig),
-    /// The hierarchical token bucket.
     Htb(HtbConfig),
-    /// The hierarchical fair service curve.
     Hfsc(HfscConfig),
-    /// Common applications kept enhanced.
     Cake(CakeConfig),
-    /// The token bucket filter.
     Tbf(TbfConfig),
 }
 
 impl Kind {
-    /// Creates a `prio` with a `pfifo` for the segments of band 0 and an `sfq` for all others. Stephens et
-    /// al., *Titan*, USENIX ATC 2017, section 4, found it the best one for plain Linux.
+    /// Creates a `prio` with a `pfifo` for the segments of band 0 and an `sfq` for all other segments.
+    /// This is the best qdisc for plain Linux in Stephens et al., *Titan*, USENIX ATC 2017, section 4.
     #[must_use]
     pub fn sfq_prio(sfq: SfqConfig, limit: u32) -> Self {
         Self::Prio { classifier: Classifier::Band, bands: vec![Self::Pfifo { limit }, Self::Sfq(sfq)] }
     }
 }
 
-/// How the class of a segment is selected: a number, modulo the number of classes.
+/// How to select the class of a segment. The result is a number, modulo the number of classes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Classifier {
     #[default]
     Flow,
     Hash,
-    /// The segment's band; larger ones go to the last class.
+    /// The segment's band. Larger bands go to the last class.
     Band,
-    /// An entry per flow, by flow number; a flow without a valid entry has no class.
+    /// An entry per flow, by flow number. A flow without a valid entry has no class.
     Table(Arc<[u32]>),
 }
 
 impl Classifier {
-    /// Returns the class of a segment, of at least one `classes`; `None` if no filter matches the flow.
+    /// Returns the class of a segment, or `None` if no filter matches the flow. `classes` must be at
+    /// least 1.
     #[inline]
     fn class(&self, segment: &Segment, classes: usize) -> Option<usize> {
         match self {
@@ -138,7 +135,6 @@ impl Classifier {
     }
 }
 
-/// A parameter outside the range of its qdisc.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{qdisc}: {parameter} must be {range}, not {value}")]
 pub struct KindError {
@@ -148,7 +144,6 @@ pub struct KindError {
     pub value: u64,
 }
 
-/// Returns an error unless `holds`.
 fn require(
     qdisc: &'static str,
     parameter: &'static str,
@@ -159,26 +154,25 @@ fn require(
     if holds { Ok(()) } else { Err(KindError { qdisc, parameter, range, value }) }
 }
 
-/// Result of a dequeue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dequeued {
     Segment(Segment),
     Empty,
-    /// No segment before this time, unless one is enqueued.
+    /// No segment is available before this time, unless one is enqueued.
     Wait(Time),
 }
 
-/// A user-defined queueing discipline, like the kernel's `Qdisc_ops`; [`Qdisc::with`] installs it.
+/// A user-defined queueing discipline, like the kernel's `Qdisc_ops`. [`Qdisc::with`] installs it.
 ///
-/// Successive calls pass times that never decrease. `examples/qdisc.rs` of `evenkeel-sim` adds one.
+/// Successive calls pass times that never decrease. `examples/qdisc.rs` of `evenkeel-sim` has an
+/// example.
 pub trait Discipline: fmt::Debug + Send {
-    /// Enqueues a segment. Adds dropped segments to `dropped`: this one or others.
+    /// Enqueues a segment. Adds dropped segments to `dropped`: the new segment or other segments.
     fn enqueue(&mut self, now: Time, segment: Segment, dropped: &mut Vec<Segment>);
 
     /// Returns the next segment to send at this time. Adds dropped segments to `dropped`.
     fn dequeue(&mut self, now: Time, dropped: &mut Vec<Segment>) -> Dequeued;
 
-    /// Returns the number of segments in the queue.
     fn len(&self) -> usize;
 
     fn is_empty(&self) -> bool {
@@ -188,7 +182,8 @@ pub trait Discipline: fmt::Debug + Send {
     /// Returns the frame bytes of all packets in the queue ([`Segment::frame_bytes`] of each segment).
     fn backlog_bytes(&self) -> u64;
 
-    /// Adds the number of times that it delayed a segment, if it is a shaper ([`Qdisc::overlimits`]).
+    /// Adds the number of times that this discipline delayed a segment, if it is a shaper
+    /// ([`Qdisc::overlimits`]).
     fn overlimits(&self, _found: &mut Vec<u64>) {}
 
     /// Returns `Box::new(self.clone())`.
@@ -212,7 +207,8 @@ pub struct Qdisc {
 }
 
 impl Qdisc {
-    /// Creates an empty qdisc. With disciplines that hash flows, the seed decides which flows share a bucket.
+    /// Creates an empty qdisc. In disciplines that hash flows, the seed determines which flows share a
+    /// bucket.
     ///
     /// # Errors
     /// Returns an error if a parameter is outside its range.
@@ -220,15 +216,14 @@ impl Qdisc {
         Ok(Self { discipline: AnyDiscipline::new(kind, seed)?, dropped: Vec::new() })
     }
 
-    /// Creates a qdisc with a user-defined discipline.
     #[must_use]
     pub fn with(discipline: Box<dyn Discipline>) -> Self {
         Self { discipline: AnyDiscipline::Other(discipline), dropped: Vec::new() }
     }
 
-    /// Enqueues a segment. Returns a dropped segment: this one or another.
+    /// Enqueues a segment. Returns a dropped segment: the new segment or another segment.
     ///
-    /// A discipline may drop several; see [`Self::pop_dropped`].
+    /// A discipline may drop several segments: see [`Self::pop_dropped`].
     #[inline]
     pub fn enqueue(&mut self, now: Time, segment: Segment) -> Option<Segment> {
         self.discipline.enqueue(now, segment, &mut self.dropped);
@@ -237,7 +232,7 @@ impl Qdisc {
 
     /// Returns the next segment to send at this time.
     ///
-    /// A discipline may drop segments here; see [`Self::pop_dropped`].
+    /// A discipline may also drop segments in this call: see [`Self::pop_dropped`].
     #[inline]
     pub fn dequeue(&mut self, now: Time) -> Dequeued {
         self.discipline.dequeue(now, &mut self.dropped)
@@ -245,8 +240,9 @@ impl Qdisc {
 
     /// Returns a segment that the last call dropped and did not return.
     ///
-    /// `fq_codel` drops when it dequeues, and up to 64 segments when it is full; `tbf` may drop several
-    /// packets of a segment that it splits. With such disciplines, call this until it returns `None`.
+    /// `fq_codel` drops segments at dequeue, and up to 64 segments when it is full. `tbf` may drop
+    /// several packets of a segment that it splits. With such disciplines, call this function until it
+    /// returns `None`.
     #[inline]
     pub fn pop_dropped(&mut self) -> Option<Segment> {
         self.dropped.pop()
@@ -257,20 +253,18 @@ impl Qdisc {
         self.len() == 0
     }
 
-    /// Returns the number of segments in the queue.
     #[must_use]
     pub fn len(&self) -> usize {
         self.discipline.len()
     }
 
-    /// Returns the frame bytes of all packets in the queue.
     #[must_use]
     pub fn backlog_bytes(&self) -> u64 {
         self.discipline.backlog_bytes()
     }
 
-    /// Returns how often each shaper (`htb`, `hfsc`, `tbf`) had segments and was not allowed to send one
-    /// (`overlimits`): a parent before its children, and the children in order.
+    /// Returns how often each shaper (`htb`, `hfsc`, `tbf`) had segments and was not allowed to send
+    /// one (`overlimits`). A parent precedes its children, and the children are in order.
     #[must_use]
     pub fn overlimits(&self) -> Vec<u64> {
         let mut found = Vec::new();
@@ -421,7 +415,7 @@ impl AnyDiscipline {
         }
     }
 
-    /// Collects [`Qdisc::overlimits`] of this qdisc and those below it.
+    /// Collects [`Qdisc::overlimits`] of this qdisc and of the qdiscs below it.
     fn overlimits(&self, found: &mut Vec<u64>) {
         match self {
             Self::Prio(prio) => prio.overlimits(found),

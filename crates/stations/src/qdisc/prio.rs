@@ -13,12 +13,12 @@ pub(super) struct Prio {
 #[derive(Clone, Debug)]
 struct Band {
     discipline: AnyDiscipline,
-    /// Number of segments in the band, stored so that a scan does not call every band.
+    /// Number of segments in the band. It is stored so that a scan does not call every band.
     length: usize,
 }
 
 impl Prio {
-    /// Creates a `prio` with these bands; at least one.
+    /// Creates a `prio` with these bands. At least one band is required.
     pub(super) fn new(classifier: Classifier, bands: Vec<AnyDiscipline>) -> Self {
         let band = |discipline: AnyDiscipline| Band { length: discipline.len(), discipline };
         Self { classifier, bands: bands.into_iter().map(band).collect() }

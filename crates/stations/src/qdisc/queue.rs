@@ -7,11 +7,11 @@ use crate::segment::Segment;
 /// No index: the end of a list, or an empty bucket.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// A queued segment with its length, so that dequeue needs no division.
+/// A queued segment with its length. The stored length saves a division at dequeue.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Item {
     pub(super) segment: Segment,
-    /// `qdisc_pkt_len`: the frames of all packets, bytes.
+    /// Frame bytes of all packets (`qdisc_pkt_len`).
     pub(super) bytes: u32,
 }
 
@@ -91,7 +91,6 @@ struct Node<T> {
     previous: u32,
 }
 
-/// A list in a [`Pool`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct List {
     head: u32,

@@ -1,6 +1,6 @@
-//! Rates, and transmission times at these rates (`psched_l2t_ns`, `include/net/sch_generic.h`). The kernel
-//! computes nanoseconds by a multiplication and a shift; here times are exact to the picosecond, rounded
-//! down.
+//! Rates, and transmission times at these rates (`psched_l2t_ns`, `include/net/sch_generic.h`). The
+//! kernel computes nanoseconds with a multiplication and a shift. The simulator computes exact times
+//! and rounds down to a picosecond.
 
 use crate::time::{SECOND, Span};
 
@@ -8,11 +8,11 @@ use crate::time::{SECOND, Span};
 pub(super) struct Rate {
     /// Bit/s; not 0.
     bits_per_second: u64,
-    /// Picoseconds per byte if that is a whole number, as at all usual rates; otherwise 0.
+    /// Picoseconds per byte if that is a whole number, as at all usual rates. Otherwise 0.
     byte: Span,
 }
 
-/// For fewer bytes than this, the product with 8 seconds in picoseconds fits 64 bits.
+/// Below this number of bytes, the product of the bits and the picoseconds of a second fits 64 bits.
 const SHORT_BYTES: u64 = 1 << 21;
 
 impl Rate {
@@ -22,7 +22,6 @@ impl Rate {
         Self { bits_per_second, byte: if whole { 8 * SECOND / bits_per_second } else { 0 } }
     }
 
-    /// Returns the transmission time of `bytes`.
     pub(super) fn span(self, bytes: u64) -> Span {
         if self.byte != 0 {
             return bytes.saturating_mul(self.byte);
@@ -34,18 +33,16 @@ impl Rate {
         Span::try_from(exact).unwrap_or(Span::MAX)
     }
 
-    /// Returns the transmission time of `bytes` as a signed number of tokens.
     pub(super) fn tokens(self, bytes: u64) -> i64 {
         i64::try_from(self.span(bytes)).unwrap_or(i64::MAX)
     }
 }
 
-/// Returns the content of a bucket after `elapsed` more tokens, with room for `depth`.
+/// Adds `elapsed` tokens to a bucket. The result is at most `depth`.
 pub(super) fn filled(tokens: i64, elapsed: i64, depth: i64) -> i64 {
     tokens.saturating_add(elapsed).min(depth)
 }
 
-/// Converts a span to tokens.
 pub(super) fn as_tokens(span: Span) -> i64 {
     i64::try_from(span).unwrap_or(i64::MAX)
 }
@@ -60,7 +57,7 @@ mod tests {
         // At 400 Gbit/s a byte takes 20 ps.
         assert_eq!(Rate::new(400_000_000_000).span(1), 20);
         assert_eq!(Rate::new(8).span(10), 10 * SECOND);
-        // At 7 kbit/s times are rounded down, with 64 bits and with more.
+        // At 7 kbit/s times are rounded down, both in the 64-bit path and in the wider path.
         assert_eq!(Rate::new(7_000).span(3), 3_428_571_428);
         assert_eq!(Rate::new(7_000).span(SHORT_BYTES - 1), 2_396_744_000_000_000);
         assert_eq!(Rate::new(7_000).span(SHORT_BYTES), 2_396_745_142_857_142);

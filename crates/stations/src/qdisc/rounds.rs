@@ -1,9 +1,9 @@
 //! Deficit round robin that skips whole rounds.
 //!
-//! A GSO segment costs its flow many quanta: 45 for 64 KiB at a quantum of one Ethernet frame. So most visits
-//! only add a quantum. When a round serves no flow, the scheduler computes from the deficits how many more
-//! rounds will serve none, and adds all their quanta in one step. The order of service is the same as with
-//! single visits.
+//! A GSO segment costs its flow many quanta: 45 for 64 KiB at a quantum of one Ethernet frame. Most
+//! visits therefore only add a quantum. After a round without service, the scheduler computes from the
+//! deficits how many further rounds serve no flow. It adds all quanta of these rounds in one step. The
+//! order of service is that of single visits.
 
 use super::queue::NONE;
 
@@ -24,12 +24,10 @@ impl Turn {
         Self { next: NONE, quantum, credit: 0 }
     }
 
-    /// Sets the credit of a member outside a ring.
     pub(super) fn set_credit(&mut self, credit: i64) {
         self.credit = credit;
     }
 
-    /// Returns the credit of a member outside a ring.
     pub(super) fn credit(&self) -> i64 {
         self.credit
     }
@@ -47,13 +45,12 @@ impl Turn {
     }
 }
 
-/// A member of a [`Ring`], which stores its turn.
+/// A member of a [`Ring`]. The member stores its turn.
 pub(super) trait RingMember {
     fn turn(&self) -> &Turn;
     fn turn_mut(&mut self) -> &mut Turn;
 }
 
-/// Implements [`RingMember`] for a type with a field `turn`.
 macro_rules! ring_member {
     ($member:ty) => {
         impl $crate::qdisc::rounds::RingMember for $member {
@@ -69,13 +66,15 @@ macro_rules! ring_member {
 }
 pub(super) use ring_member;
 
-/// A circular list of members that are visited in order; the owner stores the members in a slice.
+/// A circular list whose members are visited in order. The owner of the ring stores the members in a
+/// slice.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ring {
     /// The last member, whose successor is the front.
     tail: u32,
     length: u32,
-    /// Rounds skipped since the start: every member has this many quanta more than its stored credit.
+    /// Rounds skipped since the start. The credit of a member in the ring is its stored credit plus
+    /// this many quanta.
     skipped: i64,
 }
 
@@ -99,12 +98,10 @@ impl Ring {
         self.length += 1;
     }
 
-    /// Returns the next member.
     pub(super) fn front<T: RingMember>(&self, members: &[T]) -> Option<u32> {
         Some(members.get(self.tail as usize)?.turn().next)
     }
 
-    /// Removes the front member.
     pub(super) fn pop<T: RingMember>(&mut self, members: &mut [T]) -> Option<u32> {
         let front = self.front(members)?;
         let turn = members[front as usize].turn_mut();
@@ -119,14 +116,13 @@ impl Ring {
         Some(front)
     }
 
-    /// Returns the credit of a member of this ring.
     pub(super) fn credit<T: RingMember>(&self, member: &T) -> i64 {
         let turn = member.turn();
         turn.credit + self.skipped * turn.quantum()
     }
 
-    /// Rotates until the front has the credit that `needed` returns for it, and returns that member. Each
-    /// member passed on the way gets a quantum.
+    /// Rotates until the front member has at least the credit that `needed` returns for it. Returns
+    /// that member. Each member that is passed gets a quantum.
     pub(super) fn advance<T: RingMember>(
         &mut self,
         members: &mut [T],
@@ -143,7 +139,7 @@ impl Ring {
             }
             let turn = member.turn_mut();
             let quantum = turn.quantum().max(1);
-            // Divide only for a flow that needs fewer rounds than all before it.
+            // Divide only for a member that needs fewer rounds than all members before it.
             if missing - 1 < fewest * quantum {
                 fewest = if missing <= quantum { 0 } else { (missing - 1) / quantum };
             }
@@ -183,10 +179,11 @@ mod tests {
             members[index as usize].turn.set_credit(credit);
             ring.push(&mut members, index);
         }
-        // 1 and 2 both need 13 rounds (-1200 + 13 * 100 = 100, -1299 + 1300 = 1), and 1 is ahead.
+        // Members 1 and 2 both need 13 rounds (-1200 + 13 * 100 = 100, -1299 + 1300 = 1). Member 1 is
+        // ahead.
         assert_eq!(ring.advance(&mut members, |member| member.need), Some(1));
         assert_eq!(ring.credit(&members[1]), 100);
-        // 0 has been visited once more than the members behind it.
+        // Member 0 has been visited once more than the members behind it.
         assert_eq!(ring.credit(&members[0]), -4450 + 14 * 100);
         assert_eq!(ring.pop(&mut members), Some(1));
         assert_eq!(members[1].turn.credit(), 100);
@@ -194,7 +191,6 @@ mod tests {
     }
 
     proptest! {
-        /// Compares the services with those of a queue without skipping.
         #[test]
         fn skipping_changes_nothing(
             start in prop::collection::vec((1u32..300, -5000i64..300, 1i64..3000), 1..9),

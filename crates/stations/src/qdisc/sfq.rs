@@ -1,6 +1,7 @@
-//! `sfq`: stochastic fair queueing (`net/sched/sch_sfq.c`; McKenney, *Stochastic Fairness Queuing*,
-//! INFOCOM 1990; served as in Shreedhar and Varghese, *Efficient Fair Queuing using Deficit Round
-//! Robin*, SIGCOMM 1995).
+//! `sfq`: stochastic fair queueing (`net/sched/sch_sfq.c`).
+//!
+//! - Hashing: McKenney, *Stochastic Fairness Queuing*, INFOCOM 1990.
+//! - Service: Shreedhar and Varghese, *Efficient Fair Queuing using Deficit Round Robin*, SIGCOMM 1995.
 //!
 //! Not modelled: the timer that changes the perturbation (off by default), RED, and filters.
 
@@ -9,29 +10,26 @@ use super::rounds::{Ring, Turn, ring_member};
 use super::{Dequeued, ETHERNET_FRAME_BYTES, KindError, require};
 use crate::segment::Segment;
 
-/// Bytes per unit of allotment (`SFQ_ALLOT_SHIFT`). Until late 2024 the kernel counted in units of 8 bytes,
-/// rounded up; since then it counts bytes.
+/// Bytes per unit of allotment (`SFQ_ALLOT_SHIFT`). Until late 2024 the kernel counted units of 8
+/// bytes, rounded up. Newer kernels count bytes.
 const ALLOT_UNIT: u32 = 8;
 /// Largest table of buckets (`sfq_change`).
 const MAX_DIVISOR: u32 = 65_536;
-/// Largest number of flows, and largest depth; the kernel's limits are 65 408 and 127.
+/// Largest number of flows, and largest depth. The kernel allows 65,408 flows and a depth of 127.
 const MAX_FLOWS: u32 = 65_536;
 
-/// Parameters of `sfq`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SfqConfig {
     /// Limit of all queues together, segments.
     pub limit: u32,
     /// Limit of the queue of one flow, segments.
     pub depth: u32,
-    /// Largest number of flows at a time.
     pub flows: u32,
-    /// Number of buckets that flows are hashed to; a power of two.
+    /// Number of hash buckets; a power of two.
     pub divisor: u32,
-    /// Bytes per round of a flow.
     pub quantum: u32,
-    /// Drop the oldest segment of a queue instead of the newest (`headdrop` of `tc`). This applies to a flow
-    /// at its depth and to the longest queue of a full qdisc.
+    /// Drop the oldest segment of a queue instead of the newest (`headdrop` of `tc`). This option
+    /// applies to a flow at its depth, and to the longest queue of a full qdisc.
     pub head_drop: bool,
 }
 
@@ -75,24 +73,21 @@ struct Slot {
     queue: List,
     length: u32,
     bucket: u32,
-    /// When its length last changed, as a value of [`Sfq::changes`].
+    /// When the length last changed, as a value of [`Sfq::changes`].
     changed: u64,
 }
 
 ring_member!(Slot);
 
-/// Stochastic fair queueing.
 #[derive(Clone, Debug)]
 pub(super) struct Sfq {
     config: SfqConfig,
     perturbation: u64,
     scaled_quantum: i64,
-    /// Index of each bucket's slot.
     buckets: Vec<u32>,
     slots: Vec<Slot>,
     /// Slots with segments, in order of service.
     ring: Ring,
-    /// Slots without segments.
     free: Vec<u32>,
     /// Number of length changes of all slots.
     changes: u64,
@@ -168,7 +163,7 @@ impl Sfq {
         self.backlog.bytes
     }
 
-    /// Returns the bucket of a flow. The seed decides which flows collide (`skb_get_hash_perturb`).
+    /// Returns the bucket of a hash. The seed decides which flows collide (`skb_get_hash_perturb`).
     fn bucket(&self, hash: u32) -> usize {
         let mut mixed = u64::from(hash).wrapping_add(self.perturbation);
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -176,7 +171,7 @@ impl Sfq {
         ((mixed >> 32) as usize) & (self.buckets.len() - 1)
     }
 
-    /// Handles a segment of a flow at its depth, whose length stays the same.
+    /// Handles a segment for a flow at its depth. The length of the queue does not change.
     fn enqueue_to_full(&mut self, index: u32, item: Item, dropped: &mut Vec<Segment>) {
         let queue = &mut self.slots[index as usize].queue;
         let oldest = if self.config.head_drop { self.pool.pop_front(queue) } else { None };
@@ -192,10 +187,10 @@ impl Sfq {
 
     /// Drops a segment of the longest queue (`sfq_drop`).
     ///
-    /// Among equally long queues, this is the one that reached its length last: the first in the kernel's
-    /// list of queues of that length. If all queues have one segment, it is the next queue to be served. The
-    /// kernel updates those lists with every segment; here a scan of all slots is cheaper, because drops are
-    /// rare.
+    /// Among queues of equal length, the function selects the queue that reached its length last. In
+    /// the kernel, this is the first queue in the list of that length. If all queues have one segment,
+    /// the function selects the next queue to be served. The kernel updates its lists with every
+    /// segment. A scan of all slots is cheaper here, because drops are rare.
     fn drop_from_longest(&mut self, dropped: &mut Vec<Segment>) {
         let longest = (0u32..).zip(&self.slots).max_by_key(|(_, slot)| (slot.length, slot.changed));
         let index = match longest {
@@ -215,8 +210,8 @@ impl Sfq {
         }
     }
 
-    /// Accounts for a segment that left a slot. Frees the slot if it is empty; it is then the front of the
-    /// ring.
+    /// Accounts for a segment that left a slot. If the slot becomes empty, it is the front of the ring,
+    /// and the function frees it.
     fn shorten(&mut self, index: u32) {
         let slot = &mut self.slots[index as usize];
         slot.length -= 1;
@@ -265,11 +260,10 @@ mod tests {
         let mut qdisc = sfq(SfqConfig::default());
         // 10 packets are 14480 + 660 = 15140 bytes, 1893 units: 190 - 1893 = -1703.
         fill(&mut qdisc, 1, 2, 14_480);
-        // A frame costs 190 units: one per round.
         fill(&mut qdisc, 2, 12, 1448);
         let order = drain(&mut qdisc, Time::ZERO);
-        // A deficit of 1703 takes 9 rounds, in each of which flow 2 sends a frame: its first, and 8 more, before
-        // flow 1 is at the front with -1703 + 9 * 190 = 7.
+        // A deficit of 1703 takes 9 rounds. Flow 2 sends 9 frames before flow 1 is at the front with
+        // -1703 + 9 * 190 = 7.
         let second = order.iter().position(|(flow, sequence)| (*flow, *sequence) == (1, 1));
         assert_eq!(second, Some(10));
         assert_eq!(order[0], (1, 0));
@@ -278,7 +272,8 @@ mod tests {
     #[test]
     fn small_segments_share_an_allotment() {
         let mut qdisc = sfq(SfqConfig::default());
-        // 500 + 66 bytes cost 71 units: 190, 119, 48, -23, so the first round sends three.
+        // 500 + 66 bytes cost 71 units. The credit is 190, 119, 48 and -23, so the first round sends
+        // three segments.
         fill(&mut qdisc, 1, 4, 500);
         fill(&mut qdisc, 2, 1, 500);
         assert_eq!(drain(&mut qdisc, Time::ZERO), [(1, 0), (1, 1), (1, 2), (2, 0), (1, 3)]);
@@ -314,7 +309,7 @@ mod tests {
             fill(&mut qdisc, flow, 1, 1448);
         }
         assert_eq!(qdisc.enqueue(Time::ZERO, segment(4, 0, 1448)), Some(segment(1, 0, 1448)));
-        // The bucket is free again, so flow 1 returns as a new flow, at the end.
+        // The bucket is free again, so flow 1 is a new flow at the end of the ring.
         assert_eq!(qdisc.enqueue(Time::ZERO, segment(1, 1, 1448)), Some(segment(2, 0, 1448)));
         assert_eq!(drain(&mut qdisc, Time::ZERO), [(3, 0), (4, 0), (1, 1)]);
         assert!(qdisc.is_empty());
@@ -345,9 +340,9 @@ mod tests {
     }
 
     proptest! {
-        /// Checks that, between backlogged flows in different buckets, over any interval, services differ by
-        /// at most a quantum and a longest segment of each. Rounding an allotment costs less than 8 bytes per
-        /// segment.
+        /// Checks that, between backlogged flows in different buckets, over any interval, services
+        /// differ by at most a quantum and a longest segment of each flow. Rounding an allotment costs
+        /// less than 8 bytes per segment.
         #[test]
         fn flows_that_do_not_collide_get_the_same(
             seed in any::<u64>(),

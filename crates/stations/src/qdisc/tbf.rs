@@ -1,7 +1,8 @@
-//! `tbf`: a token bucket that delays segments (`net/sched/sch_tbf.c`), with the optional second bucket for
-//! the peak rate.
+//! `tbf`: a token bucket that delays segments (`net/sched/sch_tbf.c`), with the optional second bucket
+//! for the peak rate.
 //!
-//! Tokens are picoseconds where the kernel has nanoseconds. Link layer overheads are not modelled.
+//! Tokens are picoseconds; in the kernel, tokens are nanoseconds. Link layer overheads are not
+//! modelled.
 
 use super::queue::{Backlog, Item};
 use super::rate::{Rate, as_tokens, filled};
@@ -9,17 +10,15 @@ use super::{AnyDiscipline, Dequeued, Kind, KindError, require};
 use crate::segment::Segment;
 use crate::time::Time;
 
-/// Parameters of `tbf`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TbfConfig {
     /// Long-run rate, bit/s.
     pub rate: u64,
-    /// Depth of the bucket, bytes. Longer GSO segments are split into packets, and longer packets are
-    /// dropped.
+    /// Depth of the bucket, bytes. The qdisc splits longer GSO segments into packets, and drops longer
+    /// packets.
     pub burst: u32,
-    /// The bucket of the peak rate.
     pub peak: Option<TbfPeak>,
-    /// Discipline of the queue; `tc` creates a `bfifo` of its `limit`.
+    /// Discipline of the queue. `tc` creates a `bfifo` with the `limit` of the `tbf`.
     pub inner: Box<Kind>,
 }
 
@@ -33,7 +32,6 @@ pub struct TbfPeak {
 }
 
 impl TbfConfig {
-    /// Creates a shaper without a peak rate.
     #[must_use]
     pub fn new(rate: u64, burst: u32, inner: Kind) -> Self {
         Self { rate, burst, peak: None, inner: Box::new(inner) }
@@ -65,23 +63,24 @@ impl Bucket {
         Self { rate, depth, tokens: depth }
     }
 
-    /// Returns the tokens after `elapsed` more time and `bytes` sent; negative if the bucket does not cover them.
+    /// Returns the tokens after `elapsed` more time and `bytes` sent. The result is negative if the
+    /// bucket does not cover the bytes.
     fn after(&self, elapsed: i64, bytes: u32) -> i64 {
         filled(self.tokens, elapsed, self.depth) - self.rate.tokens(u64::from(bytes))
     }
 }
 
-/// The token bucket filter.
 #[derive(Clone, Debug)]
 pub(super) struct Tbf {
     bucket: Bucket,
     peak: Option<Bucket>,
     /// Longest segment that the bucket can ever cover, bytes.
     longest: u32,
-    /// When the tokens were last counted (`t_c`).
+    /// When the shaper last counted the tokens (`t_c`).
     checkpoint: Time,
     inner: Box<AnyDiscipline>,
-    /// The first segment, removed from the inner qdisc to read its length (`qdisc_peek_dequeued`).
+    /// The first segment. The shaper removes it from the inner qdisc to read its length
+    /// (`qdisc_peek_dequeued`).
     head: Option<Item>,
     backlog: Backlog,
     /// Number of dequeues with a segment but too few tokens.
@@ -180,7 +179,7 @@ mod tests {
     use super::*;
     use crate::time::MICROSECOND;
 
-    /// Creates a shaper of 1 MB/s with a bucket of two frames of 1000 bytes, and a queue of four.
+    /// Creates a shaper of 1 MB/s with a bucket of two frames of 1000 bytes and a queue of four frames.
     fn tbf(peak: Option<TbfPeak>) -> Qdisc {
         let inner = Kind::Bfifo { limit: 4000 };
         let config = TbfConfig { peak, ..TbfConfig::new(8_000_000, 2000, inner) };
@@ -199,7 +198,7 @@ mod tests {
         assert_eq!((qdisc.len(), qdisc.backlog_bytes()), (2, 2000));
         assert_eq!(qdisc.dequeue(Time(millisecond - 1)), Dequeued::Wait(Time(millisecond)));
         assert_eq!(drain(&mut qdisc, Time(millisecond)), [(1, 2)]);
-        // After 10 ms the bucket holds its depth of 2,000 bytes, not the tokens of 10 ms.
+        // After 10 ms the bucket holds no more than its depth of 2,000 bytes.
         assert_eq!(drain(&mut qdisc, Time(10 * millisecond)), [(1, 3)]);
         assert_eq!(qdisc.dequeue(Time(10 * millisecond)), Dequeued::Empty);
         for sequence in 4..8 {
@@ -223,7 +222,8 @@ mod tests {
     fn long_segments_are_split_and_long_packets_dropped() {
         let mut qdisc = tbf(None);
         let long = Segment { mss: 934, ..segment(1, 100, 4000) };
-        // Packets of 1000 bytes: the queue accepts four, and the fifth has 264 + 66 bytes.
+        // With packets of 1000 bytes, the queue accepts four packets. The fifth packet has 264 + 66
+        // bytes.
         let last = Segment { sequence: 100 + 4 * 934, payload: 264, ..long };
         assert_eq!(qdisc.enqueue(Time::ZERO, long), Some(last));
         assert_eq!((qdisc.len(), qdisc.backlog_bytes()), (4, 4000));

@@ -6,13 +6,13 @@ use super::{Dequeued, Qdisc};
 use crate::segment::Segment;
 use crate::time::Time;
 
-/// Creates a segment of a flow, with packets of 1448 bytes. Flows have different hashes.
+/// Creates a segment with packets of 1448 bytes. Flows have different hashes.
 pub(super) fn segment(flow: u32, sequence: u64, payload: u32) -> Segment {
     let hash = flow.wrapping_mul(0x9e37_79b9);
     Segment { flow, hash, sequence, payload, mss: 1448, ..Segment::default() }
 }
 
-/// Returns flow and sequence of all segments that are available at this time, in order.
+/// Dequeues all segments available at `now`. Returns their flows and sequences.
 pub(super) fn drain(qdisc: &mut Qdisc, now: Time) -> Vec<(u32, u64)> {
     let next = || match qdisc.dequeue(now) {
         Dequeued::Segment(segment) => Some((segment.flow, segment.sequence)),
@@ -25,12 +25,10 @@ pub(super) fn drain(qdisc: &mut Qdisc, now: Time) -> Vec<(u32, u64)> {
 pub(super) struct Saturated {
     pub(super) qdisc: Qdisc,
     pub(super) now: Time,
-    /// Frame bytes sent by each flow.
     pub(super) sent: BTreeMap<u32, u64>,
 }
 
 impl Saturated {
-    /// Enqueues each template `depth` times.
     pub(super) fn new(qdisc: Qdisc, templates: &[Segment], depth: u64) -> Self {
         let mut saturated = Self { qdisc, now: Time::ZERO, sent: BTreeMap::new() };
         for template in templates {
@@ -42,7 +40,7 @@ impl Saturated {
         saturated
     }
 
-    /// Sends the next segment, waiting if necessary, and enqueues a copy of it.
+    /// Dequeues the next segment, waiting if necessary, and enqueues a copy of it.
     pub(super) fn send(&mut self) -> Segment {
         loop {
             match self.qdisc.dequeue(self.now) {

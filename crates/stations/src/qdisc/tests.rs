@@ -10,7 +10,7 @@ use super::testing::{Saturated, segment};
 use super::*;
 use crate::time::{MICROSECOND, MILLISECOND, Span};
 
-/// Returns disciplines that send whenever they have a segment, with limits that the tests reach.
+/// Returns the disciplines that dequeue whenever they have a segment, with limits that the tests reach.
 fn work_conserving() -> Vec<Kind> {
     let sfq = SfqConfig { limit: 30, depth: 12, flows: 6, ..SfqConfig::default() };
     let fq_codel = FqCodelConfig { limit: 25, flows: 16, ..FqCodelConfig::default() };
@@ -36,7 +36,7 @@ fn work_conserving() -> Vec<Kind> {
     ]
 }
 
-/// Returns disciplines that may wait.
+/// Returns the disciplines that may wait although they have a segment.
 fn shaping() -> Vec<Kind> {
     let sfq = SfqConfig { limit: 30, depth: 12, flows: 6, ..SfqConfig::default() };
     let class = |rate, priority, content| HtbClass {
@@ -89,7 +89,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 0..250)
 }
 
-/// Generates trees of classes, including useless ones.
+/// Generates class trees, including trees that no operator would use.
 fn trees() -> impl Strategy<Value = Vec<HtbClass>> {
     let limits = (1u64..50, 1u64..100, 0u32..20_000, 0u32..20_000, 0u8..9, prop::option::of(1u32..50_000));
     let class = |limits: (u64, u64, u32, u32, u8, Option<u32>), content| {
@@ -115,7 +115,6 @@ fn trees() -> impl Strategy<Value = Vec<HtbClass>> {
 struct Ledger {
     packets: u64,
     bytes: u64,
-    /// First byte of each flow's last departed segment.
     last: BTreeMap<u32, u64>,
 }
 
@@ -173,7 +172,6 @@ fn run(kind: &Kind, steps: &[Step]) -> Result<(), TestCaseError> {
         prop_assert!(qdisc.len() as u64 <= ledger.packets);
         prop_assert_eq!(qdisc.is_empty(), ledger.packets == 0);
     }
-    // All segments leave.
     for _ in 0..100_000 {
         match dequeue(&mut qdisc, &mut ledger, now)? {
             Dequeued::Segment(_) => {}
@@ -230,8 +228,8 @@ proptest! {
         }
     }
 
-    /// Checks Shreedhar and Varghese, theorem 2, per quantum: between backlogged classes, over any interval,
-    /// services differ by at most one round and one longest segment of each class.
+    /// Checks Shreedhar and Varghese, theorem 2. Between backlogged classes, over any interval,
+    /// services per quantum differ by at most one round and one longest segment of each class.
     #[test]
     fn drr_is_fair(
         quanta in prop::collection::vec(200u32..5000, 2..6),
@@ -290,7 +288,8 @@ proptest! {
         }
     }
 
-    /// Checks that, over any interval, a bucket passes at most a burst plus the rate, and at least the rate.
+    /// Checks that, over any interval, a bucket passes at least the rate, and at most the rate plus a
+    /// burst.
     #[test]
     fn tbf_keeps_its_rate(
         megabits in 1u64..5000,
@@ -323,7 +322,7 @@ proptest! {
         prop_assert!(sent as f64 >= least * (1.0 - 1e-9) - 1.0);
     }
 
-    /// Checks the same for a class of `htb`, which may overdraw its tokens by one segment.
+    /// Checks the rates and ceilings of `htb` classes. A class may overdraw its tokens by one segment.
     #[test]
     fn htb_keeps_its_ceilings(
         megabits in prop::collection::vec(1u64..200, 3..6),
@@ -355,7 +354,8 @@ proptest! {
                 prop_assert!(sent >= least - 1.0, "class {flow}: {sent} < {least}");
             }
             if assured <= 300 {
-                // The root's ceiling holds as long as the sum of the leaves' rates does not exceed it.
+                // The root enforces its ceiling if the sum of the leaves' rates is at most this
+                // ceiling.
                 let sent: u64 = saturated.sent.values().sum();
                 let depth = megabits.len() as f64 * (4000.0 + length);
                 prop_assert!(sent as f64 <= allowed(total) + depth);
@@ -372,6 +372,6 @@ fn wait_times_are_exact() {
         assert_eq!(qdisc.enqueue(Time::ZERO, segment(0, 0, 1)), None);
     }
     assert!(matches!(qdisc.dequeue(Time::ZERO), Dequeued::Segment(_)));
-    // 67 bytes are needed at 1 MB/s; 33 are available.
+    // The next segment needs 67 bytes at 1 MB/s; 33 bytes of tokens are available.
     assert_eq!(qdisc.dequeue(Time::ZERO), Dequeued::Wait(Time(34 * MICROSECOND)));
 }

@@ -1,18 +1,18 @@
-//! BBR version 1 (net/ipv4/tcp_bbr.c; Cardwell, Cheng, Gunn, Yeganeh, Jacobson: *BBR: Congestion-Based Congestion
-//! Control*, ACM Queue 2016).
+//! BBR version 1 (net/ipv4/tcp_bbr.c; Cardwell, Cheng, Gunn, Yeganeh, Jacobson: *BBR: Congestion-Based
+//! Congestion Control*, ACM Queue 2016).
 //!
-//! The window and the pacing rate follow a model of the path: the largest delivery rate of the last 10 round trips, and
-//! the smallest round-trip time of the last 10 s. Losses do not reduce the rate.
+//! The window and the pacing rate follow a model of the path: the largest delivery rate of the last 10
+//! round trips, and the smallest round-trip time of the last 10 s. Losses do not reduce the rate.
 //!
 //! | mode | pacing gain | window gain | until |
 //! |---|---|---|---|
 //! | startup | 2.885 | 2.885 | the bandwidth grew by less than a quarter in three rounds |
-//! | drain | 1/2.885 | 2.885 | no more than the BDP is in flight |
+//! | drain | 1/2.885 | 2.885 | at most a BDP is in flight |
 //! | probe bandwidth | 5/4, 3/4, six times 1 | 2 | the minimum RTT is 10 s old |
 //! | probe RTT | 1 | 4 packets | 200 ms and a round trip have passed |
 //!
-//! Not modelled: the detection of policers (`bbr_lt_bw_sampling`), which needs a fifth of all packets lost, and the
-//! rule for samples of delayed acknowledgements (`is_ack_delayed`).
+//! Not modelled: the detection of policers (`bbr_lt_bw_sampling`), which needs a loss of 20 % of all
+//! packets, and the rule for samples of delayed acknowledgements (`is_ack_delayed`).
 
 pub(super) mod ack_aggregation;
 pub(super) mod path_model;
@@ -31,33 +31,33 @@ use super::sender::State;
 use crate::time::MICROSECOND;
 use crate::time::{MILLISECOND, SECOND, Span, Time};
 
-/// 2/ln 2, with which the rate doubles per round trip (`bbr_high_gain`).
+/// Gain of 2/ln 2, with which the rate doubles per round trip (`bbr_high_gain`).
 const HIGH_GAIN: u32 = UNIT * 2885 / 1000 + 1;
-/// Drains the queue of the startup in a round trip (`bbr_drain_gain`).
+/// Gain that drains the queue of the startup in one round trip (`bbr_drain_gain`).
 const DRAIN_GAIN: u32 = UNIT * 1000 / 2885;
-/// Window gain, for delayed acknowledgements (`bbr_cwnd_gain`).
+/// Window gain that allows for delayed acknowledgements (`bbr_cwnd_gain`).
 const WINDOW_GAIN: u32 = UNIT * 2;
-/// Phases of a cycle (`bbr_pacing_gain`).
+/// Pacing gains of the phases of a cycle (`bbr_pacing_gain`).
 const CYCLE: [u32; 8] = [UNIT * 5 / 4, UNIT * 3 / 4, UNIT, UNIT, UNIT, UNIT, UNIT, UNIT];
-/// A cycle starts in any phase except the one with gain 3/4 (`bbr_cycle_rand`).
+/// Number of phases in which a cycle can start: all except the phase with gain 3/4 (`bbr_cycle_rand`).
 const CYCLE_STARTS: u64 = 7;
-/// Rounds of the filter for the largest bandwidth (`bbr_bw_rtts`), and the present one.
+/// Rounds of the filter for the largest bandwidth (`bbr_bw_rtts`), plus the present round.
 const BANDWIDTH_ROUNDS: usize = 11;
-/// Age of the minimum RTT at which it is measured again (`bbr_min_rtt_win_sec`).
+/// Age at which BBR measures the minimum RTT again (`bbr_min_rtt_win_sec`).
 const MINIMUM_RTT_AGE: Span = 10 * SECOND;
 /// Shortest time with few packets in flight (`bbr_probe_rtt_mode_ms`).
 const PROBE_RTT_TIME: Span = 200 * MILLISECOND;
-/// Window before there is a model (`TCP_INIT_CWND`).
+/// Window before the model has an RTT (`TCP_INIT_CWND`).
 const INITIAL_WINDOW: u32 = 10;
-/// Below this pacing rate a segment is one packet (`bbr_min_tso_rate`), bytes/s.
+/// Pacing rate below which a segment is one packet (`bbr_min_tso_rate`), bytes/s.
 const LEAST_TSO_RATE: u64 = 1_200_000 / 8;
 /// The kernel whose BBR is modelled.
 ///
 /// | | [`Self::Linux4_15`] | [`Self::Linux6_18`] |
 /// |---|---|---|
-/// | packets in flight in the phase of 5/4 ("fix bw probing to raise in-flight data for very small BDPs", 4.19) | as in the others | two more |
-/// | end of a phase, and of drain, by | packets in flight before the acknowledgement | those at the next departure (4.20) |
-/// | pacing | at the bandwidth; at most 2^32 − 1 bytes/s (`sk_pacing_rate` was of type `u32` before 4.20) | 1 % less |
+/// | target in flight in the phase with gain 5/4 ("fix bw probing to raise in-flight data for very small BDPs", 4.19) | the target of the other phases | two packets more |
+/// | packets in flight that end a phase or drain | packets in flight before the acknowledgement | packets in flight at the next departure (4.20) |
+/// | pacing | at the bandwidth; at most 2^32 − 1 bytes/s (`sk_pacing_rate` was of type `u32` before 4.20) | at 99 % of the bandwidth |
 /// | allowance for aggregated acknowledgements (5.1) | none | up to 100 ms |
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BbrKernel {
@@ -73,16 +73,16 @@ enum Mode {
     ProbeRtt,
 }
 
-/// State of one flow's BBR.
 #[derive(Clone, Debug)]
 pub(super) struct Bbr {
     kernel: BbrKernel,
     mode: Mode,
-    /// Recent rounds with their largest bandwidths, by the round's number. Rounds without samples expire none.
+    /// Recent rounds with their largest bandwidths, as (round number, bandwidth). A round without
+    /// samples expires no entry.
     bandwidths: [(u64, u64); BANDWIDTH_ROUNDS],
     round: u64,
-    /// Number of delivered packets at the start of the round: the round ends when a packet that was sent later is
-    /// delivered (`next_rtt_delivered`).
+    /// Number of delivered packets at the start of the round. The round ends with the delivery of a
+    /// packet that was sent after this (`next_rtt_delivered`).
     round_end: u64,
     round_started: bool,
     minimum_rtt: Span,
@@ -90,10 +90,11 @@ pub(super) struct Bbr {
     /// When the probe of the RTT may end (`probe_rtt_done_stamp`); `Time::NEVER` until few packets are in flight.
     probe_end: Time,
     probe_round_done: bool,
-    /// A window without loss or probe, to restore (`prior_cwnd`).
+    /// The window to restore after a loss or a probe (`prior_cwnd`).
     prior_window: u32,
     prior_state: State,
-    /// First round of recovery: as many packets are sent as delivered.
+    /// Whether the first round of recovery is under way, in which BBR sends as many packets as are
+    /// delivered.
     conserves_packets: bool,
     restarts: bool,
     seen_rtt: bool,
@@ -107,7 +108,6 @@ pub(super) struct Bbr {
 }
 
 impl Bbr {
-    /// Creates the state of a new flow; `seed` chooses the phases in which cycles start.
     pub fn new(kernel: BbrKernel, seed: u32) -> Self {
         Self {
             kernel,
@@ -135,8 +135,8 @@ impl Bbr {
         }
     }
 
-    /// Handles an acknowledgement (`bbr_main`). Returns whether the rates of the packets in flight are to be ignored
-    /// because the window is small on purpose.
+    /// Handles an acknowledgement (`bbr_main`). Returns whether the caller must ignore the rates of the
+    /// packets in flight because BBR keeps the window small.
     pub fn on_ack(&mut self, ack: &Acknowledged, controls: &mut Controls<'_>) -> bool {
         self.update_bandwidth(ack);
         if self.kernel == BbrKernel::Linux6_18 {
@@ -179,14 +179,14 @@ impl Bbr {
         }
     }
 
-    /// Returns the largest bandwidth of the last rounds.
+    /// Returns the largest bandwidth of the last [`BANDWIDTH_ROUNDS`] rounds.
     fn bandwidth(&self) -> u64 {
         self.bandwidths.iter().map(|(_, bandwidth)| *bandwidth).max().unwrap_or_default()
     }
 
     /// Returns a pacing rate, bytes/s (`bbr_bw_to_pacing_rate`).
     fn rate(&self, bandwidth: u64, gain: u32, mss: u32) -> u64 {
-        // In 4.15 the rate includes headers (`tcp_mss_to_mtu`), and so do the packets that fq spaces.
+        // In 4.15 the rate includes headers (`tcp_mss_to_mtu`), as do the packets that fq paces.
         let (percent, most) = match self.kernel {
             BbrKernel::Linux4_15 => (100, u64::from(u32::MAX)),
             BbrKernel::Linux6_18 => (100 - PACING_MARGIN_PERCENT, u64::MAX),
@@ -194,7 +194,7 @@ impl Bbr {
         rate(bandwidth, gain, percent, mss).min(most)
     }
 
-    /// Returns the packets of a bandwidth-delay product, rounded up (`bbr_bdp`).
+    /// Returns a bandwidth-delay product in packets, rounded up (`bbr_bdp`).
     fn product(&self, bandwidth: u64, gain: u32) -> u32 {
         if self.minimum_rtt == Span::MAX {
             return INITIAL_WINDOW;
@@ -202,14 +202,15 @@ impl Bbr {
         product(bandwidth, self.minimum_rtt, gain)
     }
 
-    /// Returns the packets of a segment at the pacing rate (`bbr_tso_segs_goal`).
+    /// Returns the number of packets of a segment at the pacing rate (`bbr_tso_segs_goal`).
     fn segment_goal(pacing_rate: u64, mss: u32) -> u32 {
         let bytes = (pacing_rate >> 10).min(LARGEST_SEGMENT) as u32;
         let least = if pacing_rate < LEAST_TSO_RATE { 1 } else { 2 };
         (bytes / mss).clamp(least, 0x7f)
     }
 
-    /// Adds packets that offloads and delayed acknowledgements hold (`bbr_quantization_budget`, `bbr_target_cwnd`).
+    /// Adds the packets that offloads and delayed acknowledgements hold (`bbr_quantization_budget`,
+    /// `bbr_target_cwnd`).
     fn with_budget(&self, packets: u32, pacing_rate: u64, mss: u32) -> u32 {
         let packets = (packets + 3 * Self::segment_goal(pacing_rate, mss)).next_multiple_of(2);
         // In older kernels, rounding hides the gain of the probing phase if the BDP is only a few packets.
@@ -217,7 +218,7 @@ impl Bbr {
         if probes && self.kernel == BbrKernel::Linux6_18 { packets + 2 } else { packets }
     }
 
-    /// Returns the packets to have in flight (`bbr_inflight`).
+    /// Returns the target of packets in flight (`bbr_inflight`).
     fn target(&self, bandwidth: u64, gain: u32, pacing_rate: u64, mss: u32) -> u32 {
         self.with_budget(self.product(bandwidth, gain), pacing_rate, mss)
     }
@@ -232,7 +233,8 @@ impl Bbr {
         (in_flight + more).saturating_sub(delivered)
     }
 
-    /// Adds a sample to the filter, and begins a round if its packet was sent in the last one (`bbr_update_bw`).
+    /// Adds a sample to the filter. Begins a round if the sample's packet was sent in the present round
+    /// (`bbr_update_bw`).
     fn update_bandwidth(&mut self, ack: &Acknowledged) {
         self.round_started = false;
         let Some(sample) = ack.rate else { return };
@@ -248,7 +250,7 @@ impl Bbr {
         }
     }
 
-    /// Adds a sample of this round, and forgets those that are too old.
+    /// Adds a sample of this round. Expires samples that are too old.
     fn add_bandwidth(&mut self, bandwidth: u64) {
         let round = self.round;
         let oldest = round.saturating_sub(BANDWIDTH_ROUNDS as u64 - 1);
@@ -270,7 +272,8 @@ impl Bbr {
         }
     }
 
-    /// Returns whether the phase of the cycle has reached its length and its target (`bbr_is_next_cycle_phase`).
+    /// Returns whether the phase of the cycle is over, by its length and its target
+    /// (`bbr_is_next_cycle_phase`).
     fn phase_is_over(&self, ack: &Acknowledged, pacing_rate: u64) -> bool {
         let gain = self.pacing_gain();
         let is_long = ack.now.since(self.phase_start) > self.minimum_rtt;
@@ -290,14 +293,16 @@ impl Bbr {
         self.phase_start = now;
     }
 
-    /// Starts to probe for bandwidth, in a random phase except the one with gain 3/4 (`bbr_reset_probe_bw_mode`).
+    /// Starts to probe for bandwidth, in a random phase except the phase with gain 3/4
+    /// (`bbr_reset_probe_bw_mode`).
     fn probe_bandwidth(&mut self, now: Time) {
         self.mode = Mode::ProbeBandwidth;
         self.phase = CYCLE.len() - 1 - (random(&mut self.random) % CYCLE_STARTS) as usize;
         self.next_phase(now);
     }
 
-    /// Returns to the mode from before the probe of the RTT (`bbr_reset_mode`).
+    /// Leaves the RTT probe: probes for bandwidth if the pipe is full, otherwise continues the startup
+    /// (`bbr_reset_mode`).
     fn resume(&mut self, now: Time) {
         if self.is_full {
             self.probe_bandwidth(now);
@@ -321,7 +326,7 @@ impl Bbr {
         self.is_full = self.full_rounds >= FULL_ROUNDS;
     }
 
-    /// Drains the queue of the startup (`bbr_check_drain`).
+    /// Starts to drain the queue after the startup. Ends the drain at the target (`bbr_check_drain`).
     fn check_drain(&mut self, ack: &Acknowledged, controls: &mut Controls<'_>) {
         let drained = self.target(self.bandwidth(), UNIT, *controls.pacing_rate, ack.mss);
         if self.mode == Mode::Startup && self.is_full {
@@ -333,7 +338,8 @@ impl Bbr {
         }
     }
 
-    /// Updates the minimum RTT, and empties the queue to measure it if it is old (`bbr_update_min_rtt`).
+    /// Updates the minimum RTT. If the minimum is old, empties the queue to measure it again
+    /// (`bbr_update_min_rtt`).
     fn update_minimum_rtt(&mut self, ack: &Acknowledged, window: &mut u32) -> bool {
         if self.minimum_rtt_at == Time::NEVER {
             self.minimum_rtt_at = ack.now;
@@ -343,7 +349,7 @@ impl Bbr {
             (self.minimum_rtt, self.minimum_rtt_at) = (rtt, ack.now);
         }
         if is_old && !self.restarts && self.mode != Mode::ProbeRtt {
-            // The saved window depends on the mode before.
+            // `save_window` depends on the mode, so it is called before the mode changes.
             self.save_window(*window);
             self.mode = Mode::ProbeRtt;
             self.probe_end = Time::NEVER;
@@ -369,7 +375,7 @@ impl Bbr {
         probes
     }
 
-    /// Ends the probe of the RTT when its time is over (`bbr_check_probe_rtt_done`).
+    /// Ends the RTT probe when its time is over (`bbr_check_probe_rtt_done`).
     fn end_probe(&mut self, now: Time, window: &mut u32) {
         if now > self.probe_end {
             self.minimum_rtt_at = now;
@@ -406,7 +412,7 @@ impl Bbr {
         }
     }
 
-    /// Returns the window after the changes of recovery, and whether packets are conserved
+    /// Returns the window after the changes of recovery, and whether packet conservation applies
     /// (`bbr_set_cwnd_to_recover_or_restore`).
     fn recovery_window(&mut self, ack: &Acknowledged, window: u32) -> (u32, bool) {
         let mut window = window.saturating_sub(ack.lost).max(1);

@@ -1,29 +1,34 @@
 //! BBR version 3 (net/ipv4/tcp_bbr.c of the branch `v3` of google/bbr; draft-ietf-ccwg-bbr, formerly
 //! draft-cardwell-iccrg-bbr-congestion-control).
 //!
-//! As in version 1, window and pacing rate follow a model of the path. In addition, losses bound it: in the long term by
-//! the packets in flight at which more than 2 % of them were lost (`inflight_hi`), and until the next probe by 70 % of
-//! bandwidth and window (`bw_lo`, `inflight_lo`).
+//! As in version 1, window and pacing rate follow a model of the path. In addition, losses set bounds:
+//!
+//! - `inflight_hi`, the long-term bound: the packets in flight at which more than 2 % of the packets
+//!   were lost
+//! - `bw_lo` and `inflight_lo`, until the next probe: 70 % of bandwidth and window
 //!
 //! | mode | pacing gain | window gain | until |
 //! |---|---|---|---|
-//! | startup | 2.77 | 2 | the bandwidth grew by less than a quarter in three rounds, or six losses in a round were above 2 % |
-//! | drain | 1/2.885 | 2 | no more than the BDP is in flight |
-//! | down | 0.91 | 2 | no more than the BDP, and 85 % of `inflight_hi`, is in flight |
+//! | startup | 2.77 | 2 | the bandwidth grew by less than a quarter in three rounds, or a round had at least six losses and a loss rate above 2 % |
+//! | drain | 1/2.885 | 2 | at most the BDP is in flight |
+//! | down | 0.91 | 2 | at most the BDP, and at most 85 % of `inflight_hi`, is in flight |
 //! | cruise | 1 | 2 | 2 to 3 s since the last probe, or as many rounds as the BDP has packets, at most 63 |
-//! | refill | 1 | 2 | a round trip |
-//! | up | 1.25 | 2.25 | the bandwidth does not grow, losses are above 2 %, or `inflight_hi` is reached again after such losses |
-//! | probe RTT | 1 | 0.5 | 200 ms and a round trip; every 5 s |
+//! | refill | 1 | 2 | a round trip has passed |
+//! | up | 1.25 | 2.25 | the bandwidth does not grow, losses are above 2 %, or the packets in flight reach `inflight_hi` after a probe with such losses |
+//! | probe RTT | 1 | 0.5 | 200 ms and a round trip have passed; the mode starts every 5 s |
 //!
-//! Where both differ, the kernel's values are used: the draft drains at 0.5 (0.35 before) and paces at 0.9 in down.
+//! Where the kernel and the draft differ, the simulator uses the kernel's values. The draft drains with
+//! a gain of 0.5 (0.35 in previous versions) and paces down with 0.9.
 //!
 //! Not modelled:
-//! - ECN, and with it Protective Load Balancing and the early probe after marks (`bbr_ecn_reprobe_gain`);
-//! - losses that a tail loss probe repaired (`bbr_run_loss_probe_recovery`, `is_acking_tlp_retrans_seq`);
+//! - ECN, and with it Protective Load Balancing and the early probe after marks
+//!   (`bbr_ecn_reprobe_gain`);
+//! - losses that a tail loss probe repaired (`bbr_run_loss_probe_recovery`,
+//!   `is_acking_tlp_retrans_seq`);
 //! - the rule for samples of delayed acknowledgements (`is_ack_delayed`), and the clock of jiffies;
 //! - `bbr_run_fast_path`, which saves time while the application limits the flow;
 //! - the immediate acknowledgements that `fast_ack_mode` requests from the receiver;
-//! - `bbr_tso_segs`: segments are sized as by `tcp_tso_autosize`, which is the same formula in Linux 6.18.
+//! - `bbr_tso_segs`: the simulator uses `tcp_tso_autosize`, which has the same formula in Linux 6.18.
 
 mod bounds;
 mod probing;
@@ -40,32 +45,34 @@ use super::rate_control::{Acknowledged, Controls, FlightSample, Loss, RateContro
 use super::sender::State;
 use crate::time::{MICROSECOND, MILLISECOND, SECOND, Span, Time};
 
-/// 4 ln 2, with which the rate doubles per round trip (`bbr_startup_pacing_gain`).
+/// Gain of 4 ln 2, with which the rate doubles per round trip (`bbr_startup_pacing_gain`).
 const STARTUP_GAIN: u32 = UNIT * 277 / 100 + 1;
-/// Drains the queue of the startup in a round trip (`bbr_drain_gain`).
+/// Gain that drains the queue of the startup in one round trip (`bbr_drain_gain`).
 const DRAIN_GAIN: u32 = UNIT * 1000 / 2885;
-/// Pacing gains while probing for bandwidth (`bbr_pacing_gain`).
+/// Pacing gains of the probe for bandwidth (`bbr_pacing_gain`).
 const UP_GAIN: u32 = UNIT * 5 / 4;
 const DOWN_GAIN: u32 = UNIT * 91 / 100;
-/// Window gain (`bbr_startup_cwnd_gain`, `bbr_cwnd_gain`), and while probing up (`bbr_bw_probe_cwnd_gain`).
+/// Window gains: the usual gain (`bbr_startup_cwnd_gain`, `bbr_cwnd_gain`), and the gain while probing
+/// up (`bbr_bw_probe_cwnd_gain`).
 const WINDOW_GAIN: u32 = UNIT * 2;
 const UP_WINDOW_GAIN: u32 = WINDOW_GAIN + UNIT / 4;
-/// Share of the BDP in flight while the minimum RTT is measured (`bbr_probe_rtt_cwnd_gain`).
+/// Share of the BDP in flight while BBR measures the minimum RTT (`bbr_probe_rtt_cwnd_gain`).
 const PROBE_RTT_GAIN: u32 = UNIT / 2;
-/// Age of the minimum RTT at which it is forgotten (`bbr_min_rtt_win_sec`).
+/// Age at which BBR expires the minimum RTT (`bbr_min_rtt_win_sec`).
 const MINIMUM_RTT_AGE: Span = 10 * SECOND;
-/// Age of the recent minimum RTT at which it is measured again (`bbr_probe_rtt_win_ms`).
+/// Age of the recent minimum RTT at which BBR measures the minimum again (`bbr_probe_rtt_win_ms`).
 const PROBE_RTT_INTERVAL: Span = 5 * SECOND;
-/// Shortest time of that measurement (`bbr_probe_rtt_mode_ms`).
+/// Shortest time of an RTT probe (`bbr_probe_rtt_mode_ms`).
 const PROBE_RTT_TIME: Span = 200 * MILLISECOND;
-/// Losses in a round that may end the startup (`bbr_full_loss_cnt`).
+/// Number of losses in a round that may end the startup (`bbr_full_loss_cnt`).
 const FULL_LOSSES: u8 = 6;
-/// RTT-based part of a segment, halved for each of these units of RTT (`bbr_tso_rtt_shift`).
+/// The part of a segment's size that depends on the RTT. Each `SEGMENT_RTT_UNIT` of RTT halves this
+/// part (`bbr_tso_rtt_shift`).
 const SEGMENT_BYTES: u64 = 65_536;
 const SEGMENT_RTT_UNIT: Span = 512 * MICROSECOND;
 /// Packets of the smallest segment with enough data (`tcp_min_tso_segs`).
 const LEAST_SEGMENT: u32 = 2;
-/// `bbr_mode`, and in its mode `BBR_PROBE_BW` also `bbr_pacing_gain_phase`.
+/// Combines the kernel's `bbr_mode` and, in mode `BBR_PROBE_BW`, the phase by `bbr_pacing_gain_phase`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
     Startup,
@@ -77,7 +84,7 @@ enum Mode {
     ProbeRtt,
 }
 
-/// Which part of a probe for bandwidth the acknowledged packets belong to (`bbr_ack_phase`).
+/// The part of a bandwidth probe to which the acknowledged packets belong (`bbr_ack_phase`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AckPhase {
     Other,
@@ -87,30 +94,32 @@ enum AckPhase {
     Stopping,
 }
 
-/// State of one flow's BBR.
 #[derive(Clone, Debug)]
 pub(super) struct Bbr3 {
     mode: Mode,
-    /// Largest bandwidths of the last and of this cycle of probes (`bw_hi`).
+    /// Largest bandwidths of the previous and of the present probe cycle (`bw_hi`).
     bandwidths: [u64; 2],
     bounds: Bounds,
     /// The bounds before recovery (`undo_bw_lo` and others).
     prior_bounds: Bounds,
-    /// Largest bandwidth and most packets delivered in a round trip (`bw_latest`, `inflight_latest`).
+    /// Largest bandwidth and largest number of packets delivered in a round trip (`bw_latest`,
+    /// `inflight_latest`).
     bandwidth_latest: u64,
     in_flight_latest: u32,
     minimum_rtt: Span,
     minimum_rtt_at: Time,
-    /// Minimum RTT since the last probe of it (`probe_rtt_min_us`).
+    /// Minimum RTT since the last RTT probe (`probe_rtt_min_us`).
     recent_rtt: Span,
     recent_rtt_at: Time,
-    /// When the probe of the RTT may end (`probe_rtt_done_stamp`); `Time::NEVER` until few packets are in flight.
+    /// When the RTT probe may end (`probe_rtt_done_stamp`); `Time::NEVER` until few packets are in
+    /// flight.
     probe_end: Time,
     probe_round_done: bool,
-    /// The round ends when a packet is delivered that was sent with this many delivered (`next_rtt_delivered`).
+    /// Number of delivered packets at the start of the round. The round ends with the delivery of a
+    /// packet that was sent after this (`next_rtt_delivered`).
     round_end: u64,
     round_started: bool,
-    /// The same for rounds of losses (`loss_round_delivered`).
+    /// Number of delivered packets at the start of the loss round (`loss_round_delivered`).
     loss_round_end: u64,
     loss_round_started: bool,
     loss_in_round: bool,
@@ -119,27 +128,29 @@ pub(super) struct Bbr3 {
     delivered_ever: u64,
     full_bandwidth: u64,
     full_rounds: u8,
-    /// The bandwidth has stopped to grow in this probe, or in the startup (`full_bw_now`), or ever (`full_bw_reached`).
+    /// The bandwidth has stopped growing: in this probe or in the startup (`full_bw_now`), or at any
+    /// time (`full_bw_reached`).
     is_full_now: bool,
     is_full: bool,
     ack_phase: AckPhase,
-    /// The samples are from a probe for bandwidth that has not lost too many packets (`bw_probe_samples`).
+    /// The samples are from a bandwidth probe without too many losses so far (`bw_probe_samples`).
     probes_losses: bool,
-    /// The last probe did (`prev_probe_too_high`).
+    /// The last bandwidth probe lost too many packets (`prev_probe_too_high`).
     was_too_high: bool,
-    /// The last probe stopped at the bound of the one before (`stopped_risky_probe`).
+    /// The last probe stopped at the bound that an earlier probe set (`stopped_risky_probe`).
     stopped_at_bound: bool,
     phase_start: Time,
-    /// Time from the start of down to the next probe (`probe_wait_us`).
+    /// Time from the start of the mode down to the next probe (`probe_wait_us`).
     probe_wait: Span,
     rounds_since_probe: u32,
-    /// Rounds of this probe, delivered packets per packet of growth, and those towards the next one
-    /// (`bw_probe_up_rounds`, `bw_probe_up_cnt`, `bw_probe_up_acks`).
+    /// Growth of `inflight_hi` in this probe: number of rounds (`bw_probe_up_rounds`), delivered
+    /// packets per packet of growth (`bw_probe_up_cnt`), and packets counted towards the next growth
+    /// (`bw_probe_up_acks`).
     up_rounds: u8,
     up_each: u32,
     up_credit: u32,
     aggregation: AckAggregation,
-    /// A window without loss or probe, to restore (`prior_cwnd`).
+    /// The window to restore after a loss or a probe (`prior_cwnd`).
     prior_window: u32,
     prior_state: State,
     initial_window: u32,
@@ -149,7 +160,7 @@ pub(super) struct Bbr3 {
 }
 
 impl Bbr3 {
-    /// Creates the state of a new flow; `seed` chooses the times of its probes (`bbr_init`).
+    /// Creates the state of a new flow (`bbr_init`). `seed` decides the times of its probes.
     pub fn new(initial_window: u32, seed: u32) -> Self {
         Self {
             mode: Mode::Startup,
@@ -217,7 +228,7 @@ impl Bbr3 {
         matches!(self.mode, Mode::Down | Mode::Cruise | Mode::Refill | Mode::Up)
     }
 
-    /// Returns whether the flow sends more than what is known to be safe (`bbr_is_probing_bandwidth`).
+    /// Returns whether the flow may send more than the known safe amount (`bbr_is_probing_bandwidth`).
     fn is_pushing(&self) -> bool {
         matches!(self.mode, Mode::Startup | Mode::Refill | Mode::Up)
     }
@@ -227,7 +238,7 @@ impl Bbr3 {
         self.bandwidths[0].max(self.bandwidths[1])
     }
 
-    /// Returns the bandwidth after losses (`bbr_bw`).
+    /// Returns the largest bandwidth, limited by the bound that losses set (`bbr_bw`).
     fn bandwidth(&self) -> u64 {
         self.largest_bandwidth().min(self.bounds.bandwidth_low)
     }
@@ -237,7 +248,7 @@ impl Bbr3 {
         rate(bandwidth, gain, 100 - PACING_MARGIN_PERCENT, mss).max(1)
     }
 
-    /// Returns the packets of a bandwidth-delay product (`bbr_bdp`).
+    /// Returns a bandwidth-delay product in packets (`bbr_bdp`).
     fn product(&self, bandwidth: u64, gain: u32) -> u32 {
         if self.minimum_rtt == Span::MAX {
             return self.initial_window;
@@ -245,7 +256,7 @@ impl Bbr3 {
         product(bandwidth, self.minimum_rtt, gain)
     }
 
-    /// Returns the packets of a segment (`bbr_tso_segs_goal`).
+    /// Returns the number of packets of a segment (`bbr_tso_segs_goal`).
     fn segment_goal(&self, pacing_rate: u64, mss: u32) -> u32 {
         let halvings = u32::try_from(self.minimum_rtt / SEGMENT_RTT_UNIT).unwrap_or(u32::MAX);
         let short = SEGMENT_BYTES.checked_shr(halvings).unwrap_or(0);
@@ -253,18 +264,20 @@ impl Bbr3 {
         (bytes / mss.max(1)).max(LEAST_SEGMENT)
     }
 
-    /// Returns enough packets for offloads and delayed acknowledgements (`bbr_quantization_budget`).
+    /// Raises `packets` to a number that is sufficient for offloads and delayed acknowledgements
+    /// (`bbr_quantization_budget`).
     fn with_budget(&self, packets: u32, pacing_rate: u64, mss: u32) -> u32 {
         let packets = packets.max(3 * self.segment_goal(pacing_rate, mss)).max(LEAST_WINDOW);
         if self.mode == Mode::Up { packets + 2 } else { packets }
     }
 
-    /// Returns the BDP with this budget (`bbr_inflight`).
+    /// Returns the BDP with the budget of [`Self::with_budget`] (`bbr_inflight`).
     fn target(&self, bandwidth: u64, pacing_rate: u64, mss: u32) -> u32 {
         self.with_budget(self.product(bandwidth, UNIT), pacing_rate, mss)
     }
 
-    /// Returns the packets to have in flight: the BDP, unless losses reduced the window (`bbr_target_inflight`).
+    /// Returns the usual target of packets in flight: the BDP, but at most the window
+    /// (`bbr_target_inflight`).
     fn usual_in_flight(&self, controls: &Controls<'_>, mss: u32) -> u32 {
         self.target(self.bandwidth(), *controls.pacing_rate, mss).min(*controls.window)
     }
@@ -276,7 +289,8 @@ impl Bbr3 {
         in_flight.saturating_add(more).saturating_sub(delivered)
     }
 
-    /// Handles an acknowledgement (`bbr_main`).
+    /// Handles an acknowledgement (`bbr_main`). Returns whether the caller must ignore the rates of the
+    /// packets in flight.
     fn on_ack(&mut self, ack: &Acknowledged, sample: &FlightSample, controls: &mut Controls<'_>) -> bool {
         self.delivered_ever = ack.delivered_ever;
         if self.prior_state == State::Loss && ack.state != State::Loss {
@@ -322,7 +336,7 @@ impl Bbr3 {
         ignores_rates
     }
 
-    /// Begins a round if the packet was sent in the last one (`bbr_update_round_start`).
+    /// Begins a round if the delivered packet was sent in the present round (`bbr_update_round_start`).
     fn update_round(&mut self, ack: &Acknowledged) {
         self.round_started = ack.rate.is_some_and(|rate| rate.prior_delivered >= self.round_end);
         if self.round_started {
@@ -331,7 +345,7 @@ impl Bbr3 {
         }
     }
 
-    /// Adds a sample of the bandwidth, and lets the losses of a round bound the model
+    /// Adds a bandwidth sample. At the end of a round with losses, reduces the bounds
     /// (`bbr_update_congestion_signals`).
     fn update_congestion_signals(
         &mut self,
@@ -354,7 +368,7 @@ impl Bbr3 {
         }
     }
 
-    /// Forgets losses and deliveries of the probe (`bbr_reset_congestion_signals`).
+    /// Resets the losses and deliveries of the round (`bbr_reset_congestion_signals`).
     fn reset_congestion_signals(&mut self) {
         (self.loss_in_round, self.bandwidth_latest, self.in_flight_latest) = (false, 0, 0);
     }
@@ -396,12 +410,12 @@ impl Bbr3 {
         }
     }
 
-    /// Begins to wait for growth from this bandwidth (`bbr_reset_full_bw`).
+    /// Sets the bandwidth from which growth is measured (`bbr_reset_full_bw`).
     fn reset_full(&mut self, bandwidth: u64) {
         (self.full_bandwidth, self.full_rounds, self.is_full_now) = (bandwidth, 0, false);
     }
 
-    /// Drains the queue of the startup (`bbr_check_drain`).
+    /// Starts to drain the queue after the startup. Ends the drain at the target (`bbr_check_drain`).
     fn check_drain(&mut self, ack: &Acknowledged, controls: &mut Controls<'_>) {
         let target = |bbr: &Self| bbr.target(bbr.largest_bandwidth(), *controls.pacing_rate, ack.mss);
         if self.mode == Mode::Startup && self.is_full {
@@ -416,7 +430,8 @@ impl Bbr3 {
         }
     }
 
-    /// Updates the minimum RTT, and drains the queue to measure it if it is old (`bbr_update_min_rtt`).
+    /// Updates the minimum RTT. If the recent minimum is old, starts to drain the queue to measure it
+    /// again (`bbr_update_min_rtt`).
     fn update_minimum_rtt(&mut self, ack: &Acknowledged, window: &mut u32) -> bool {
         if self.recent_rtt_at == Time::NEVER {
             (self.minimum_rtt_at, self.recent_rtt_at) = (ack.now, ack.now);
@@ -457,12 +472,12 @@ impl Bbr3 {
         probes
     }
 
-    /// Returns the window of the probe of the RTT (`bbr_probe_rtt_cwnd`).
+    /// Returns the window of the RTT probe (`bbr_probe_rtt_cwnd`).
     fn probe_rtt_window(&self) -> u32 {
         self.product(self.bandwidth(), PROBE_RTT_GAIN).max(LEAST_WINDOW)
     }
 
-    /// Ends the probe of the RTT when its time is over (`bbr_check_probe_rtt_done`, `bbr_exit_probe_rtt`).
+    /// Ends the RTT probe when its time is over (`bbr_check_probe_rtt_done`, `bbr_exit_probe_rtt`).
     fn end_probe(&mut self, now: Time, window: &mut u32) {
         if now <= self.probe_end {
             return;
@@ -484,7 +499,8 @@ impl Bbr3 {
         self.prior_window = if is_usual { window } else { self.prior_window.max(window) };
     }
 
-    /// Sets the window (`bbr_set_cwnd`), and bounds it (`bbr_bound_cwnd_for_inflight_model`).
+    /// Sets the window (`bbr_set_cwnd`), and limits it to the bounds
+    /// (`bbr_bound_cwnd_for_inflight_model`).
     fn set_window(&mut self, ack: &Acknowledged, controls: &mut Controls<'_>) {
         let mut window = *controls.window;
         if ack.delivered > 0 {
@@ -531,7 +547,7 @@ impl RateControl for Bbr3 {
     fn on_loss(&mut self, loss: &Loss, controls: &mut Controls<'_>) {
         self.delivered_ever = loss.delivered_ever;
         if !self.loss_in_round {
-            // `bbr_note_loss`: the round of the loss begins now.
+            // `bbr_note_loss`: the loss round begins at the first loss.
             self.loss_round_end = loss.delivered_ever;
             self.loss_in_round = true;
         }

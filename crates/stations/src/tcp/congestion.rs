@@ -16,22 +16,23 @@ const INFINITE_THRESHOLD: u32 = 0x7fff_ffff;
 /// Smallest number of packets in a segment with enough data (`tcp_min_tso_segs`).
 const LEAST_TSO_PACKETS: u32 = 2;
 
-/// A user-defined congestion control algorithm, passed in [`CongestionControl::Other`]. It corresponds to the
-/// kernel's `tcp_congestion_ops`, whose names are in brackets.
+/// A user-defined congestion control algorithm, passed in [`CongestionControl::Other`]. It corresponds
+/// to the kernel's `tcp_congestion_ops`; the kernel's names are in brackets.
 ///
-/// Slow start, recovery and the reduction of the window remain with the sender. Windows and thresholds are in
-/// packets. `examples/congestion_control.rs` of `evenkeel-sim` adds an algorithm.
+/// The sender performs slow start, recovery and the reduction of the window. Windows and thresholds are
+/// in packets. `examples/congestion_control.rs` of `evenkeel-sim` adds an algorithm.
 // The modelled algorithms are an enumeration instead, because its dispatch is faster.
 pub trait CongestionAlgorithm: fmt::Debug + Send {
-    /// Returns the number of acknowledged packets that grow the window by one packet, after `acknowledged`
-    /// more in congestion avoidance (`cong_avoid`). At least 1; `u32::MAX` is no growth.
+    /// Handles `acknowledged` packets in congestion avoidance (`cong_avoid`). Returns the number of
+    /// acknowledged packets that grow the window by one packet: at least 1; `u32::MAX` is no growth.
     fn packets_per_growth(&mut self, now: Time, window: u32, acknowledged: u32) -> u32;
 
-    /// Returns the slow-start threshold after a loss (`ssthresh`), at least 2. Recovery reduces the window to
-    /// it.
+    /// Returns the slow-start threshold after a loss (`ssthresh`), at least 2. Recovery reduces the
+    /// window to this threshold.
     fn threshold_after_loss(&mut self, window: u32) -> u32;
 
-    /// Handles a packet's round trip (`pkts_acked`), and may set the window and the slow-start threshold.
+    /// Handles an RTT sample of a packet (`pkts_acked`). The algorithm may set the window and the
+    /// slow-start threshold.
     fn on_round_trip(&mut self, _now: Time, _rtt: Span, _window: &mut u32, _threshold: &mut u32) {}
 
     /// Handles a retransmission timeout (`set_state` with `TCP_CA_Loss`).
@@ -40,7 +41,6 @@ pub trait CongestionAlgorithm: fmt::Debug + Send {
     /// Handles the start of sending after idle time (`cwnd_event` with `CA_EVENT_TX_START`).
     fn on_restart(&mut self, _now: Time, _idle: Span) {}
 
-    /// Returns `Box::new(self.clone())`.
     fn boxed_clone(&self) -> Box<dyn CongestionAlgorithm>;
 }
 
@@ -55,7 +55,7 @@ enum Algorithm {
     Cubic(Cubic),
     Reno,
     Dctcp(Dctcp),
-    /// The versions of BBR: a call per acknowledgement is cheap compared to its work.
+    /// The versions of BBR. A dynamic call per acknowledgement is cheap compared to the work of BBR.
     Controlled(Box<dyn RateControl>),
     Lola(Box<Lola>),
     Other(Box<dyn CongestionAlgorithm>),
@@ -74,7 +74,7 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// Creates the window of a new flow; `hash` seeds algorithms with random decisions.
+    /// Creates the window of a new flow. `hash` is the seed of algorithms with random decisions.
     pub fn new(config: &SenderConfig, hash: u32) -> Self {
         Self {
             packets: config.initial_window.max(1),
@@ -96,13 +96,12 @@ impl Window {
         }
     }
 
-    /// Returns whether the window is below the slow-start threshold.
     pub fn in_slow_start(&self) -> bool {
         self.packets < self.threshold
     }
 
-    /// Prepares for growth of the window, with data in flight from `unacknowledged` to `next`: in slow start,
-    /// a round of HyStart may begin.
+    /// Prepares for growth of the window. In slow start, a round of HyStart may begin. The data in
+    /// flight is from `unacknowledged` to `next`.
     pub fn begin_round(&mut self, now: Time, unacknowledged: u64, next: u64) {
         if self.in_slow_start()
             && let Algorithm::Cubic(cubic) = &mut self.algorithm
@@ -111,8 +110,8 @@ impl Window {
         }
     }
 
-    /// Grows the window for `acknowledged` packets that arrived while it limited the flow (`tcp_slow_start`,
-    /// `bictcp_cong_avoid`, `tcp_reno_cong_avoid`).
+    /// Grows the window for `acknowledged` packets. The caller calls this only while the window limits
+    /// the flow (`tcp_slow_start`, `bictcp_cong_avoid`, `tcp_reno_cong_avoid`).
     pub fn grow(&mut self, now: Time, acknowledged: u32) {
         if let Algorithm::Lola(lola) = &mut self.algorithm {
             return lola.grow(now, acknowledged, true, &mut self.packets, &mut self.threshold);
@@ -135,7 +134,8 @@ impl Window {
         self.add(each, acknowledged);
     }
 
-    /// Handles packets that were acknowledged while the window did not limit the flow: LoLa's phases go on.
+    /// Handles packets that were acknowledged while the window did not limit the flow. Only LoLa uses
+    /// them, for its phases.
     pub fn pass(&mut self, now: Time, acknowledged: u32) {
         if let Algorithm::Lola(lola) = &mut self.algorithm {
             lola.grow(now, acknowledged, false, &mut self.packets, &mut self.threshold);
@@ -144,7 +144,7 @@ impl Window {
 
     /// Adds one packet per `each` acknowledged packets (`tcp_cong_avoid_ai`).
     fn add(&mut self, each: u32, acknowledged: u32) {
-        // Credit from a time with a larger `each` adds one packet, not several.
+        // Credit that was counted with a larger `each` adds only one packet.
         if self.credit >= each {
             self.credit = 0;
             self.packets += 1;
@@ -157,8 +157,8 @@ impl Window {
         }
     }
 
-    /// Handles a packet's round trip; `sample` returns the HyStart inputs for a window of this many packets,
-    /// which may end slow start.
+    /// Handles an RTT sample of a packet, which may end slow start. `sample` returns the inputs of
+    /// HyStart for a window in packets.
     #[inline]
     pub fn on_delay(&mut self, now: Time, rtt: Span, sample: impl FnOnce(u32) -> DelaySample) {
         let (packets, slow_start) = (self.packets, self.in_slow_start());
@@ -179,7 +179,7 @@ impl Window {
         }
     }
 
-    /// Handles congestion: sets the threshold; the caller reduces the window.
+    /// Handles congestion by setting the threshold. The caller reduces the window.
     pub fn reduce(&mut self, now: Time) {
         self.credit = 0;
         self.threshold = match &mut self.algorithm {
@@ -202,13 +202,13 @@ impl Window {
         }
     }
 
-    /// Returns whether the flow's packets may be marked by ECN.
+    /// Returns whether switches may mark the flow's packets (ECN).
     pub fn uses_ecn(&self) -> bool {
         matches!(self.algorithm, Algorithm::Dctcp(_))
     }
 
-    /// Handles an acknowledgement of `delivered` packets, with data in flight from `unacknowledged` to `next`.
-    /// Returns whether it reports congestion to which the flow reacts.
+    /// Handles an acknowledgement of `delivered` packets. Returns whether the acknowledgement reports
+    /// congestion to which the flow reacts. The data in flight is from `unacknowledged` to `next`.
     pub fn on_mark_report(
         &mut self,
         is_marked: bool,
@@ -221,7 +221,7 @@ impl Window {
         is_marked
     }
 
-    /// Handles a timeout: resets the algorithm's state.
+    /// Handles a timeout: sets the window to `packets` and resets the algorithm's state.
     pub fn time_out(&mut self, now: Time, next: u64, packets: u32) {
         self.packets = packets;
         self.credit = 0;
@@ -234,7 +234,7 @@ impl Window {
     }
 
     /// Returns the state of an algorithm that sets window and pacing rate with each acknowledgement
-    /// (`cong_control`), and these two values.
+    /// (`cong_control`), and references to the values that it sets.
     pub fn controlled<'s>(
         &'s mut self,
         pacing_rate: &'s mut u64,
@@ -266,7 +266,7 @@ impl Window {
         }
     }
 
-    /// Returns the packets for which the send buffer has room (`tcp_sndbuf_expand`).
+    /// Returns the number of packets for which the send buffer has room (`tcp_sndbuf_expand`).
     pub fn buffered_packets(&self) -> u64 {
         match &self.algorithm {
             Algorithm::Controlled(control) => control.buffered_packets(self.packets).into(),
@@ -274,7 +274,8 @@ impl Window {
         }
     }
 
-    /// Undoes a reduction (`tcp_undo_cwnd_reduction`), given the values from before it.
+    /// Undoes a reduction (`tcp_undo_cwnd_reduction`). `packets` and `threshold` are the values before
+    /// the reduction.
     pub fn undo(&mut self, packets: u32, threshold: u32) {
         match &mut self.algorithm {
             Algorithm::Controlled(control) => control.undo(&mut self.packets),
@@ -289,7 +290,6 @@ impl Window {
         self.threshold.max(self.packets / 2 + self.packets / 4)
     }
 
-    /// Handles the start of sending after `idle`.
     pub fn resume(&mut self, now: Time, idle: Span) {
         match &mut self.algorithm {
             Algorithm::Cubic(cubic) => cubic.resume(now, idle),
@@ -299,7 +299,7 @@ impl Window {
         }
     }
 
-    /// Halves the window for each timeout that the flow was idle, down to the initial window (RFC 2861;
+    /// Halves the window for each timeout of idle time, down to the initial window (RFC 2861;
     /// `tcp_cwnd_restart`).
     pub fn restart(&mut self, idle: Span, timeout: Span, initial: u32) {
         let floor = initial.min(self.packets);
@@ -329,7 +329,7 @@ mod tests {
         window.grow(Time::ZERO, 10);
         assert_eq!(window.packets, 20);
         window.threshold = 25;
-        // 5 packets reach the threshold; 25 more are a round trip of congestion avoidance.
+        // 5 packets reach the threshold. The other 25 packets are a round trip of congestion avoidance.
         window.grow(Time::ZERO, 30);
         assert_eq!(window.packets, 26);
     }

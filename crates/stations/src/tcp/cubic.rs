@@ -8,25 +8,26 @@ const BETA: u32 = 717;
 const BETA_SCALE: u32 = 1024;
 /// C = 0.4 (RFC 9438, section 5) in 1024ths.
 const C_1024: u64 = 410;
-/// CUBIC's unit of time is 2^-10 s, so the cube of it has a scale of 2^30; with C's it is 2^40.
+/// CUBIC's unit of time is 2^-10 s, so a cubed time has a scale of 2^30. Multiplied by C, the scale is
+/// 2^40.
 const CUBE_SHIFT: u32 = 40;
-/// Packets acknowledged for each packet of the Reno-friendly window, per packet of window, in eighths:
-/// 15/8 ≈ 1/α with α = 3 (1 − β) / (1 + β) (RFC 9438, section 4.3).
+/// Acknowledged packets per packet of growth of the Reno-friendly window, per packet of the window, in
+/// eighths. The value is 15/8 ≈ 1/α with α = 3 (1 − β) / (1 + β) (RFC 9438, section 4.3).
 const FRIENDLY_EIGHTHS: u32 = 8 * (BETA_SCALE + BETA) / 3 / (BETA_SCALE - BETA);
-/// The increment is recomputed after at most this many jiffies (`HZ / 32`).
+/// CUBIC recomputes the increment after at most this number of jiffies (`HZ / 32`).
 const RECOMPUTE_JIFFIES: u64 = SECOND / JIFFY / 32;
-/// Before the first loss the window grows by at least 1/20 per round trip.
+/// Largest count before the first loss: the window grows by at least 1/20 per round trip.
 const UNPROBED_COUNT: u32 = 20;
-/// The window grows by at most half per round trip.
+/// Smallest count: the window grows by at most half per round trip.
 const LEAST_COUNT: u32 = 2;
-/// Delay samples are ignored for this time after the start of an epoch.
+/// Time after the start of an epoch during which CUBIC ignores delay samples.
 const DELAY_HOLD_OFF: Span = SECOND;
 
-/// HyStart requires windows of at least this many packets (`hystart_low_window`).
+/// Smallest window in which HyStart is active, packets (`hystart_low_window`).
 const HYSTART_LOW_WINDOW: u32 = 16;
-/// Samples of a round before HyStart checks its delay (`HYSTART_MIN_SAMPLES`).
+/// Number of samples in a round before HyStart checks the delay (`HYSTART_MIN_SAMPLES`).
 const HYSTART_SAMPLES: u8 = 8;
-/// ACKs at most this far apart form a train (`hystart_ack_delta_us`).
+/// Largest distance between ACKs of a train (`hystart_ack_delta_us`).
 const HYSTART_SPACING: Span = 2 * MILLISECOND;
 /// Smallest increase of delay that ends slow start (`HYSTART_DELAY_MIN`).
 const HYSTART_DELAY_LEAST: Span = 4 * MILLISECOND;
@@ -35,12 +36,9 @@ const HYSTART_DELAY_MOST: Span = 16 * MILLISECOND;
 /// Upper limit of the allowance for aggregation in the train's threshold (`hystart_ack_delay`).
 const HYSTART_AGGREGATION_MOST: Span = MILLISECOND;
 
-/// Units of the profile's HyStart.
 #[derive(Clone, Copy, Debug)]
 struct Units {
-    /// Unit of points in time.
     tick: Span,
-    /// Unit of delays.
     delay: Span,
 }
 
@@ -53,7 +51,6 @@ impl Units {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DelaySample {
     pub now: Time,
-    /// Congestion window, packets.
     pub window: u32,
     /// First unacknowledged byte.
     pub unacknowledged: u64,
@@ -61,19 +58,16 @@ pub(super) struct DelaySample {
     pub next: u64,
     /// Pacing rate, bytes a second.
     pub pacing_rate: u64,
-    /// Whether packets are paced.
     pub paced: bool,
-    /// Largest segment, bytes.
     pub gso_max_bytes: u32,
 }
 
-/// State of one flow's CUBIC.
 #[derive(Clone, Debug)]
 pub(super) struct Cubic {
     profile: Profile,
     /// Acknowledged packets per packet of growth.
     count: u32,
-    /// W_max: window before the last reduction; 0 is none yet.
+    /// W_max: window before the last reduction; 0 before the first reduction.
     last_max: u32,
     /// Window when `count` was computed.
     last_window: u32,
@@ -87,9 +81,9 @@ pub(super) struct Cubic {
     last_jiffy: u64,
     /// Time from the epoch's start to the plateau, 2^-10 s.
     k: u64,
-    /// Start of the epoch; `Time::NEVER` is none.
+    /// Start of the epoch; `Time::NEVER` outside of an epoch.
     epoch: Time,
-    /// Smallest delay, in the profile's unit; 0 is none.
+    /// Smallest delay, in the profile's unit; 0 before the first sample.
     delay_least: u64,
     /// Smallest delay of the round, in the profile's unit.
     round_delay: u64,
@@ -97,9 +91,8 @@ pub(super) struct Cubic {
     round_start: u64,
     /// Last ACK of the train, in the profile's ticks.
     last_ack: u64,
-    /// The round ends when this byte is acknowledged.
+    /// The byte whose acknowledgement ends the round.
     round_end: u64,
-    /// Delay samples in the round.
     samples: u8,
     /// HyStart has ended slow start.
     found: bool,
@@ -141,16 +134,16 @@ impl Cubic {
         self.start_round(now.0 / self.units().tick, next);
     }
 
-    /// Shifts the epoch by the time that the flow was idle, which does not count (RFC 9438, section 4.2, last
-    /// paragraph; `bictcp_cwnd_event`).
+    /// Shifts the epoch by the idle time, which does not count (RFC 9438, section 4.2, last paragraph;
+    /// `bictcp_cwnd_event`).
     pub fn resume(&mut self, now: Time, idle: Span) {
         if self.epoch != Time::NEVER {
             self.epoch = (self.epoch + idle).min(now);
         }
     }
 
-    /// Handles a loss. Returns the slow-start threshold, packets (`bictcp_recalc_ssthresh`), with fast
-    /// convergence (RFC 9438, section 4.7).
+    /// Handles a loss with fast convergence (RFC 9438, section 4.7). Returns the slow-start threshold,
+    /// packets (`bictcp_recalc_ssthresh`).
     pub fn reduced(&mut self, window: u32) -> u32 {
         self.epoch = Time::NEVER;
         self.last_max =
@@ -158,8 +151,8 @@ impl Cubic {
         scaled(window, BETA, BETA_SCALE).max(2)
     }
 
-    /// Handles `acknowledged` packets in congestion avoidance. Returns the number that grows the window by
-    /// one packet (`bictcp_update`).
+    /// Handles `acknowledged` packets in congestion avoidance. Returns the number of packets that grows
+    /// the window by one packet (`bictcp_update`).
     pub fn update(&mut self, now: Time, window: u32, acknowledged: u32) -> u32 {
         self.acknowledged += acknowledged;
         let jiffy = now.0 / JIFFY;
@@ -203,14 +196,15 @@ impl Cubic {
     fn target(&self, elapsed: Span) -> u32 {
         // 2^-10 s are 976,562,500 ps exactly.
         let time = elapsed / (SECOND / 1024);
-        // Beyond 2^17 units (128 s) the product would overflow; the window is limited otherwise long before.
+        // Beyond 2^17 units (128 s) the product would overflow. Other limits bound the window long
+        // before this time.
         let distance = time.abs_diff(self.k).min(1 << 17);
         let delta = (C_1024 * distance * distance * distance) >> CUBE_SHIFT;
         let delta = u32::try_from(delta).unwrap_or(u32::MAX);
         if time < self.k { self.origin.saturating_sub(delta) } else { self.origin.saturating_add(delta) }
     }
 
-    /// Follows the window that Reno would have, if that is larger (RFC 9438, section 4.3).
+    /// Follows the window that Reno would have, if Reno's window is larger (RFC 9438, section 4.3).
     fn keep_up_with_reno(&mut self, window: u32) {
         let each = window.saturating_mul(FRIENDLY_EIGHTHS) >> 3;
         while self.acknowledged > each {
@@ -222,14 +216,14 @@ impl Cubic {
         }
     }
 
-    /// Handles a packet's round trip (`bictcp_acked`). Returns the delay, in the profile's unit, if HyStart
-    /// must check it ([`Self::ends_slow_start`]).
+    /// Handles an RTT sample of a packet (`bictcp_acked`). Returns the delay, in the profile's unit, if
+    /// HyStart must check it ([`Self::ends_slow_start`]).
     #[inline]
     pub fn note_delay(&mut self, now: Time, rtt: Span, slow_start: bool) -> Option<u64> {
         if self.epoch != Time::NEVER && now.since(self.epoch) < DELAY_HOLD_OFF {
             return None;
         }
-        // Each divisor is a constant, so there is no division instruction.
+        // Each divisor is a constant, so the compiler emits no division instruction.
         let delay = match self.profile {
             Profile::Linux4_4 => rtt / Units::LINUX_4_4.delay,
             Profile::Linux6_18 => rtt / Units::LINUX_6_18.delay,
@@ -241,7 +235,7 @@ impl Cubic {
         (slow_start && !self.found).then_some(delay)
     }
 
-    /// Returns whether slow start ends here because queues are filling (`hystart_update`).
+    /// Returns whether slow start must end because queues fill (`hystart_update`).
     pub fn ends_slow_start(&mut self, delay: u64, sample: &DelaySample) -> bool {
         let units = self.units();
         let tick = sample.now.0 / units.tick;
@@ -255,9 +249,10 @@ impl Cubic {
         self.found
     }
 
-    /// Handles window growth in slow start. Linux 4.4 begins a round of HyStart here (`bictcp_cong_avoid`); since
-    /// 5.6, the delay check does. In 4.4, a round therefore continues while the window does not limit the flow. Its
-    /// ACK train then soon exceeds the length that ends slow start.
+    /// Handles window growth in slow start. Linux 4.4 begins a round of HyStart here
+    /// (`bictcp_cong_avoid`). Since Linux 5.6, the delay check begins the round. In 4.4, a round
+    /// continues while the window does not limit the flow, and its ACK train soon exceeds the length
+    /// that ends slow start.
     pub fn grows_in_slow_start(&mut self, now: Time, unacknowledged: u64, next: u64) {
         if self.profile == Profile::Linux4_4 && unacknowledged > self.round_end {
             self.start_round(now.0 / self.units().tick, next);
@@ -272,8 +267,8 @@ impl Cubic {
         self.samples = 0;
     }
 
-    /// Returns whether the round's closely spaced ACKs have lasted for half of the smallest delay: the window
-    /// then fills the path.
+    /// Returns whether the train of closely spaced ACKs is longer than half of the smallest delay. The
+    /// window then fills the path.
     fn train_is_long(&mut self, tick: u64, sample: &DelaySample) -> bool {
         let units = self.units();
         if tick - self.last_ack > HYSTART_SPACING / units.tick {
@@ -281,8 +276,8 @@ impl Cubic {
         }
         self.last_ack = tick;
         let threshold = match self.profile {
-            // 4.4 counts whole milliseconds: below 2 ms of RTT the threshold is 0, and the next millisecond
-            // ends slow start. Linux 5.6 fixed that.
+            // Linux 4.4 counts whole milliseconds. With an RTT below 2 ms the threshold is 0, and the
+            // next millisecond ends slow start. Linux 5.6 fixed this.
             Profile::Linux4_4 => self.delay_least * units.delay / units.tick / 2,
             Profile::Linux6_18 => {
                 let microseconds = self.delay_least + aggregation(sample) / units.tick;
@@ -292,11 +287,13 @@ impl Cubic {
         tick - self.round_start > threshold
     }
 
-    /// Returns whether the round's smallest delay exceeds the flow's by an eighth.
+    /// Returns whether the smallest delay of the round exceeds the smallest delay of the flow by an
+    /// eighth.
     fn delay_grew(&mut self, delay: u64) -> bool {
         let unit = self.units().delay;
         let judged = self.samples >= HYSTART_SAMPLES;
-        // Since Linux 5.6 later samples may lower the round's delay; 4.4 uses the first 8 only.
+        // Since Linux 5.6, later samples may lower the delay of the round. Linux 4.4 only uses the
+        // first 8 samples.
         if !judged || self.profile == Profile::Linux6_18 {
             self.round_delay = self.round_delay.min(delay);
         }
@@ -309,19 +306,19 @@ impl Cubic {
     }
 }
 
-/// Returns the delay that aggregation of packets may add: 4 of the largest segments at the pacing rate.
+/// Returns the delay that aggregation of packets may add: four of the largest segments at the pacing
+/// rate.
 fn aggregation(sample: &DelaySample) -> Span {
     let bytes = u64::from(sample.gso_max_bytes) * 4;
     (bytes * SECOND / sample.pacing_rate.max(1)).min(HYSTART_AGGREGATION_MOST)
 }
 
-/// Returns `value · numerator / denominator`.
 fn scaled(value: u32, numerator: u32, denominator: u32) -> u32 {
     (u64::from(value) * u64::from(numerator) / u64::from(denominator)) as u32
 }
 
-/// Returns the largest integer whose cube is at most `value`. It is computed digit by digit, so that the
-/// result is the same on every machine.
+/// Returns the largest integer whose cube is at most `value`. The function computes the root digit by
+/// digit, so the result is the same on every machine.
 fn cube_root(value: u64) -> u64 {
     let mut rest = value;
     let mut root = 0_u64;
@@ -354,7 +351,7 @@ mod tests {
         assert_eq!(cubic.reduced(1000), 700);
         cubic.update(Time(SECOND), 700, 1);
         assert!(cubic.k.abs_diff((9.0856 * 1024.0) as u64) <= 8, "{}", cubic.k);
-        // 0.4 · (t − 9.0856)³ + 1000 by hand.
+        // Expected values: 0.4 · (t − 9.0856)³ + 1000.
         for (seconds, packets) in
             [(0, 700_u32), (1, 789), (3, 910), (5, 973), (9, 1000), (12, 1010), (15, 1083), (20, 1520)]
         {
@@ -387,15 +384,16 @@ mod tests {
     fn windows_follow_the_curve() {
         for (seconds, packets) in [(3, 910_u32), (5, 973), (9, 1000), (12, 1010), (15, 1083)] {
             let window = grown(700, 1000, 100 * MILLISECOND, seconds);
-            // The window follows its target up to an RTT later: 9 packets at t = 3 s.
+            // The window follows its target with a delay of up to one RTT, which is 9 packets at t = 3
+            // s.
             assert!(window.abs_diff(packets) <= 12, "{window} after {seconds} s instead of {packets}");
         }
     }
 
     #[test]
     fn with_a_short_rtt_it_grows_as_reno_would() {
-        // α = 8/15 packets per round trip, for 1000 round trips of 1 ms. The curve alone would reach 100 only
-        // after K = cbrt(30 / 0.4) = 4.2 s.
+        // α = 8/15 packets per round trip, for 1000 round trips of 1 ms. The cubic curve alone would
+        // reach 100 only after K = cbrt(30 / 0.4) = 4.2 s.
         let window = f64::from(grown(70, 100, MILLISECOND, 1));
         assert!((window - (70.0 + 1000.0 * 8.0 / 15.0)).abs() < 25.0, "{window}");
     }
@@ -420,7 +418,6 @@ mod tests {
     }
 
     impl Cubic {
-        /// Returns whether a round trip ends slow start.
         fn on_delay(&mut self, (rtt, sample): &(Span, DelaySample)) -> bool {
             let delay = self.note_delay(sample.now, *rtt, true);
             delay.is_some_and(|delay| self.ends_slow_start(delay, sample))
@@ -443,7 +440,7 @@ mod tests {
     #[test]
     fn growing_delay_ends_slow_start() {
         let mut cubic = Cubic::new(Profile::Linux6_18);
-        // ACKs 10 ms apart, so no train. Least delay 40 ms; margin 5 ms.
+        // ACKs 10 ms apart form no train. The smallest delay is 40 ms, and the margin 5 ms.
         assert!(!cubic.on_delay(&sample(10 * MILLISECOND, 40 * MILLISECOND, 1, 100)));
         let mut found = false;
         for index in 0..9 {

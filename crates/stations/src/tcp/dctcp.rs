@@ -1,33 +1,34 @@
-//! DCTCP (RFC 8257; net/ipv4/tcp_dctcp.c): reduces the window by the share of packets that switches have marked.
+//! DCTCP (RFC 8257; net/ipv4/tcp_dctcp.c): reduces the window by the share of packets that switches
+//! marked.
 //!
-//! The window grows as in NewReno, and a loss halves it.
+//! The window grows as in NewReno. A loss halves the window.
 
 /// Unit of the share (`DCTCP_MAX_ALPHA`).
 const UNIT: u64 = 1024;
 /// Weight of the last round trip in the average, as a shift (`dctcp_shift_g`).
 const WEIGHT_SHIFT: u32 = 4;
 
-/// State of one flow's DCTCP.
 #[derive(Clone, Debug)]
 pub(super) struct Dctcp {
     /// Moving average of the share of marked packets (`dctcp_alpha`).
     share: u64,
-    /// Packets delivered in this round trip, and those with a mark.
+    /// Packets delivered in this round trip, and packets delivered with a mark.
     delivered: u64,
     marked: u64,
-    /// The round trip ends when this byte is acknowledged (`next_seq`).
+    /// The byte whose acknowledgement ends the round trip (`next_seq`).
     round_end: u64,
 }
 
 impl Default for Dctcp {
-    /// Returns the state of a new flow, whose first mark halves the window (`dctcp_alpha_on_init`).
+    /// Returns the state of a new flow. The first mark halves the window (`dctcp_alpha_on_init`).
     fn default() -> Self {
         Self { share: UNIT, delivered: 0, marked: 0, round_end: 0 }
     }
 }
 
 impl Dctcp {
-    /// Counts `delivered` packets and their mark; once a round trip, updates the share (`dctcp_update_alpha`).
+    /// Counts `delivered` packets and their mark. Updates the share once per round trip
+    /// (`dctcp_update_alpha`).
     pub fn on_report(&mut self, is_marked: bool, delivered: u64, unacknowledged: u64, next: u64) {
         self.delivered += delivered;
         if is_marked {
@@ -36,7 +37,7 @@ impl Dctcp {
         if unacknowledged < self.round_end {
             return;
         }
-        // A share too small for the shift decays to zero (`min_not_zero`).
+        // If the share is too small for the shift, the share decays to zero (`min_not_zero`).
         let decay = self.share >> WEIGHT_SHIFT;
         self.share -= if decay == 0 { self.share } else { decay };
         let grown = (self.marked << (UNIT.ilog2() - WEIGHT_SHIFT)) / self.delivered.max(1);
@@ -44,7 +45,7 @@ impl Dctcp {
         (self.delivered, self.marked, self.round_end) = (0, 0, next);
     }
 
-    /// Returns the threshold for this window, packets (`dctcp_ssthresh`).
+    /// Returns the slow-start threshold for `window`, packets (`dctcp_ssthresh`).
     pub fn reduced(&self, window: u32) -> u32 {
         let less = u64::from(window) * self.share / (2 * UNIT);
         window.saturating_sub(u32::try_from(less).unwrap_or(u32::MAX)).max(2)
@@ -55,7 +56,7 @@ impl Dctcp {
 mod tests {
     use super::*;
 
-    /// Round trips of ten packets, of which `marked` have a mark.
+    /// Runs round trips of ten packets, of which `marked` packets have a mark.
     fn after(rounds: u64, marked: u64) -> Dctcp {
         let mut dctcp = Dctcp::default();
         for round in 1..=rounds {
@@ -77,7 +78,7 @@ mod tests {
 
     #[test]
     fn the_share_is_an_average_over_sixteen_round_trips() {
-        // The first report ends a round trip, too: (1 - 1/16)^17 = 0.334.
+        // The first report also ends a round trip: (1 - 1/16)^17 = 0.334.
         let reduced = after(16, 0).reduced(1000);
         assert!((828..=838).contains(&reduced), "{reduced}");
     }

@@ -1,57 +1,55 @@
 //! Samples of the delivery rate (net/ipv4/tcp_rate.c; draft-cheng-iccrg-delivery-rate-estimation).
 //!
-//! The sender stamps each transmission with the number of packets delivered so far. When a packet is delivered, the
-//! difference to the present number, divided by the time between, is a sample of the rate.
+//! The sender stamps each transmission with the number of packets delivered so far. When a packet is
+//! delivered, the sender divides the growth of this number by the time since the stamp. The result is a
+//! sample of the rate.
 
 use std::collections::VecDeque;
 
 use super::in_flight::{Flight, InFlightHistory};
 use crate::time::{Span, Time};
 
-/// State at a transmission (`tcp_skb_cb.tx`).
+/// The state at a transmission (`tcp_skb_cb.tx`).
 #[derive(Clone, Copy, Debug)]
 struct Stamp {
     sent_at: Time,
-    /// Packets delivered before (`delivered`).
+    /// Packets delivered before the transmission (`delivered`).
     delivered: u64,
-    /// When the last of the delivered packets was delivered (`delivered_mstamp`).
+    /// Time of the last delivery before the transmission (`delivered_mstamp`).
     delivered_at: Time,
     /// Transmission time of the last delivered packet (`first_tx_mstamp`).
     first_sent: Time,
-    /// The application limited the rate (`is_app_limited`).
     is_app_limited: bool,
 }
 
-/// A sample of the delivery rate (`rate_sample`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RateSample {
     /// Packets delivered over the interval (`delivered`).
     pub delivered: u32,
-    /// Length of the sample (`interval_us`), above 0.
+    /// Length of the interval (`interval_us`), above 0.
     pub interval: Span,
     /// Packets delivered before the interval (`prior_delivered`).
     pub prior_delivered: u64,
     pub is_app_limited: bool,
 }
 
-/// State of a flow's samples.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DeliveryRate {
-    /// In order of time, one for all packets of the same time. Stamps that are older than a sampled packet are
-    /// removed, so their number is limited by the packets in flight.
+    /// Stamps in order of time, one for all packets of the same time. The number of stamps is limited
+    /// by the packets in flight, because stamps older than a sampled packet are removed.
     stamps: VecDeque<Stamp>,
-    /// When a packet was last delivered (`delivered_mstamp`).
+    /// Time of the last delivery (`delivered_mstamp`).
     delivered_at: Time,
-    /// Transmission time of the packet sampled last (`first_tx_mstamp`).
+    /// Transmission time of the last sampled packet (`first_tx_mstamp`).
     first_sent: Time,
-    /// Until this number of packets is delivered, the application limits the rate (`app_limited`).
+    /// Number of delivered packets until which the application limits the rate (`app_limited`).
     app_limited_until: Option<u64>,
-    /// For an algorithm that needs the flights of packets.
+    /// Flights of packets, if the algorithm needs them.
     flights: Option<InFlightHistory>,
 }
 
 impl DeliveryRate {
-    /// Creates the state of a flow that records the flights of its packets, too.
+    /// Creates the state of a flow that also records the flights of its packets.
     pub fn with_flights() -> Self {
         Self { flights: Some(InFlightHistory::default()), ..Self::default() }
     }
@@ -63,24 +61,26 @@ impl DeliveryRate {
         }
     }
 
-    /// Returns the flight of a packet, if flights are recorded ([`InFlightHistory::flight`]).
+    /// Returns the flight of a packet ([`InFlightHistory::flight`]). Returns `None` if flights are not
+    /// recorded.
     pub fn flight(&self, sent_at: Time, end: u64, lost_ever: u64, mss: u32) -> Option<Flight> {
         self.flights.as_ref()?.flight(sent_at, end, lost_ever, mss)
     }
 
-    /// Returns whether old flights should be removed: their number has reached [`InFlightHistory`]'s limit.
+    /// Returns whether the caller should remove old flights. Their number has then reached the limit of
+    /// [`InFlightHistory`].
     pub fn has_many_flights(&self) -> bool {
         self.flights.as_ref().is_some_and(InFlightHistory::is_crowded)
     }
 
-    /// Removes the flights of packets sent before this time.
     pub fn remove_flights_before(&mut self, oldest: Time) {
         if let Some(flights) = &mut self.flights {
             flights.remove_before(oldest);
         }
     }
 
-    /// Stamps a transmission (`tcp_rate_skb_sent`). `was_idle`: no packet was outstanding before.
+    /// Stamps a transmission (`tcp_rate_skb_sent`). `was_idle`: no packet was outstanding before the
+    /// transmission.
     pub fn on_send(&mut self, now: Time, was_idle: bool, delivered: u64) {
         if was_idle {
             (self.first_sent, self.delivered_at) = (now, now);
@@ -96,9 +96,12 @@ impl DeliveryRate {
         }
     }
 
-    /// Handles the delivery of packets (`tcp_rate_skb_delivered`, `tcp_rate_gen`). `newest` is the transmission time
-    /// of the one that was sent last, `delivered` counts them. Samples shorter than the minimum RTT are ignored: an
-    /// acknowledgement within less time is for an earlier transmission.
+    /// Handles the delivery of packets (`tcp_rate_skb_delivered`, `tcp_rate_gen`).
+    ///
+    /// - `newest` is the transmission time of the packet that was sent last.
+    /// - `delivered` is the number of packets delivered so far.
+    /// - Samples shorter than the minimum RTT are ignored: such an acknowledgement is for an earlier
+    ///   transmission.
     pub fn on_delivery(
         &mut self,
         now: Time,
@@ -115,7 +118,8 @@ impl DeliveryRate {
         }
         let stamp = *self.stamps.front().filter(|stamp| stamp.sent_at == newest)?;
         self.first_sent = newest;
-        // Bursts of acknowledgements shorten the receiving interval, so the longer one counts.
+        // The longer interval counts, because bursts of acknowledgements shorten the receiving
+        // interval.
         let sending = newest.since(stamp.first_sent);
         let interval = sending.max(now.since(stamp.delivered_at));
         if interval == 0 || interval < minimum_rtt {
@@ -129,12 +133,11 @@ impl DeliveryRate {
         })
     }
 
-    /// Marks the following samples as limited by the application until this number of packets is delivered.
+    /// Marks the next samples as limited by the application, until `until` packets are delivered.
     pub fn limit_by_application(&mut self, until: u64) {
         self.app_limited_until = Some(until);
     }
 
-    /// Returns whether the application limits the rate.
     pub fn is_app_limited(&self) -> bool {
         self.app_limited_until.is_some()
     }
@@ -149,7 +152,7 @@ mod tests {
         Time(milliseconds * MILLISECOND)
     }
 
-    /// Ten packets, one each millisecond, with an RTT of 20 ms: 1 packet/ms.
+    /// A flow of 1 packet/ms with an RTT of 20 ms.
     #[test]
     fn a_steady_flow_is_sampled_at_its_rate() {
         let mut rate = DeliveryRate::default();
@@ -158,13 +161,13 @@ mod tests {
             if delivered > 0 {
                 let sample = rate.on_delivery(at(packet), at(packet - 20), delivered, 20 * MILLISECOND);
                 let sample = sample.map(|sample| (sample.delivered, sample.interval));
-                // The first packets were sent before any was delivered.
+                // These packets were sent before the first delivery.
                 let expected = if packet < 40 { u32::try_from(delivered).ok() } else { None };
                 assert_eq!(sample, expected.map(|expected| (expected, packet.max(20) * MILLISECOND)));
             }
             rate.on_send(at(packet), packet == 0, delivered);
         }
-        // The packet of 20 ms was sent after the first was delivered.
+        // The packet sent at 20 ms was sent after the first delivery.
         let sample = rate.on_delivery(at(40), at(20), 21, 20 * MILLISECOND);
         let expected = RateSample {
             delivered: 20,
@@ -187,7 +190,7 @@ mod tests {
         rate.on_delivery(at(21), at(9), 10, MILLISECOND);
         rate.on_send(at(21), false, 10);
         let sample = rate.on_delivery(at(22), at(20), 11, MILLISECOND);
-        // 10 packets within 2 ms of acknowledgements, and 20 ms of transmissions.
+        // 10 packets were acknowledged within 2 ms, and transmitted within 20 ms.
         assert_eq!(sample.map(|sample| (sample.delivered, sample.interval)), Some((10, 20 * MILLISECOND)));
     }
 
@@ -213,7 +216,7 @@ mod tests {
         assert_eq!(limited(rate.on_delivery(at(15), at(10), 4, 0)), Some(false));
     }
 
-    /// The number of stamps is limited by the packets in flight.
+    /// The packets in flight limit the number of stamps.
     #[test]
     fn stamps_of_delivered_packets_are_removed() {
         let mut rate = DeliveryRate::default();

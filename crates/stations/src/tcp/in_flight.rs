@@ -1,21 +1,22 @@
-//! Packets in flight and lost at each transmission (`tcp_skb_cb.tx` of BBR version 3's kernel: `in_flight`, `lost`).
+//! Number of packets in flight and lost at each transmission (`tcp_skb_cb.tx` of BBR version 3's
+//! kernel: `in_flight`, `lost`).
 //!
-//! A packet's stamp is needed until it is delivered or lost, so that this history is longer than that of
-//! [`super::delivery_rate`].
+//! A packet's stamp is needed until the packet is delivered or lost. This history is therefore longer
+//! than the history of [`super::delivery_rate`].
 
 use std::collections::VecDeque;
 
 use crate::time::Time;
 
-/// With fewer stamps than this none is removed.
+/// Number of stamps below which none is removed.
 const FEW: usize = 64;
 
 /// The flight in which a packet was sent (`rate_sample`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Flight {
-    /// Packets in flight after its transmission (`tx_in_flight`).
+    /// Packets in flight after the transmission (`tx_in_flight`).
     pub packets: u32,
-    /// Packets found lost since then (`lost`).
+    /// Packets found lost since the transmission (`lost`).
     pub lost: u32,
     pub is_app_limited: bool,
 }
@@ -23,11 +24,11 @@ pub(super) struct Flight {
 #[derive(Clone, Copy, Debug)]
 struct Stamp {
     sent_at: Time,
-    /// First byte after the last segment of this time.
+    /// First byte after the last segment sent at `sent_at`.
     end: u64,
-    /// Packets found lost before (`tx.lost`).
+    /// Packets found lost before the transmission (`tx.lost`).
     lost_ever: u64,
-    /// Packets in flight after the last segment of this time (`tx.in_flight`).
+    /// Packets in flight after the last segment sent at `sent_at` (`tx.in_flight`).
     in_flight: u32,
     is_app_limited: bool,
 }
@@ -35,10 +36,10 @@ struct Stamp {
 /// The stamps of the outstanding packets, in order of time.
 #[derive(Clone, Debug)]
 pub(super) struct InFlightHistory {
-    /// One for all packets of the same time.
+    /// One stamp for all packets of the same time.
     stamps: VecDeque<Stamp>,
-    /// Number of stamps at which old ones are removed, so that the search for the oldest outstanding packet costs a
-    /// constant time per transmission.
+    /// Number of stamps at which old stamps are removed. With this limit, the search for the oldest
+    /// outstanding packet costs a constant time per transmission.
     removal_at: usize,
 }
 
@@ -49,8 +50,10 @@ impl Default for InFlightHistory {
 }
 
 impl InFlightHistory {
-    /// Records the transmission of a segment that ends before byte `end` (`tcp_set_tx_in_flight`). `in_flight`: packets
-    /// in flight, those of the segment included; `lost_ever`: packets lost so far.
+    /// Records the transmission of a segment that ends before byte `end` (`tcp_set_tx_in_flight`).
+    ///
+    /// - `in_flight`: packets in flight, including the packets of the segment
+    /// - `lost_ever`: packets lost so far
     pub fn on_send(&mut self, now: Time, end: u64, in_flight: u32, lost_ever: u64, is_app_limited: bool) {
         let stamp = Stamp { sent_at: now, end, lost_ever, in_flight, is_app_limited };
         match self.stamps.back_mut().filter(|last| last.sent_at == now) {
@@ -59,12 +62,13 @@ impl InFlightHistory {
         }
     }
 
-    /// Returns the flight of the packet that ends before `end` and was sent at this time. `lost_ever` counts the packets
-    /// found lost up to now.
+    /// Returns the flight of the packet that ends before byte `end` and was sent at `sent_at`.
+    /// `lost_ever` is the number of packets found lost so far.
     pub fn flight(&self, sent_at: Time, end: u64, lost_ever: u64, mss: u32) -> Option<Flight> {
         let index = self.stamps.binary_search_by_key(&sent_at, |stamp| stamp.sent_at).ok()?;
         let stamp = self.stamps.get(index)?;
-        // The stamp is that of a segment's last packet (`tcp_fragment` splits it in the same way).
+        // The stamp holds the values of a segment's last packet. `tcp_fragment` splits a stamp in the
+        // same way.
         let later = stamp.end.saturating_sub(end) / u64::from(mss.max(1));
         Some(Flight {
             packets: stamp.in_flight.saturating_sub(u32::try_from(later).unwrap_or(u32::MAX)),
@@ -73,12 +77,10 @@ impl InFlightHistory {
         })
     }
 
-    /// Returns whether old stamps should be removed.
     pub fn is_crowded(&self) -> bool {
         self.stamps.len() >= self.removal_at
     }
 
-    /// Removes the stamps of packets sent before this time.
     pub fn remove_before(&mut self, oldest: Time) {
         let old = self.stamps.partition_point(|stamp| stamp.sent_at < oldest);
         self.stamps.drain(..old);
@@ -90,7 +92,7 @@ impl InFlightHistory {
 mod tests {
     use super::*;
 
-    /// The first packets of a segment were sent with fewer packets in flight than its last one.
+    /// The first packets of a segment were sent with fewer packets in flight than the last packet.
     #[test]
     fn a_part_of_a_segment_has_its_own_flight() {
         let mut history = InFlightHistory::default();
@@ -103,7 +105,7 @@ mod tests {
         assert_eq!(flight(3, 20_000), None);
     }
 
-    /// Segments of the same time share a stamp: that of the last one.
+    /// Segments of the same time share the stamp of the last segment.
     #[test]
     fn segments_of_a_burst_have_their_own_flights() {
         let mut history = InFlightHistory::default();

@@ -5,7 +5,6 @@ use evenkeel_transmit::lola::{Ack, Flow, Settings};
 
 use crate::time::{MICROSECOND, Span, Time};
 
-/// State of one flow's LoLa.
 #[derive(Clone, Debug)]
 pub(super) struct Lola {
     flow: Flow,
@@ -24,7 +23,7 @@ impl Lola {
         self.flow.sample(&self.settings, rtt, microseconds(now));
     }
 
-    /// Handles acknowledged packets (`cong_avoid`); `limited`: the window limits the flow.
+    /// Handles acknowledged packets (`cong_avoid`). `limited`: whether the window limits the flow.
     pub fn grow(
         &mut self,
         now: Time,
@@ -67,7 +66,7 @@ mod tests {
     use super::*;
     use crate::time::MILLISECOND;
 
-    /// Runs `rounds` acknowledgements of a full window, one each millisecond, with this round trip.
+    /// Acknowledges `rounds` times a full window, once per millisecond, with a round trip of `rtt`.
     fn run(lola: &mut Lola, from: u64, rounds: u64, rtt: Span, window: &mut u32, threshold: &mut u32) {
         for round in from..from + rounds {
             let now = Time(round * MILLISECOND);
@@ -76,7 +75,8 @@ mod tests {
         }
     }
 
-    /// Above the target the window is held for 250 ms, and then falls below the share that fills the path.
+    /// Above the delay target, LoLa holds the window for 250 ms. Then the window falls below the share
+    /// that fills the path.
     #[test]
     fn a_queue_above_the_target_is_held_and_drained() {
         let mut lola = Lola::new(true, 1448);

@@ -3,14 +3,12 @@
 use super::{Ack, Block};
 use crate::time::{MILLISECOND, Span, Time};
 
-/// Capacity of a new flow's list of out-of-order ranges.
 const INITIAL_CAPACITY: usize = 8;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReceiverConfig {
-    /// Largest payload of a packet, bytes.
     pub mss: u32,
-    /// Acknowledgements at the start that are not delayed (`TCP_MAX_QUICKACKS`).
+    /// Number of acknowledgements at the start that are not delayed (`TCP_MAX_QUICKACKS`).
     pub quick_acks: u32,
     /// Longest delay of an acknowledgement (`TCP_ATO_MIN`).
     pub delay: Span,
@@ -29,7 +27,7 @@ pub enum Reply {
     Now,
     /// At this time, unless an earlier event causes an acknowledgement.
     Delayed(Time),
-    /// At the time returned before.
+    /// The time returned before is unchanged.
     Unchanged,
 }
 
@@ -46,24 +44,23 @@ pub enum Reply {
 /// assert_eq!(receiver.acknowledgement().cumulative, 2896);
 /// ```
 #[derive(Clone, Debug)]
-// The order of the fields matters: those for in-order data come first. With thousands of flows, each saved
-// cache line counts.
+// The fields for in-order data come first. With thousands of flows, each saved cache line counts.
 #[repr(C)]
 pub struct Receiver {
     /// First byte not received in order (`rcv_nxt`).
     next: u64,
     /// Sequence of the last acknowledgement (`rcv_wup`).
     acknowledged: u64,
-    /// When an acknowledgement is due; `Time::NEVER` is none.
+    /// When an acknowledgement is due; `Time::NEVER` if none is due.
     deadline: Time,
     mss: u32,
     quick_acks: u16,
-    /// No data is out of order, and only cumulative progress is to be reported.
+    /// Whether no data is out of order and the next acknowledgement has no SACK blocks.
     is_plain: bool,
     delay: Span,
     /// Ranges received out of order: sorted, with gaps between them.
     ranges: Vec<Block>,
-    /// The ranges that changed last, newest first (`selective_acks`).
+    /// The most recently changed ranges, newest first (`selective_acks`).
     recent: [Block; 3],
     /// A duplicate to report (D-SACK).
     duplicate: Block,
@@ -72,7 +69,6 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// Creates a receiver without data.
     #[must_use]
     pub fn new(config: &ReceiverConfig) -> Self {
         Self {
@@ -132,7 +128,6 @@ impl Receiver {
         self.is_plain = self.ranges.is_empty() && self.recent[0].is_empty() && self.duplicate.is_empty();
     }
 
-    /// Returns when to acknowledge data that arrived in order.
     #[inline]
     fn reply(&mut self, now: Time) -> Reply {
         if self.next - self.acknowledged > u64::from(self.mss) || self.quick_acks > 0 {
@@ -173,7 +168,7 @@ impl Receiver {
         self.promote(merged);
     }
 
-    /// Moves a range to the front of those to report, and removes the ranges that it contains.
+    /// Moves a range to the front of the reported ranges. Removes the reported ranges that it contains.
     fn promote(&mut self, block: Block) {
         let mut reported = [block, Block::default(), Block::default()];
         let mut count = 1;
@@ -187,7 +182,7 @@ impl Receiver {
         self.recent = reported;
     }
 
-    /// Moves out-of-order data that is now in order (`tcp_ofo_queue`).
+    /// Moves out-of-order ranges to the in-order data after a gap has closed (`tcp_ofo_queue`).
     fn close_gap(&mut self) {
         let mut taken = 0;
         while let Some(range) = self.ranges.get(taken).filter(|range| range.start <= self.next) {
@@ -207,7 +202,6 @@ impl Receiver {
         }
     }
 
-    /// Returns the acknowledgement to send now.
     #[inline]
     pub fn acknowledgement(&mut self) -> Ack {
         self.acknowledged = self.next;
@@ -217,7 +211,6 @@ impl Receiver {
         Ack { cumulative: self.next, sack }
     }
 
-    /// Returns the SACK blocks of the next acknowledgement.
     fn selective(&mut self) -> [Block; 3] {
         let mut sack = self.recent;
         if !self.duplicate.is_empty() {
@@ -227,13 +220,13 @@ impl Receiver {
         sack
     }
 
-    /// Returns when a delayed acknowledgement is due; `Time::NEVER` is none.
+    /// Returns when a delayed acknowledgement is due; `Time::NEVER` if none is due.
     #[must_use]
     pub fn deadline(&self) -> Time {
         self.deadline
     }
 
-    /// Returns whether the delay is over, so that the host must send [`Self::acknowledgement`].
+    /// Returns whether the delay is over. The host must then send [`Self::acknowledgement`].
     #[must_use]
     pub fn on_deadline(&self, now: Time) -> bool {
         self.deadline <= now
@@ -257,7 +250,7 @@ impl Receiver {
         self.out_of_order_packets
     }
 
-    /// Returns the bytes that were received more than once.
+    /// Returns the number of bytes that were received more than once.
     #[must_use]
     pub fn duplicate_bytes(&self) -> u64 {
         self.duplicate_bytes
@@ -316,7 +309,7 @@ mod tests {
         assert_eq!((ack.cumulative, ack.sack), (40, [block(70, 80), block(50, 60), Block::default()]));
         assert_eq!(receiver.on_data(Time(0), 40, 40, 4), Reply::Now);
         let ack = receiver.acknowledgement();
-        // This run contained two duplicates; the receiver reports the last one.
+        // This run contained two duplicates. The receiver reports the last duplicate.
         assert_eq!((ack.cumulative, ack.sack), (80, [block(70, 80), Block::default(), Block::default()]));
         assert_eq!(receiver.out_of_order_packets(), 5);
         assert_eq!(receiver.duplicate_bytes(), 20);

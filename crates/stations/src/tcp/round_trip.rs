@@ -7,10 +7,10 @@ const INITIAL_TIMEOUT: Span = SECOND;
 /// Longest timeout (`TCP_RTO_MAX`).
 const LONGEST_TIMEOUT: Span = 120 * SECOND;
 
-/// The estimator of `tcp_rtt_estimator` (net/ipv4/tcp_input.c): RFC 6298 with two changes.
+/// The estimator of `tcp_rtt_estimator` (net/ipv4/tcp_input.c). It is RFC 6298 with two changes:
 ///
-/// - It uses the largest deviation within a round trip, which grows immediately but decays by a quarter per
-///   round trip.
+/// - The estimator uses the largest deviation within a round trip. This value grows immediately, but
+///   decays by a quarter per round trip.
 /// - A sample far *below* the smoothed value raises the deviation only by an eighth.
 #[derive(Clone, Debug)]
 pub(super) struct RoundTrip {
@@ -18,21 +18,20 @@ pub(super) struct RoundTrip {
     smoothed_8: u64,
     /// Mean deviation times 4.
     deviation_4: u64,
-    /// Largest `deviation_4` in this round trip.
     largest_deviation_4: u64,
     /// Margin of the timeout above the smoothed RTT.
     variance: Span,
-    /// The round trip ends when this byte is acknowledged.
+    /// The byte whose acknowledgement ends the round trip.
     round_end: u64,
-    /// Smallest sample; `Span::MAX` before the first.
+    /// Smallest sample; `Span::MAX` before the first sample.
     minimum: Span,
     /// Smallest variance (`tcp_rto_min`).
     floor: Span,
 }
 
 impl RoundTrip {
-    /// Creates an estimator without samples; `floor` is the smallest margin of the timeout above the smoothed
-    /// RTT.
+    /// Creates an estimator without samples. `floor` is the smallest margin of the timeout above the
+    /// smoothed RTT.
     pub fn new(floor: Span) -> Self {
         Self {
             smoothed_8: 0,
@@ -79,7 +78,6 @@ impl RoundTrip {
         }
     }
 
-    /// Adds a sample for the minimum only.
     pub fn sample_minimum(&mut self, rtt: Span) {
         self.minimum = self.minimum.min(rtt.max(1));
     }
@@ -89,7 +87,7 @@ impl RoundTrip {
         self.smoothed_8 / 8
     }
 
-    /// Returns the smallest sample; `Span::MAX` before the first.
+    /// Returns the smallest sample; `Span::MAX` before the first sample.
     pub fn minimum(&self) -> Span {
         self.minimum
     }
@@ -97,7 +95,7 @@ impl RoundTrip {
     /// Returns the retransmission timeout after `backoff` consecutive timeouts.
     pub fn timeout(&self, backoff: u32) -> Span {
         let base = if self.smoothed_8 == 0 { INITIAL_TIMEOUT } else { self.smoothed() + self.variance };
-        // 2^20 microseconds exceed the longest timeout, so a larger shift has no effect.
+        // 2^20 µs already exceed the longest timeout, so a larger shift has no effect.
         base.saturating_mul(1 << backoff.min(20)).min(LONGEST_TIMEOUT)
     }
 }
@@ -159,8 +157,8 @@ mod tests {
         let mut rtt = RoundTrip::new(100);
         rtt.sample(1000, 0, 10);
         assert_eq!(rtt.variance, 2000);
-        // Round 1 ends: its largest deviation is still 2000. In round 2 it is 100, the floor and the
-        // deviation of the samples.
+        // At the end of round 1, the largest deviation is still 2000. In round 2 the largest deviation
+        // is 100, which is the floor and the deviation of the samples.
         for end in 2..40 {
             for _ in 0..50 {
                 rtt.sample(1000, end * 10 - 5, end * 10);

@@ -5,27 +5,24 @@ use std::collections::VecDeque;
 use super::Block;
 use crate::time::{Span, Time};
 
-/// Received out of order, according to a SACK block (`TCPCB_SACKED_ACKED`).
+/// A SACK block reports the packets as received (`TCPCB_SACKED_ACKED`).
 const SACKED: u8 = 1;
 /// Marked lost (`TCPCB_LOST`).
 const LOST: u8 = 2;
-/// Retransmitted, and that retransmission is in flight (`TCPCB_SACKED_RETRANS`).
+/// Retransmitted, and the retransmission is in flight (`TCPCB_SACKED_RETRANS`).
 const RETRANSMITTED: u8 = 4;
 /// Retransmitted at least once (`TCPCB_EVER_RETRANS`).
 const EVER_RETRANSMITTED: u8 = 8;
 
-/// Capacity of a new flow's queue, entries.
 const INITIAL_CAPACITY: usize = 8;
-/// Larger entries are not merged, so that the length fits its type, bytes.
+/// Largest length of a merged entry, bytes. The limit keeps the length in its type.
 const LARGEST_MERGED: u32 = 1 << 30;
 
-/// A sent segment, or a part of one.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     sequence: u64,
-    /// When it was last sent.
+    /// When the segment was last sent.
     sent_at: Time,
-    /// Payload, bytes.
     payload: u32,
     /// Number of packets after segmentation (`tcp_skb_pcount`).
     packets: u32,
@@ -42,22 +39,20 @@ impl Entry {
         self.marks & marks != 0
     }
 
-    /// Returns whether it is lost and must be retransmitted.
+    /// Returns whether the entry is lost and must be retransmitted.
     fn is_due(&self) -> bool {
         self.marks & (LOST | RETRANSMITTED) == LOST
     }
 }
 
-/// Transmission time and end of a delivered packet. Their order is that of transmission (RFC 8985,
-/// `RACK_sent_after`).
+/// Transmission time and end of a delivered packet. The order of the values is the order of
+/// transmission (RFC 8985, `RACK_sent_after`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct SentOrder {
     pub sent_at: Time,
-    /// First byte after the packet.
     pub end: u64,
 }
 
-/// Information from one acknowledgement.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Progress {
     /// Packets acknowledged cumulatively for the first time.
@@ -68,19 +63,20 @@ pub(super) struct Progress {
     pub sacked: u32,
     /// Transmission time of the first cumulatively acknowledged packet that was never retransmitted.
     pub first_sent: Option<Time>,
-    /// Transmission time of the last such packet.
+    /// Transmission time of the last cumulatively acknowledged packet that was never retransmitted.
     pub last_sent: Option<Time>,
     /// Transmission time of the first newly SACKed packet that was never retransmitted.
     pub first_sacked: Option<Time>,
-    /// Transmission time of the last such packet.
+    /// Transmission time of the last newly SACKed packet that was never retransmitted.
     pub last_sacked: Option<Time>,
-    /// A retransmitted packet was acknowledged cumulatively.
+    /// Whether a retransmitted packet was acknowledged cumulatively.
     pub retransmission_acknowledged: bool,
     /// The most recently sent of the delivered packets that were never retransmitted.
     pub newest: SentOrder,
     /// The most recently sent of the delivered packets that were retransmitted.
     pub newest_retransmitted: SentOrder,
-    /// First byte of the data that the network delivered after later data (reordering).
+    /// First byte of the data that the network delivered after later data. Such data is a sign of
+    /// reordering.
     pub reordered_from: Option<u64>,
 }
 
@@ -89,7 +85,7 @@ impl Progress {
     pub fn round_trips(&self) -> (Option<Time>, Option<Time>) {
         let (mut first, mut last) = (self.first_sent, self.last_sent);
         if self.retransmission_acknowledged {
-            // Karn's rule.
+            // Karn's rule: a retransmitted packet gives no RTT sample.
             (first, last) = (None, None);
         }
         (first.or(self.first_sacked), self.last_sacked.or(last))
@@ -99,42 +95,39 @@ impl Progress {
 /// Information from an acknowledgement of packets that were sent once and arrived in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Delivery {
-    /// Packets acknowledged, at least 1.
     pub packets: u32,
-    /// Transmission time of the first packet.
     pub first_sent: Time,
     /// Transmission order of the last packet.
     pub newest: SentOrder,
 }
 
-/// The rule that marks a packet lost by its transmission time.
+/// A rule that finds lost packets by their transmission time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TimeRule {
-    /// The most recently sent packet of those delivered.
+    /// The delivered packet that was sent last.
     pub newest: SentOrder,
-    /// Packets sent `slack` before this are lost.
+    /// A packet is lost if it was sent `slack` before this time.
     pub limit: Time,
     /// Delay that reordering may cause.
     pub slack: Span,
 }
 
-/// Packets found lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LostPackets {
     pub packets: u32,
-    /// When they were last sent.
+    /// When the packets were last sent.
     pub sent_at: Time,
-    /// First byte after them.
+    /// First byte after the packets.
     pub end: u64,
-    /// Packets found lost up to and including these.
+    /// Number of packets found lost so far, including these packets.
     pub lost_ever: u64,
 }
 
 /// The retransmission queue and its sums in packets, with the kernel's names in brackets.
 #[derive(Clone, Debug)]
 pub(super) struct Scoreboard {
-    /// Ordered by sequence, without gaps. SACKed neighbours are merged: a hole needs two entries, however
-    /// much SACKed data is above it.
+    /// Entries in order of sequence, without gaps. SACKed neighbours are merged. A hole therefore needs
+    /// two entries, regardless of the amount of SACKed data above it.
     entries: VecDeque<Entry>,
     mss: u32,
     /// Unacknowledged packets (`packets_out`).
@@ -147,22 +140,22 @@ pub(super) struct Scoreboard {
     retransmitted: u32,
     /// Packets marked lost whose retransmission is not in flight.
     due: u32,
-    /// Packets marked lost so far, lost retransmissions included (`tcp_sock.lost`).
+    /// Packets marked lost so far, including lost retransmissions (`tcp_sock.lost`).
     lost_ever: u64,
     /// End of the highest SACKed packet.
     highest_sacked: u64,
-    /// Data below this byte has been checked by [`Self::judge_by_count`].
+    /// [`Self::judge_by_count`] has checked the data below this byte.
     judged_to: u64,
-    /// Data below this byte is not due.
+    /// Data below this byte is not due for retransmission.
     due_from: u64,
     /// Data from this byte on has no mark.
     marked_to: u64,
-    /// Packets found lost since the last [`Self::take_losses`]; `None` if not recorded.
+    /// Packets found lost since the last [`Self::take_losses`]; `None` if the board does not record
+    /// losses.
     losses: Option<Vec<LostPackets>>,
 }
 
 impl Scoreboard {
-    /// Creates a board that records which packets it finds lost.
     pub fn recording_losses(mss: u32) -> Self {
         Self { losses: Some(Vec::new()), ..Self::new(mss) }
     }
@@ -185,27 +178,22 @@ impl Scoreboard {
         }
     }
 
-    /// Returns the number of unacknowledged packets.
     pub fn outstanding(&self) -> u32 {
         self.outstanding
     }
 
-    /// Returns the number of SACKed packets.
     pub fn sacked(&self) -> u32 {
         self.sacked
     }
 
-    /// Returns the number of packets marked lost.
     pub fn lost(&self) -> u32 {
         self.lost
     }
 
-    /// Returns how many packets were marked lost so far.
     pub fn lost_ever(&self) -> u64 {
         self.lost_ever
     }
 
-    /// Returns the number of retransmitted packets in flight.
     pub fn retransmitted(&self) -> u32 {
         self.retransmitted
     }
@@ -220,13 +208,13 @@ impl Scoreboard {
         self.outstanding - self.sacked - self.lost + self.retransmitted
     }
 
-    /// Returns whether recovery has no work.
+    /// Returns whether no packet is SACKed, lost or retransmitted.
     pub fn is_clean(&self) -> bool {
         self.sacked | self.lost | self.retransmitted == 0
     }
 
-    /// Returns whether the outstanding data, which begins at `unacknowledged`, has no marks: all of it was
-    /// sent once, and no SACK block covers it.
+    /// Returns whether the outstanding data has no marks. The sender has then sent it once, and no SACK
+    /// block covers it. The data begins at `unacknowledged`.
     #[inline]
     pub fn is_plain(&self, unacknowledged: u64) -> bool {
         unacknowledged >= self.marked_to
@@ -237,12 +225,12 @@ impl Scoreboard {
         self.entries.front().map(|entry| entry.sent_at)
     }
 
-    /// Returns when the earliest packet was last sent of those that may still arrive.
+    /// Returns the earliest transmission time of all packets that are not SACKed.
     pub fn earliest_sent_at(&self) -> Option<Time> {
         self.entries.iter().filter(|entry| !entry.has(SACKED)).map(|entry| entry.sent_at).min()
     }
 
-    /// Returns the recorded losses, which it forgets.
+    /// Removes and returns the recorded losses.
     pub fn take_losses(&mut self) -> Vec<LostPackets> {
         self.losses.as_mut().map(std::mem::take).unwrap_or_default()
     }
@@ -252,13 +240,13 @@ impl Scoreboard {
         self.entries.len()
     }
 
-    /// Adds a segment that has just been sent.
     pub fn push(&mut self, now: Time, sequence: u64, payload: u32, packets: u32) {
         self.entries.push_back(Entry { sequence, sent_at: now, payload, packets, marks: 0 });
         self.outstanding += packets;
     }
 
-    /// Removes the newest segment, if it is this one and has no marks. Returns whether it did.
+    /// Removes the newest segment if it begins at `sequence`, has this payload and has no marks.
+    /// Returns whether it was removed.
     pub fn unsend(&mut self, sequence: u64, payload: u32) -> bool {
         match self.entries.back() {
             Some(last) if last.sequence == sequence && last.payload == payload && last.marks == 0 => {
@@ -270,7 +258,7 @@ impl Scoreboard {
         }
     }
 
-    /// Marks a retransmission that did not leave the host as due again.
+    /// Marks a retransmission as due again after it failed to leave the host.
     pub fn undo_retransmission(&mut self, sequence: u64) {
         let index = self.first_ending_above(sequence);
         if self.entries.get(index).is_some_and(|entry| entry.has(RETRANSMITTED)) {
@@ -298,7 +286,7 @@ impl Scoreboard {
         }
     }
 
-    /// Handles the same as [`Self::acknowledge`] if [`Self::is_plain`] holds for the outstanding data.
+    /// Fast path of [`Self::acknowledge`], for outstanding data for which [`Self::is_plain`] is true.
     /// Returns `None` if less than a packet was acknowledged.
     #[inline]
     pub fn acknowledge_plain(&mut self, cumulative: u64) -> Option<Delivery> {
@@ -309,7 +297,7 @@ impl Scoreboard {
             if is_whole {
                 self.entries.pop_front();
             } else if entry.sequence < cumulative {
-                // Less than the entry's payload, so it fits.
+                // The difference is less than the entry's payload, so it fits 32 bits.
                 entry.payload = (end - cumulative) as u32;
                 entry.packets = entry.payload.div_ceil(self.mss).min(packets);
                 entry.sequence = cumulative;
@@ -337,7 +325,7 @@ impl Scoreboard {
     /// Removes the acknowledged part of the front segment (`tcp_tso_acked`).
     fn trim(&mut self, cumulative: u64, progress: &mut Progress) {
         let Some(&entry) = self.entries.front() else { return };
-        // Less than the entry's payload, so it fits.
+        // The difference is less than the entry's payload, so it fits 32 bits.
         let bytes = (cumulative - entry.sequence) as u32;
         let rest = entry.payload - bytes;
         let packets = rest.div_ceil(self.mss).min(entry.packets);
@@ -379,8 +367,7 @@ impl Scoreboard {
         }
     }
 
-    /// Handles a SACK block (`tcp_sacktag_walk`). The caller has checked that it is inside the outstanding
-    /// data.
+    /// Handles a SACK block inside the outstanding data (`tcp_sacktag_walk`).
     pub fn sack(&mut self, block: Block, progress: &mut Progress) {
         let mut index = self.first_ending_above(block.start);
         // SACKed data above this block shows reordering.
@@ -393,7 +380,7 @@ impl Scoreboard {
                 index = self.merge(index);
                 continue;
             }
-            // Only whole packets count: the start is rounded up, the end down.
+            // Only whole packets count: round the start up and the end down.
             let skipped = block.start.saturating_sub(entry.sequence).div_ceil(u64::from(self.mss))
                 * u64::from(self.mss);
             if skipped > 0 {
@@ -427,7 +414,8 @@ impl Scoreboard {
         self.highest_sacked = highest;
     }
 
-    /// Merges a SACKED entry into the previous one, if that is SACKED too. Returns the index of the next one.
+    /// Merges a SACKed entry into the previous entry, if the previous entry is SACKed too. Returns the
+    /// index of the next entry.
     fn merge(&mut self, index: usize) -> usize {
         let entry = self.entries[index];
         let Some(before) = index.checked_sub(1) else { return index + 1 };
@@ -442,8 +430,8 @@ impl Scoreboard {
         index
     }
 
-    /// Marks data with at least `threshold` SACKed packets above it as lost (RFC 6675, `IsLost`). Returns
-    /// whether it marked any.
+    /// Marks data as lost if at least `threshold` packets above it are SACKed (RFC 6675, `IsLost`).
+    /// Returns whether it marked any data.
     pub fn judge_by_count(&mut self, threshold: u32) -> bool {
         if self.sacked < threshold.max(1) {
             return false;
@@ -471,9 +459,9 @@ impl Scoreboard {
         any
     }
 
-    /// Marks data as lost that was sent long enough before delivered data (RFC 8985, section 6.2, step 5;
-    /// `tcp_rack_detect_loss`). Returns whether it marked any, and the time until the last undecided packet
-    /// would be lost.
+    /// Marks data as lost that was sent long enough before delivered data (RFC 8985, section 6.2, step
+    /// 5; `tcp_rack_detect_loss`). Returns whether it marked any data, and the time until the last
+    /// undecided packet would be lost.
     pub fn judge_by_time(&mut self, rule: TimeRule) -> (bool, Span) {
         let (mut any, mut wait) = (false, 0);
         for index in 0..self.entries.len() {
@@ -485,8 +473,8 @@ impl Scoreboard {
                 if entry.has(EVER_RETRANSMITTED) {
                     continue;
                 }
-                // Entries from here on were sent later, or were marked lost and retransmitted. A
-                // retransmitted entry is never above one that is not lost.
+                // The remaining entries were sent later, or were marked lost and retransmitted. An
+                // entry that is not lost never lies below a retransmitted entry.
                 break;
             }
             let remaining = (entry.sent_at + rule.slack).since(rule.limit);
@@ -500,8 +488,8 @@ impl Scoreboard {
         (any, wait)
     }
 
-    /// Marks data that is not SACKed as lost: always the first entry, and others sent before `sent_before`
-    /// (`tcp_timeout_mark_lost`).
+    /// Marks data as lost that is not SACKed: the first entry, and entries sent at or before
+    /// `sent_before` (`tcp_timeout_mark_lost`).
     pub fn judge_all_lost(&mut self, sent_before: Time) {
         for index in 0..self.entries.len() {
             let entry = &self.entries[index];
@@ -522,7 +510,7 @@ impl Scoreboard {
         self.due_from = self.due_from.min(self.entries[index].sequence);
     }
 
-    /// Returns the first due data, at most this many packets: its first byte and its length.
+    /// Returns the first byte and the length of the first due data, at most `most_packets` packets.
     pub fn first_due(&mut self, most_packets: u32) -> Option<(u64, u32)> {
         if self.due == 0 {
             return None;
@@ -538,8 +526,8 @@ impl Scoreboard {
         Some((entry.sequence, entry.payload))
     }
 
-    /// Returns the last packet, if it is neither SACKed nor retransmitted: its first byte and its length. A
-    /// flow without new data sends it as the tail loss probe.
+    /// Returns the first byte and the length of the last packet, if it is neither SACKed nor
+    /// retransmitted. A flow without new data sends this packet as its tail loss probe.
     pub fn last_packet(&mut self) -> Option<(u64, u32)> {
         let last = self.entries.back()?;
         if last.has(SACKED | RETRANSMITTED) {
@@ -553,7 +541,8 @@ impl Scoreboard {
         Some((last.sequence, last.payload))
     }
 
-    /// Records the retransmission of the entry that begins at this byte. Returns the number of its packets.
+    /// Records the retransmission of the entry that begins at `sequence`. Returns the number of its
+    /// packets.
     pub fn retransmit(&mut self, now: Time, sequence: u64) -> u32 {
         let index = self.first_ending_above(sequence);
         if index >= self.entries.len() {
@@ -566,7 +555,7 @@ impl Scoreboard {
         self.entries[index].packets
     }
 
-    /// Returns the number of packets between this byte and the end of the highest SACKed packet.
+    /// Returns the number of packets between `from` and the end of the highest SACKed packet.
     pub fn distance_to_highest(&self, from: u64) -> u32 {
         let packets = self.highest_sacked.saturating_sub(from).div_ceil(u64::from(self.mss));
         u32::try_from(packets).unwrap_or(u32::MAX)
@@ -581,7 +570,7 @@ impl Scoreboard {
         }
     }
 
-    /// Splits an entry in two; the first part has `bytes` bytes.
+    /// Splits an entry in two. The first part has `bytes` bytes.
     fn split(&mut self, index: usize, bytes: u32) {
         let entry = self.entries[index];
         let rest = entry.payload - bytes;
@@ -600,7 +589,6 @@ impl Scoreboard {
         self.entries.insert(index + 1, second);
     }
 
-    /// Changes an entry and updates the sums.
     fn change(&mut self, index: usize, change: impl FnOnce(&mut Entry)) {
         let mut entry = self.entries[index];
         self.count_out(&entry);

@@ -42,7 +42,7 @@ impl Machine {
     }
 }
 
-/// Uses the loopback interface, which has index 1 and the name `lo` in every network namespace.
+/// The loopback interface has index 1 and the name `lo` in every network namespace.
 #[test]
 fn the_command_that_turns_rules_on_names_the_interface() {
     let error = no_rules("eth0").to_string();
@@ -64,13 +64,13 @@ fn put(data: &mut [u8], at: usize, value: &[u8]) {
     data[at..at + value.len()].copy_from_slice(value);
 }
 
-/// Implements the part of ethtool's interface that reads from the device.
+/// The part of ethtool's interface that reads from the device.
 impl EthtoolCalls for Machine {
     fn call(&self, _: &str, data: &mut [u8]) -> io::Result<()> {
         let inside = self.0.borrow();
         let word = |at: usize| u32::from_ne_bytes(data[at..at + 4].try_into().unwrap());
         match word(0) {
-            // GRXCLSRLCNT, GRXCLSRLALL, GRXCLSRULE, GRSSH.
+            // Commands ETHTOOL_GRXCLSRLCNT, GRXCLSRLALL, GRXCLSRULE and GRSSH.
             0x2e => put(data, 184, &(inside.rules.len() as u32).to_ne_bytes()),
             0x30 => {
                 put(data, 8, &u64::from(LOCATIONS).to_ne_bytes());
@@ -130,7 +130,7 @@ impl Kernel for Machine {
                 assert!(*location < LOCATIONS, "beyond the budget");
                 let context = rule.rule().unwrap().context();
                 assert!(context.is_none_or(|context| inside.contexts.contains_key(&context)), "no context");
-                // The journal must have the undo record before the change is made.
+                // The journal must contain the undo record before the change.
                 assert!(inside.journal.contains(&format!("NtupleRule({location});")), "{}", inside.journal);
                 inside.rules.insert(*location, rule.rule().unwrap());
             }
@@ -174,7 +174,7 @@ fn apply(backend: &mut NtupleBackend<Machine, Machine>, search: &Search) -> Resu
     backend.apply(&Placement { nic: search.nic(), flows: &[], classes: &[] })
 }
 
-/// Returns the queue that the device's rules select for a flow.
+/// Returns the queue that the device's rules and RSS select for a flow.
 fn ruled(machine: &Machine, flow: &FlowTuple) -> Option<u32> {
     let inside = machine.0.borrow();
     let matching = |rule: &&Rule| {
@@ -243,8 +243,8 @@ fn a_class_with_several_queues_has_one_rule_and_a_context_that_goes_with_it() {
     let shell = backend.shell(found.nic()).unwrap();
     assert!(shell.contains("ethtool -X eth0 context new start 2 equal 2\n"), "{shell}");
     assert!(shell.contains(" src-ip 10.0.0.1 context 1 loc 63\n"), "{shell}");
-    // Without contexts there are more rules: each flow of the class needs a rule, unless it is on the queue of
-    // the class's rule.
+    // Without contexts there are more rules. Each flow of the class needs a rule, unless the flow is on
+    // the queue of the class's rule.
     let without = Machine::new(&[foreign()]);
     let mut other = without.backend();
     let mut plain = search(&mut other, CLASS);
@@ -252,8 +252,8 @@ fn a_class_with_several_queues_has_one_rule_and_a_context_that_goes_with_it() {
     apply(&mut other, &plain).unwrap();
     assert!(with.0.borrow().rules.len() < without.0.borrow().rules.len());
     assert_eq!(without.0.borrow().contexts, BTreeMap::new());
-    // Applying the same configuration again changes nothing. With another policy, the context is deleted after
-    // its rule.
+    // Applying the same configuration again changes nothing. With another policy, the back end deletes
+    // the context after its rule.
     assert!(!apply(&mut backend, &found).unwrap().is_some());
     let mut even = search(&mut backend, "policy = \"balance\"\n");
     even.solve(&flows).unwrap();
@@ -289,7 +289,7 @@ fn the_budget_is_never_exceeded_and_a_change_is_the_least() {
     search.remove(&indices[..50]);
     let changes = machine.0.borrow().changes;
     apply(&mut backend, &search).unwrap();
-    // Removal is lazy: a filter stays until its location is needed.
+    // Removal is lazy: a filter stays until the back end needs its location.
     assert_eq!(machine.0.borrow().changes, changes);
 }
 

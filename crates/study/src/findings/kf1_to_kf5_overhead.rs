@@ -1,5 +1,5 @@
-//! Key findings KF1 to KF5 of section 5.2: bandwidth and processor time of qdiscs. KN is the negative result
-//! of section 7.1.
+//! Key findings KF1 to KF5 of section 5.2: bandwidth and processor time of qdiscs. KN is the negative
+//! result of section 7.1.
 
 use std::collections::BTreeMap;
 
@@ -206,8 +206,8 @@ pub(super) fn kf5(results: &Results) -> Finding {
     draft.judged(all_below, format!("{reason}; {end}"))
 }
 
-/// Returns the coefficient of variation of busy processors over the numbers of clients, by repeat. It is the
-/// mean over the lengths of writes.
+/// Returns the coefficient of variation of busy processors over the numbers of clients, by repeat. The
+/// value is the mean over the lengths of writes.
 fn variation_over_clients(results: &Results, setup: &str) -> BTreeMap<u32, f64> {
     let key = cores();
     let mut lengths: BTreeMap<&str, Vec<&Point>> = BTreeMap::new();
@@ -296,8 +296,8 @@ pub(super) fn negative(results: &Results) -> Finding {
 /// This number of clients keeps every processor of a small machine busy.
 const BUSY_CLIENTS: f64 = 4.0;
 
-/// A metric with the most clients divided by that with fewer clients, by repeat, as a logarithm. It is the
-/// mean over the setups.
+/// A metric with the largest number of clients divided by the metric with fewer clients, by repeat, as
+/// a logarithm. The value is the mean over the setups.
 struct Growth {
     most: f64,
     logarithms: Vec<f64>,

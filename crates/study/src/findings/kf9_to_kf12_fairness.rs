@@ -17,7 +17,6 @@ fn of_thesis(point: &Point) -> bool {
     ALL.contains(&point.setup.as_str())
 }
 
-/// Returns a metric's mean over the cells of a setup that `keep` selects.
 fn over_cells(
     results: &Results,
     scenario: &str,
@@ -33,8 +32,8 @@ fn over_cells(
     }
 }
 
-/// Returns the metric at one point divided by that at another, by common repeat. It is the geometric mean
-/// over the pairs.
+/// Returns the metric at one point divided by the metric at another point, by common repeat. The result
+/// is the geometric mean over the pairs.
 fn ratio_of_pairs(pairs: &[(&Point, &Point)], keys: (&str, &str)) -> Result<MeanInterval, Lack> {
     let (first, second): (Vec<&Point>, Vec<&Point>) = pairs.iter().copied().unzip();
     if let Some(lack) = lack(&first, keys.0).or_else(|| lack(&second, keys.1)) {
@@ -86,7 +85,7 @@ pub(super) fn kf9(results: &Results) -> Finding {
     let unfair: Vec<&str> =
         found.iter().filter(|(_, mean)| is_below(mean, PERFECT)).map(|(setup, _)| *setup).collect();
     let confirmed = found.iter().all(|(_, mean)| is_above(mean, PERFECT));
-    // A part of the qdiscs can refute the finding, and not confirm it.
+    // With only some of the qdiscs, the figures can refute the finding, but cannot confirm it.
     if unfair.is_empty() && found.len() < ALL.len() {
         return draft.missing(results, EQUAL, &ALL, None);
     }

@@ -1,17 +1,17 @@
 //! Checks the key findings of the TC performance study.
 //!
-//! Each finding is a function of the points alone. It has the thesis' statement and a criterion in words and
-//! numbers, fixed before any measurement.
+//! Each finding is a function of the points alone. It consists of the thesis' statement and a criterion
+//! in words and numbers. The criterion was fixed before any measurement.
 //!
 //! **The rule**:
-//! - An effect of size X in the thesis is confirmed if the 95 % confidence interval of the paired ratio lies
-//!   beyond half of X.
+//! - An effect of size X in the thesis is confirmed if the 95 % confidence interval of the paired ratio
+//!   lies beyond half of X.
 //! - *No difference* is confirmed if the interval lies within a stated margin of 1.
-//! - Every other result is not confirmed, so noise confirms no finding. The reason states whether the figures
-//!   contradict the finding or are inconclusive.
+//! - Every other result is not confirmed, so noise confirms no finding. The reason states whether the
+//!   figures contradict the finding or are inconclusive.
 //!
-//! Source: the TC performance thesis, sections 5.4 (KF1 to KF7), 6.4 (KF8 to KF12) and 7.1 (its negative
-//! result, KN).
+//! Source: the TC performance thesis, sections 5.4 (KF1 to KF7), 6.4 (KF8 to KF12) and 7.1 (the
+//! negative result KN).
 
 mod kf1_to_kf5_overhead;
 mod kf6_to_kf8_latency;
@@ -23,7 +23,8 @@ use serde_json::{Map, Value, json};
 use crate::effect::{Effect, Lack};
 use crate::results::{Point, Results};
 
-/// The thesis' classless setups, and pfifo_fast, which the thesis omits because it behaves like pfifo.
+/// The thesis' classless setups, and pfifo_fast. The thesis omits pfifo_fast because it behaves like
+/// pfifo.
 const CLASSLESS: [&str; 3] = ["pfifo", "pfifo_fast", "mq-fq_codel"];
 /// All setups of the thesis except HTB, and pfifo_fast.
 const NOT_HTB: [&str; 5] = ["pfifo", "pfifo_fast", "mq-fq_codel", "drr", "qfq"];
@@ -31,16 +32,16 @@ const ALL: [&str; 6] = ["pfifo", "pfifo_fast", "mq-fq_codel", "drr", "qfq", "htb
 const HTB: &str = "htb";
 const DEFAULT: &str = "mq-fq_codel";
 
-/// Groups of scenarios that findings compare with each other: their links should have the same rate.
+/// Groups of scenarios that findings compare with each other. The links of a group should have the same
+/// rate.
 pub const COMPARED: [&[&str]; 1] = [&["tc-fairness", "tc-fairness-mixed"]];
 
-/// Whether a finding was reproduced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     Confirmed,
     /// The figures contradict the finding, or are inconclusive.
     NotConfirmed,
-    /// A setup or point that the finding needs was not measured.
+    /// A setup or point was not measured, or a measured point lacks a metric.
     NotMeasurable,
 }
 
@@ -65,12 +66,12 @@ pub struct Finding {
     pub verdict: Verdict,
     /// Ratios with their intervals, by name.
     pub figures: Map<String, Value>,
-    /// Number of repeats behind the figures; the minimum if they differ.
+    /// Smallest number of repeats of the figures.
     pub n: usize,
     pub reason: String,
 }
 
-/// Returns all findings in order, then the negative result.
+/// Returns all findings in order, and then the negative result.
 #[must_use]
 pub fn findings(results: &Results) -> Vec<Finding> {
     vec![
@@ -122,14 +123,15 @@ impl Draft {
         self.done(if confirmed { Verdict::Confirmed } else { Verdict::NotConfirmed }, reason)
     }
 
-    /// Returns the finding as not measurable, because points lack a metric, or these setups, or a point, are missing.
+    /// Returns the finding as not measurable. The reason is that points lack a metric, or that setups
+    /// or a point are missing.
     fn missing(self, results: &Results, scenario: &str, setups: &[&str], lack: Lack) -> Finding {
         let reason = lack.unwrap_or_else(|| why_missing(results, scenario, setups));
         self.done(Verdict::NotMeasurable, reason)
     }
 }
 
-/// Returns `{"mean", "low", "high", "n"}`; without `low` and `high` if there are too few repeats.
+/// Returns `{"mean", "low", "high", "n"}`. With too few repeats, `low` and `high` are missing.
 pub(crate) fn with_interval(mean: &MeanInterval) -> Value {
     let mut value = json!({"mean": mean.mean, "n": mean.n});
     if let Some(interval) = mean.interval {
@@ -139,13 +141,13 @@ pub(crate) fn with_interval(mean: &MeanInterval) -> Value {
     value
 }
 
-/// Returns the note for a mean without an interval: `2 repeats: no interval`.
+/// Returns the note for a mean without an interval, such as `2 repeats: no interval`.
 pub(crate) fn no_interval(n: usize) -> String {
     let s = if n == 1 { "" } else { "s" };
     format!("{n} repeat{s}: no interval")
 }
 
-/// Returns a mean with its interval: `1.12 (1.08 to 1.16)`.
+/// Returns a mean with its interval, such as `1.120 (1.080 to 1.160)`.
 pub(crate) fn shown(mean: &MeanInterval) -> String {
     match mean.interval {
         Some(interval) => format!("{:.3} ({:.3} to {:.3})", mean.mean, interval.low, interval.high),
@@ -153,10 +155,10 @@ pub(crate) fn shown(mean: &MeanInterval) -> String {
     }
 }
 
-/// The reason why an interval decides nothing.
 const CONTAINS_BOUND: &str = "the interval contains the bound, so the finding stays open";
 
-/// Returns the reason why figures decide nothing: too few repeats for an interval, or else `reason`.
+/// Returns the reason why the figures are inconclusive: too few repeats for an interval, or else
+/// `reason`.
 fn undecided<'m>(means: impl IntoIterator<Item = &'m MeanInterval>, reason: &str) -> String {
     match means.into_iter().any(|mean| mean.n < LEAST_REPEATS) {
         true => format!("too few repeats, {LEAST_REPEATS} are needed"),
@@ -164,7 +166,8 @@ fn undecided<'m>(means: impl IntoIterator<Item = &'m MeanInterval>, reason: &str
     }
 }
 
-/// Describes whether a ratio is beyond a bound in the expected direction, on the other side, or neither.
+/// States whether a ratio is beyond a bound in the expected direction, short of the bound, or
+/// undecided.
 fn against_bound(effect: &Effect, bound: f64) -> String {
     let (met, against) = if bound >= 1.0 {
         (effect.is_above(bound), effect.is_below(bound))
@@ -207,7 +210,7 @@ fn why_missing(results: &Results, scenario: &str, setups: &[&str]) -> String {
     reasons.join("; ")
 }
 
-/// Names the setups behind a figure, if some of the thesis' setups are missing.
+/// Names the setups of a figure, and the missing setups of the thesis.
 fn with_whom(effect: &Effect, all: &[&str]) -> String {
     let missing: Vec<&str> = all
         .iter()

@@ -6,7 +6,7 @@ use super::*;
 use crate::results::Values;
 
 /// Returns a point whose repeats have these values of one metric. Three or four values are used twice,
-/// because an interval needs more.
+/// because an interval needs more values.
 fn point(scenario: &str, setup: &str, axes: &[(&str, &str)], metric: &str, values: &[f64]) -> Point {
     let repeats = if (3..5).contains(&values.len()) { 2 * values.len() } else { values.len() };
     let repeats: BTreeMap<u32, Values> = values
@@ -151,7 +151,7 @@ fn half_of_a_finding_can_refute_it_and_not_confirm_it() {
         point("tc-clients", setup, &[("clients", clients), ("length", "4KiB")], "cores.busy", values)
     };
     let htb = || [cores("htb", "1", &[1.0, 1.01, 1.0]), cores("htb", "16", &[2.0, 2.01, 2.0])];
-    // pfifo varies less, but mq-fq_codel was not measured.
+    // pfifo has less variation, but mq-fq_codel was not measured.
     let mut steady = vec![cores("pfifo", "1", &[1.5, 1.51, 1.5]), cores("pfifo", "16", &[1.6, 1.61, 1.6])];
     steady.extend(htb());
     let found = kf1_to_kf5_overhead::kf5(&results(steady));
@@ -356,8 +356,8 @@ fn whole() -> Results {
     results(points)
 }
 
-/// Removes one metric of one repeat of each point. Each finding then is as before, or it is not measurable and names the
-/// metric; the recommendations leave the setup out.
+/// Removes one metric from one repeat of each point. Each finding then stays the same, or it is not
+/// measurable and names the metric. The recommendations omit the setup.
 #[test]
 fn a_verdict_needs_all_of_its_figures() {
     let whole = whole();
@@ -391,7 +391,7 @@ fn a_verdict_needs_all_of_its_figures() {
     assert_eq!(lost.len(), before.len(), "{lost:?}");
 }
 
-/// If every setup lacks a metric in the same cells, the other cells do not decide.
+/// If every setup lacks a metric in the same cells, the findings must not use the other cells alone.
 #[test]
 fn half_of_the_cells_recommend_nothing() {
     let mut half = whole();
@@ -405,7 +405,7 @@ fn half_of_the_cells_recommend_nothing() {
     assert!(!needs.contains(&"processor time") && needs.contains(&"throughput"), "{needs:?}");
 }
 
-/// Without an interval, no reason may name one.
+/// Without an interval, no reason may mention an interval.
 #[test]
 fn a_single_repeat_is_too_few_for_every_finding() {
     let mut points = Vec::new();

@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 
 use crate::agreement::Agreement;
 
-/// Version of the format.
 const SCHEMA: u32 = 1;
 
 #[must_use]
@@ -44,7 +43,7 @@ pub fn agreement_json(agreement: &Agreement) -> Value {
     })
 }
 
-/// Returns the number of differing figures in a sentence.
+/// States the number of differing figures in a sentence.
 fn answer(agreement: &Agreement) -> String {
     let (agree, all) = agreement.counts();
     let missing = match agreement.missing_figures {
@@ -58,7 +57,8 @@ fn answer(agreement: &Agreement) -> String {
     }
 }
 
-/// Returns the number of differing figures, the differences between the set-ups, and each differing figure.
+/// Returns the comparison as text: the number of differing figures, the differences between the
+/// set-ups, and each differing figure.
 #[must_use]
 pub fn agreement_table(agreement: &Agreement, names: [&str; 2], options: TableOptions) -> String {
     let mut page = Page::new(options);

@@ -7,7 +7,7 @@ use crate::findings::{Verdict, findings};
 use crate::recommend::recommendations;
 use crate::results::Results;
 
-/// Returns the self-contained page of a study.
+/// Returns the page of a study as a self-contained file.
 #[must_use]
 pub fn html(results: &Results) -> String {
     let findings = findings(results);

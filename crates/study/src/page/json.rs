@@ -192,7 +192,7 @@ fn point_json(point: &Point) -> Value {
     value
 }
 
-/// Returns the figures by key, nested at the dot, as in the JSON of `run`.
+/// Nests the figures at the dot of their keys, as in the JSON of `run`.
 fn nested(figures: BTreeMap<&str, Value>) -> Value {
     let mut root = Map::new();
     for (key, figure) in figures {

@@ -10,7 +10,7 @@ use crate::judgements::{Answer, CONSERVING, FAIR, FIRST, claims, conservation, f
 use crate::recommend::{Recommendation, recommendations};
 use crate::results::Results;
 
-/// Returns the page of a study; `charts` are the titles and files of the charts.
+/// Returns the page of a study. `charts` are the titles and files of the charts.
 #[must_use]
 pub fn markdown(results: &Results, charts: &[(String, String)]) -> String {
     let mut page = String::new();

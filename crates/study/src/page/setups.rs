@@ -36,7 +36,7 @@ fn columns() -> [Column; 6] {
     ]
 }
 
-/// Returns the table of all setups, with machine and date.
+/// Returns the table of all setups, with the machine and the date.
 #[must_use]
 pub fn qdisc_table(results: &Results) -> String {
     let mut text = String::new();

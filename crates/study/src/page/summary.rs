@@ -10,7 +10,6 @@ use crate::judgements::{Answer, conservation};
 use crate::recommend::recommendations;
 use crate::results::Results;
 
-/// Returns the verdicts and recommendations as text.
 #[must_use]
 pub fn summary(results: &Results, options: TableOptions) -> String {
     let mut page = Page::new(options);

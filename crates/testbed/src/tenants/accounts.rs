@@ -7,16 +7,13 @@ use evenkeel_model::world::{RawProcess, RawProcessor};
 
 use crate::error::TestbedError;
 
-/// A source of traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Actor {
-    /// A process, by its id.
     Process(u32),
-    /// A thread of this process, by its id.
     Thread(u32),
 }
 
-/// CPU time of an actor, and the time of the reading.
+/// CPU time of an actor, and the time at which it was read.
 #[derive(Clone, Copy, Debug)]
 struct Had {
     read: Instant,
@@ -26,8 +23,8 @@ struct Had {
 }
 
 impl Had {
-    /// Reads the CPU time. The sum is in nanoseconds. User and system time are only in ticks and serve to
-    /// divide the sum.
+    /// Reads the CPU time. The sum is in nanoseconds. User and system time are only available in ticks,
+    /// and serve to divide the sum.
     fn read(host: &Host, actor: Actor) -> Option<Self> {
         let (time, clock) = match actor {
             Actor::Process(id) => (host.process_time(id)?, cpu_clock(id, false)),
@@ -58,7 +55,6 @@ fn nanoseconds_of(clock: libc::clockid_t) -> Option<u64> {
     (result == 0).then(|| seconds * 1_000_000_000 + nanoseconds)
 }
 
-/// A reading of all CPU times.
 pub(super) struct Reading {
     actors: Vec<Option<Had>>,
     processors: CpuTimes,
@@ -68,8 +64,8 @@ pub(super) struct Reading {
 }
 
 impl Reading {
-    /// Reads the times. The CPUs' totals are read last at the beginning of the measurement, and first at its
-    /// end. So they do not include the reading itself.
+    /// Reads the times. At the beginning of the measurement, the CPUs' totals are read last; at the
+    /// end, they are read first. The totals therefore exclude the reading itself.
     pub(super) fn take(actors: &[Actor], is_over: bool) -> Result<Self, TestbedError> {
         let host = Host::live();
         let processors = || -> Result<_, TestbedError> { Ok((host.cpu_times()?, Instant::now())) };
@@ -92,8 +88,8 @@ impl Reading {
         Ok(Self { actors, processors, processors_read, others_ticks, others_read })
     }
 
-    /// Returns the CPU time of each actor since an earlier reading, scaled to the measured time; `None` if the
-    /// actor is missing in one of the readings.
+    /// Returns the CPU time of each actor since an earlier reading, scaled to the measured time. Omits
+    /// an actor that is missing in one of the readings.
     pub(super) fn processes_since(
         &self,
         earlier: &Self,
@@ -109,7 +105,8 @@ impl Reading {
                     * (measured.as_secs_f64() / elapsed.max(f64::MIN_POSITIVE));
                 let user = now.user_ticks.saturating_sub(then.user_ticks) as f64;
                 let system = now.system_ticks.saturating_sub(then.system_ticks) as f64;
-                // Too short to be divided: count it as system time, because a sender is mostly in the kernel.
+                // A time without ticks cannot be divided. Count it as system time, because a sender is
+                // mostly in the kernel.
                 let user_share = if user + system > 0.0 { user / (user + system) } else { 0.0 };
                 Some(RawProcess {
                     name: name.clone(),
@@ -163,7 +160,6 @@ mod tests {
     use super::*;
     use std::process::{Child, Command};
 
-    /// Starts a process that keeps a CPU busy.
     fn busy_child() -> Child {
         Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap()
     }
@@ -183,7 +179,7 @@ mod tests {
         let found = after.processes_since(&before, &names, Duration::from_secs(1));
         let total = |process: &RawProcess| process.user_s + process.system_s;
         assert_eq!((found[0].name.as_str(), found[1].name.as_str()), ("worker", "idler"));
-        // The times are scaled to one second. Other tests use the CPUs, too.
+        // The times are scaled to one second. Other tests also use the CPUs.
         assert!((0.1..=1.1).contains(&total(&found[0])), "{found:?}");
         assert!(total(&found[1]) < 0.1, "{found:?}");
         let shares = after.processors_since(&before);

@@ -14,7 +14,7 @@ use crate::link_watch::LinkWatch;
 use crate::namespace::Namespace;
 use crate::wire::{self, RECEIVER_INTERFACE, SENDER_INTERFACE, Wire};
 
-/// Size of the largest TCP segment, with headers.
+/// Size of the largest TCP segment, including headers.
 const LARGEST_SEGMENT_BYTES: u32 = 61_440;
 
 #[derive(Clone, Debug)]
@@ -22,25 +22,25 @@ pub(super) struct TenantBedOptions {
     pub(super) queues: u32,
     /// Layer-3 MTU, bytes.
     pub(super) mtu: u32,
-    /// Offloads of both devices.
     pub(super) offloads: Offloads,
     pub(super) sender_sysctls: Vec<(String, String)>,
     pub(super) meter: MeterOptions,
 }
 
-/// A running test bed. Dropping it removes all its objects.
+/// A running test bed. Dropping the test bed removes all its objects.
 pub(super) struct TenantBed {
     pub(super) meter: Meter,
     pub(super) sender: Namespace,
     pub(super) receiver: Namespace,
     netlink: Netlink,
     index: u32,
-    /// While the tree is installed.
+    /// `Some` while the tree is installed.
     watch: Option<LinkWatch>,
 }
 
 impl TenantBed {
-    /// Builds the test bed without a tree of qdiscs. So flows connect faster, and equally fast for all qdiscs.
+    /// Builds the test bed without a tree of qdiscs. Flows then connect faster, and equally fast for
+    /// all qdiscs.
     pub(super) fn build(options: &TenantBedOptions) -> Result<Self, TestbedError> {
         // `mq` requires a device that was created with several queues (`netif_is_multiqueue`), even if only one
         // is in use.
@@ -74,7 +74,8 @@ impl TenantBed {
         Ok(())
     }
 
-    /// Returns the change by another program that explains an error, if there is one, else the error.
+    /// Returns the change by another program that explains an error. Without a change, returns the
+    /// error.
     pub(super) fn explain(&mut self, error: TestbedError) -> TestbedError {
         match &mut self.watch {
             Some(watch) => watch.explain(error),
@@ -82,8 +83,8 @@ impl TenantBed {
         }
     }
 
-    /// Deletes the tree with its backlog, which would otherwise delay the end of the flows. Returns an error if another
-    /// program has changed it.
+    /// Deletes the tree with its backlog, because the backlog would delay the end of the flows. Returns
+    /// an error if another program has changed the tree.
     pub(super) fn clear(&mut self) -> Result<(), TestbedError> {
         if let Some(mut watch) = self.watch.take() {
             watch.check()?;
@@ -94,7 +95,6 @@ impl TenantBed {
         }
     }
 
-    /// Returns the counters of every qdisc.
     pub(super) fn qdiscs(&mut self) -> Result<Vec<QdiscCounters>, TestbedError> {
         Ok(qdisc_counters(&mut self.netlink, self.index)?)
     }
@@ -112,7 +112,6 @@ impl Drop for TenantBed {
     }
 }
 
-/// Sets the number of the sender's transmit queues in use.
 fn set_transmit_queues(wire: &Wire, queues: u32) -> Result<(), TestbedError> {
     let device = Device { index: wire.sender_index, name: SENDER_INTERFACE };
     wire.sender.run(|| {
@@ -127,20 +126,21 @@ fn refused(error: EthtoolError) -> TestbedError {
 
 /// Emulates the offloads of two hosts with NICs on a pair of devices without hardware:
 ///
-/// | TSO and GSO at the sender | GRO and LRO at the receiver | here |
+/// | TSO and GSO at the sender | GRO and LRO at the receiver | emulation |
 /// |---|---|---|
 /// | on | on | segments arrive whole |
-/// | on | off | TSO of the sender's device is off: segments are split after the qdisc, as by a NIC, and arrive as packets |
-/// | off | on | TCP sends packets (`gso_max_segs` 1), and the receiver's device merges those that arrive together |
-/// | off | off | TCP sends packets, and they arrive as packets |
+/// | on | off | TSO of the sender's device is off: the kernel splits segments after the qdisc, as a NIC does, and packets arrive |
+/// | off | on | TCP sends packets (`gso_max_segs` 1), and the receiver's device merges packets that arrive together |
+/// | off | off | TCP sends packets, and packets arrive |
 fn set_offloads(wire: &mut Wire, offloads: Offloads) -> Result<(), TestbedError> {
     let Offloads { segmentation, aggregation } = offloads;
-    // QFQ drops GSO packets of more than 64 KiB (`QFQ_MAX_LMAX`, net/sched/sch_qfq.c), including the headers of
-    // all their segments. Use the same maximum for every qdisc, so that the results are comparable.
+    // QFQ drops GSO packets of more than 64 KiB (`QFQ_MAX_LMAX`, net/sched/sch_qfq.c), including the
+    // headers of all their segments. Use the same maximum for every qdisc, so that the results are
+    // comparable.
     wire.sender_netlink.set_gso_max_size(wire.sender_index, LARGEST_SEGMENT_BYTES)?;
     if !segmentation {
-        // Disabling the device's TSO and GSO does not suffice. Since Linux 4.17 TCP builds GSO packets in any
-        // case, and they would be segmented after the queues.
+        // Disabling the device's TSO and GSO does not suffice. Since Linux 4.17 TCP always builds GSO
+        // packets. The kernel would segment these packets after the queues.
         wire.sender_netlink.set_gso_max_segments(wire.sender_index, 1)?;
     }
     let switch = |host: &Namespace, index: u32, name: &str, features: &[&str], on: bool| {
@@ -155,12 +155,11 @@ fn set_offloads(wire: &mut Wire, offloads: Offloads) -> Result<(), TestbedError>
         // A veth passes packets to GRO only if TSO is off on its peer (`veth_skb_is_eligible_for_gro`).
         switch(&wire.sender, wire.sender_index, SENDER_INTERFACE, &TSO, false)?;
     }
-    // GSO segments arrive unsplit, so they need no GRO.
+    // GSO segments arrive unsplit and need no GRO.
     let merges = aggregation && !segmentation;
     switch(&wire.receiver, wire.receiver_index, RECEIVER_INTERFACE, &["rx-gro"], merges)
 }
 
-/// The features in `NETIF_F_ALL_TSO`.
 const TSO: [&str; 4] = [
     "tx-tcp-segmentation",
     "tx-tcp-ecn-segmentation",

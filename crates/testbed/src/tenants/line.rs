@@ -27,7 +27,8 @@ pub(super) struct Sampler {
 }
 
 impl Sampler {
-    /// Starts to sample the backlog of a qdisc at `from_ns`. At the root, it is the backlog of all qdiscs.
+    /// Starts to sample the backlog of a qdisc at `from_ns`. At the root, the backlog includes all
+    /// qdiscs.
     pub(super) fn start(
         mut netlink: Netlink,
         index: u32,
@@ -80,7 +81,8 @@ impl Drop for Sampler {
     }
 }
 
-/// Raises the thread's priority and timer precision. A sample takes microseconds, and a late one is useless.
+/// Raises the thread's priority and timer precision. A sample takes microseconds, and a late sample is
+/// useless.
 fn be_prompt() {
     // SAFETY: takes numbers, and a structure that the kernel reads. Without the privilege the thread keeps its
     // ordinary priority.
@@ -91,9 +93,9 @@ fn be_prompt() {
     }
 }
 
-/// Returns the minimum backlog per bin from `start_ns` on, and the number of bins with a sample. A bin without
-/// a sample gets the smaller value of its neighbours. So an idle bin counts against the qdisc only if packets
-/// waited before and after it.
+/// Returns the minimum backlog per bin from `start_ns` on, and the number of bins with a sample. A bin
+/// without a sample gets the smaller value of its neighbours. An idle bin therefore counts against the
+/// qdisc only if packets waited before and after the bin.
 pub(super) fn least_by_bin(samples: &[Sample], start_ns: u64, bin_ns: u64, bins: usize) -> (Vec<u64>, usize) {
     let mut least: Vec<Option<u64>> = vec![None; bins];
     for sample in samples.iter().filter(|sample| sample.at_ns >= start_ns) {
@@ -102,7 +104,7 @@ pub(super) fn least_by_bin(samples: &[Sample], start_ns: u64, bin_ns: u64, bins:
         *slot = Some(slot.map_or(sample.bytes, |known| known.min(sample.bytes)));
     }
     let sampled = least.iter().flatten().count();
-    // Carry the last sample forward (or backward) into bins without a sample.
+    // Carry the last sample forward or backward into bins without a sample.
     let carried = |bins: &mut dyn Iterator<Item = &Option<u64>>| -> Vec<u64> {
         bins.scan(0, |last, seen| {
             *last = seen.unwrap_or(*last);
@@ -135,7 +137,7 @@ mod tests {
     #[test]
     fn a_bin_without_a_sample_has_the_smaller_of_its_neighbours() {
         assert_eq!(least(&[(100, 7), (131, 5), (145, 8)], 5), (vec![7, 5, 5, 5, 8], 3));
-        // There was no backlog before or after.
+        // There was no backlog before or after the sample.
         assert_eq!(least(&[(111, 7)], 3), (vec![0, 7, 0], 1));
         assert_eq!(least(&[], 2), (vec![0, 0], 0));
     }

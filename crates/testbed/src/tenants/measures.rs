@@ -15,8 +15,8 @@ use crate::error::TestbedError;
 use crate::traffic::on_off::Schedule;
 use crate::traffic::request_response::Exchange;
 
-/// Maximum difference between the counts of the meter and those of sender and receiver. Beyond it, the repeat
-/// is invalid.
+/// Difference between the meter's count and the counts of sender and receiver above which the repeat
+/// gets a note.
 const LARGEST_METER_ERROR: f64 = 0.02;
 
 /// Readings of the meter: before and after the measured time, and at the end of the flows.
@@ -29,13 +29,12 @@ pub(super) struct Metered {
     pub(super) at_end: Vec<FlowSample>,
 }
 
-/// Returns source and destination port.
 fn ports(sample: &FlowSample) -> (u16, u16) {
     (sample.tuple.source_port, sample.tuple.destination_port)
 }
 
-/// Returns the data flow to a port: the later one of iperf3's two connections. The first is the control
-/// connection.
+/// Returns the data flow to a port. Of iperf3's two connections, this is the later connection; the
+/// first is the control connection.
 pub(super) fn flow_to(samples: &[FlowSample], port: u16) -> Option<&FlowSample> {
     let to_port = samples.iter().filter(|sample| sample.tuple.destination_port == port);
     to_port.max_by_key(|sample| sample.first_ns)
@@ -47,7 +46,7 @@ fn find(samples: &[FlowSample], wanted: (u16, u16)) -> Option<&FlowSample> {
 
 /// Adds the results of the bulk flows, in the order of their tenants.
 ///
-/// `retransmitted` has the retransmits of each flow before and after the measured time, by source port.
+/// `retransmitted` returns the retransmits of a flow in the measured time, by source port.
 pub(super) fn flows(
     raw: &mut RawRepeat,
     job: &Job<'_>,
@@ -88,7 +87,8 @@ pub(super) fn flows(
                 || std::iter::once(0..bins).collect(),
                 |times| Schedule::sending_bins(times, job.bin.as_u64(), bins),
             )),
-            // The two readings enclose the bins, so scale their difference to the bytes in the bins.
+            // The readings were taken before and after the bins, so scale their difference to the bytes
+            // in the bins.
             payload_bytes: share_of(
                 since(|flow| flow.payload_bytes),
                 bytes.iter().sum(),
@@ -130,9 +130,11 @@ pub(super) fn flows(
 /// its control connection reports the end.
 const LEFT_UNREAD_BYTES: u64 = 2 * 61_440;
 
-/// Returns the contradiction between the meter and the two ends of a flow, as a share. The receiver stopped
-/// reading between the two readings of the meter, so its count is between them, except for unread bytes. The
-/// received bytes cannot exceed the sent bytes.
+/// Returns the difference between the meter and the two ends of a flow, as a share.
+///
+/// - The receiver stopped reading between the two readings of the meter. Its count must be between the
+///   readings, except for unread bytes.
+/// - The received bytes must not exceed the sent bytes.
 fn unexplained(metered: Range<u64>, report: &FlowReport) -> f64 {
     let beyond = |more: u64, less: u64| more.saturating_sub(less) as f64 / more.max(1) as f64;
     let unread = beyond(metered.start.saturating_sub(LEFT_UNREAD_BYTES), report.received_bytes);
@@ -154,7 +156,7 @@ pub(super) fn latencies_us(exchanges: &[Vec<Exchange>], measured: Range<u64>) ->
     in_time.map(|exchange| exchange.took_ns as f64 / 2_000.0).collect()
 }
 
-/// Returns each qdisc's counters in the measured time, without the qdiscs of the test bed's line.
+/// Returns each qdisc's counters in the measured time. Omits the qdiscs of the test bed's line.
 pub(super) fn qdiscs(before: &[QdiscCounters], after: &[QdiscCounters]) -> Vec<RawQdisc> {
     after
         .iter()

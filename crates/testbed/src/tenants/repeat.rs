@@ -23,10 +23,9 @@ use crate::phases::Phases;
 use crate::process::{Prompt, pause};
 use crate::repeat::{MOST_BUSY, retransmitted_segments, tcp_counter};
 
-/// The qdiscs of the sender's interface.
 #[derive(Clone, Debug)]
 pub(crate) struct InFront {
-    /// The tree of qdiscs; below the line, if there is one.
+    /// The tree of qdiscs. If there is a line, the tree is below the line.
     pub(crate) tree: QdiscTree,
     /// Rules that are installed before the filters of a qdisc.
     pub(crate) rules: Option<(Handle, FilterRules)>,
@@ -39,8 +38,8 @@ pub(crate) struct InFront {
 const SPARE_METER_ROWS: u32 = 64;
 /// Delay before the measurement begins, so that all threads know its start time in advance.
 const LEAD: Duration = Duration::from_millis(1);
-/// Time for answers after the end of the measured time. A request without an answer by then counts as
-/// unanswered.
+/// Time for answers after the end of the measured time. A request without an answer after this time
+/// counts as unanswered.
 const GRACE: Duration = Duration::from_millis(20);
 
 /// Counters at the beginning or the end of the measurement.
@@ -48,7 +47,8 @@ struct Snapshot {
     accounts: Reading,
     qdiscs: Vec<QdiscCounters>,
     retransmits: u64,
-    /// Number of skbs that the receiver's TCP received (`InSegs`). GRO merges several segments into one skb.
+    /// Number of skbs that the receiver's TCP received (`InSegs`). GRO merges several segments into one
+    /// skb.
     received_buffers: u64,
     retransmits_by_port: HashMap<u16, u64>,
 }
@@ -77,7 +77,6 @@ impl Snapshot {
     }
 }
 
-/// Runs a repeat of a point.
 pub(crate) fn run(
     job: &Job<'_>,
     point: &TenantPoint,
@@ -96,7 +95,6 @@ pub(crate) fn run(
     Ok(raw)
 }
 
-/// Runs a repeat on a test bed.
 fn measure(
     job: &Job<'_>,
     point: &TenantPoint,
@@ -187,7 +185,7 @@ fn options(job: &Job<'_>, point: &TenantPoint, features: KernelFeatures) -> Tena
     }
 }
 
-/// Waits until every bulk flow has carried more than the cookie that iperf3 sends first.
+/// Waits until every bulk flow has carried more bytes than the cookie that iperf3 sends first.
 fn wait_for_flows(
     bed: &TenantBed,
     sources: &mut Sources,
@@ -226,7 +224,8 @@ fn wait_for_flows(
     }
 }
 
-/// Waits, up to a time limit, until no more data arrives and all data is read. Returns the meter's reading.
+/// Waits, up to a time limit, until no more data arrives and the receivers have read all data. Returns
+/// the meter's reading.
 fn wait_for_rest(bed: &TenantBed, observer: &dyn Observer) -> Result<Vec<FlowSample>, TestbedError> {
     const PATIENCE: Duration = Duration::from_millis(200);
     const QUIET: Duration = Duration::from_millis(5);
@@ -244,7 +243,7 @@ fn wait_for_rest(bed: &TenantBed, observer: &dyn Observer) -> Result<Vec<FlowSam
     }
 }
 
-/// Returns the bytes of bulk flows that arrived but were not read.
+/// Returns the bytes of bulk flows that have arrived but have not been read.
 fn unread(bed: &TenantBed) -> Result<u64, TestbedError> {
     let sockets = bed
         .receiver

@@ -24,9 +24,8 @@ use crate::wire::RECEIVER_ADDRESS;
 
 /// Time limit for servers to listen, flows to connect, and clients to end.
 pub(super) const LIMIT: Duration = Duration::from_secs(30);
-/// Polling interval of waits.
 const LOOK: Duration = Duration::from_millis(2);
-/// Time limit of iperf3. It takes effect only if this process ends before it ends iperf3.
+/// Time limit of iperf3. The limit applies only if this process ends without ending iperf3.
 const LONGEST_RUN_S: u32 = 3600;
 
 enum Sender {
@@ -34,12 +33,12 @@ enum Sender {
     OnOff { source: Source, schedule: Schedule },
 }
 
-/// A bulk sender's report of its flow, from its start to its end.
+/// The report of a bulk sender's flow, from the start to the end of the flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct FlowReport {
     /// Bytes written to the socket.
     pub(super) sent_bytes: u64,
-    /// Bytes read at the other end. More may have been in flight.
+    /// Bytes read at the other end. Further bytes may have been in flight.
     pub(super) received_bytes: u64,
 }
 
@@ -57,10 +56,8 @@ fn port(first: u16, number: usize) -> u16 {
     first.saturating_add(u16::try_from(number).unwrap_or(u16::MAX))
 }
 
-/// Assigns clients and servers of flows to CPUs.
 struct Places<'p> {
     point: &'p TenantPoint,
-    /// CPUs that this process may use.
     processors: Vec<usize>,
 }
 
@@ -85,7 +82,7 @@ impl<'p> Places<'p> {
 }
 
 impl Sources {
-    /// Starts all sources, and stops every bulk sender once it is connected.
+    /// Starts all sources. Stops every bulk sender once it is connected.
     pub(super) fn start(
         bed: &TenantBed,
         point: &TenantPoint,
@@ -138,7 +135,7 @@ impl Sources {
         self.each_client(Process::go_on)
     }
 
-    /// Starts the on and off times at a time of `CLOCK_MONOTONIC`.
+    /// Starts the on and off times at `at_ns` of `CLOCK_MONOTONIC`.
     pub(super) fn begin(&self, at_ns: u64) {
         for sender in &self.bulk {
             if let Sender::OnOff { schedule, .. } = sender {
@@ -192,7 +189,8 @@ impl Sources {
             .map_err(TestbedError::system("exchange requests and responses"))
     }
 
-    /// Stops the bulk senders that are processes, so that data in flight arrives and is read.
+    /// Stops the bulk senders that are processes, so that data in flight arrives and the receivers read
+    /// it.
     pub(super) fn hold(&self) -> Result<(), TestbedError> {
         self.each_client(Process::hold)
     }
@@ -204,8 +202,8 @@ impl Sources {
         })
     }
 
-    /// Ends the bulk senders, including stopped ones. Returns their reports in order. An iperf3 that received
-    /// SIGTERM while it wrote its report may have none.
+    /// Ends the bulk senders, including stopped senders. Returns their reports in order. An iperf3 that
+    /// received SIGTERM while writing its report may have no report.
     pub(super) fn finish(mut self, observer: &dyn Observer) -> Result<Vec<Option<FlowReport>>, TestbedError> {
         self.each_client(Process::terminate)?;
         self.each_client(Process::go_on)?;
@@ -264,9 +262,11 @@ fn ended_early(client: &mut Process) -> TestbedError {
     })
 }
 
-/// Returns the source port of a flow. The kernel assigns a flow to a CPU by a hash of its addresses and ports.
-/// In one repeat, all points use the same ports, so that qdiscs are compared with the same placement. Each
-/// repeat uses other ports, so that the results do not depend on one placement.
+/// Returns the source port of a flow. The kernel assigns a flow to a CPU by a hash of its addresses and
+/// ports.
+///
+/// - In one repeat, all points use the same ports, so that the compared qdiscs have the same placement.
+/// - Each repeat uses other ports, so that the results do not depend on one placement.
 fn source_port(repeat: u32, number: usize) -> u16 {
     /// First port: below the ephemeral ports and above the listening ports.
     const FIRST: u32 = 12_000;
@@ -276,8 +276,9 @@ fn source_port(repeat: u32, number: usize) -> u16 {
     (FIRST + repeat % KINDS * MOST_FLOWS + number) as u16
 }
 
-/// Starts a server and a client for each bulk tenant that always sends. Each client is stopped once it is
-/// connected, so that it does not slow down the others, and all start to send together.
+/// Starts a server and a client for each bulk tenant that always sends. The function stops each client
+/// once it is connected. A stopped client does not slow down other clients, and all clients start to
+/// send together.
 fn start_iperf(
     bed: &TenantBed,
     places: &Places<'_>,
@@ -356,8 +357,8 @@ impl Holder {
         Self { looked: Instant::now() }
     }
 
-    /// Stops newly connected clients. Returns whether all are stopped. Reads the list of connections at most
-    /// every [`LOOK`].
+    /// Stops newly connected clients. Returns whether all clients are stopped. Reads the list of
+    /// connections at most once per [`LOOK`].
     fn hold_connected(
         &mut self,
         bed: &TenantBed,

@@ -20,7 +20,7 @@ use crate::kernel::KernelFeatures;
 use crate::namespace::Namespace;
 use crate::traffic::iperf3;
 
-/// Results of probing this kernel for features, each probed once.
+/// Results of probing this kernel for features. Each feature is probed once.
 #[derive(Debug, Default)]
 pub(crate) struct Suitability {
     qdiscs: RefCell<BTreeMap<String, bool>>,
@@ -64,7 +64,6 @@ impl Suitability {
         Ok(Assessment { settings: point.settings(scenario, &in_front.tree), notes: Vec::new() })
     }
 
-    /// Returns whether the kernel lacks a kind of qdisc.
     fn lacks(&self, kind: &str) -> Result<bool, TestbedError> {
         if let Some(known) = self.qdiscs.borrow().get(kind) {
             return Ok(*known);
@@ -126,7 +125,7 @@ pub(crate) fn in_front(
     })
 }
 
-/// Rates of a line for `auto`. The lowest suits the capacity of an emulated machine.
+/// Rates of a line for `auto`. An emulated machine has the capacity for the lowest rate.
 const LINES_BPS: [u64; 10] = [
     100_000_000_000,
     40_000_000_000,
@@ -144,12 +143,14 @@ const LINE_HEADROOM: f64 = 2.0;
 const WARMUP: Nanoseconds = Nanoseconds::from_millis(200);
 const DURATION: Nanoseconds = Nanoseconds::from_millis(800);
 const BIN: Nanoseconds = Nanoseconds::from_millis(100);
-/// Number of flows with which the capacity is measured. More flows take longer to start.
+/// Number of flows of the capacity measurement. More flows would take longer to start.
 const TRIAL_FLOWS: u32 = 8;
 
-/// Returns the rate of a scenario. Without a line, it is the nominal rate, to which shares refer. With a line,
-/// it leaves the CPUs headroom. A trial measures their capacity: the point with the shortest writes, behind a
-/// line at the requested rate with one FIFO.
+/// Returns the rate of a scenario.
+///
+/// - Without a line, this is the nominal rate, to which shares refer.
+/// - With a line, the rate leaves headroom for the CPUs. A trial measures the CPUs' capacity with the
+///   point with the shortest writes, behind a line at the requested rate with one FIFO.
 pub(crate) fn settle(
     scenario: &Scenario,
     tenants: &Tenants,
@@ -193,7 +194,7 @@ fn capacity_of(raw: &RawRepeat) -> f64 {
     let carried_bps = bytes as f64 * 8.0 / Duration::from(DURATION).as_secs_f64();
     let processors = raw.tenants.as_ref().map_or(0, |tenants| tenants.processors.len()) as f64;
     let disturbance = raw.tenants.as_ref().and_then(|tenants| tenants.disturbance).unwrap_or(0.0);
-    // Subtract the share of other programs, which may not use it in the next second.
+    // Subtract the CPU use of other programs, which may not need the CPUs in the next second.
     let busy = raw.busy_cores.map_or(processors, |busy| (busy - disturbance).max(0.05 * processors));
     carried_bps * (processors / busy.max(f64::MIN_POSITIVE)).max(1.0)
 }

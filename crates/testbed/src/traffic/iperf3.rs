@@ -2,10 +2,10 @@
 //!
 //! Written for iperf3 3.12 and its `iperf_api.c`. Notes for callers:
 //! - A process supports at most [`MAX_STREAMS`] streams.
-//! - With `--json`, a client that fails exits with code 0. Only the member `error` of its output shows the
-//!   failure.
-//! - A stream's bytes are TCP payload. The client counts writes to its socket, and the last of them may still
-//!   be queued at the end. So use [`Stream::received`] for throughput.
+//! - With `--json`, a client that fails exits with code 0. Only the member `error` of its output shows
+//!   the failure.
+//! - A stream's bytes are TCP payload. The client counts writes to its socket, and the last writes may
+//!   still be queued at the end. Use [`Stream::received`] for throughput.
 //! - Times count from the connection of the streams, not from the start of the process.
 
 use std::fmt;
@@ -28,7 +28,6 @@ pub const MAX_SECONDS: u32 = 86_400;
 
 const TOOL: &str = "iperf3";
 
-/// Options of an iperf3 client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientOptions {
     pub server: IpAddr,
@@ -41,16 +40,13 @@ pub struct ClientOptions {
     pub length: Option<u32>,
     /// TCP congestion control, such as `cubic`. It must be available in the client's namespace.
     pub congestion_control: String,
-    /// Source port of the first stream; each further stream uses the next port. `None`: the kernel chooses.
+    /// Source port of the first stream. Each further stream uses the next port. `None`: the kernel
+    /// chooses the ports.
     pub first_source_port: Option<u16>,
-    /// Time limit for connecting the control connection.
     pub connect_timeout: Duration,
 }
 
 /// Returns the arguments of an iperf3 client, without the program's name.
-///
-/// # Errors
-/// Returns an error if an option is outside of iperf3's limits.
 pub fn client_args(options: &ClientOptions) -> Result<Vec<String>, ArgumentError> {
     in_range(TOOL, "--parallel", options.streams, 1..=MAX_STREAMS)?;
     in_range(TOOL, "--time", options.seconds, 1..=MAX_SECONDS)?;
@@ -92,8 +88,9 @@ pub fn server_args(bind: IpAddr, port: u16) -> Vec<String> {
     ]
 }
 
-/// Returns an error if the name cannot be that of a congestion control in the kernel: short and without special
-/// characters (`TCP_CA_NAME_MAX` is 16, including the NUL). iperf3 could parse other text as an option.
+/// Returns an error if the name cannot be the name of a congestion control in the kernel. A valid name
+/// is short and has no special characters (`TCP_CA_NAME_MAX` is 16, including the NUL). iperf3 could
+/// parse other text as an option.
 fn check_congestion_control(name: &str) -> Result<(), ArgumentError> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
     let usable = !name.is_empty() && name.len() < 16 && !name.starts_with('-') && name.bytes().all(plain);
@@ -109,7 +106,7 @@ fn check_congestion_control(name: &str) -> Result<(), ArgumentError> {
 pub struct Report {
     /// Name and version, such as `iperf 3.12`.
     pub version: String,
-    /// In the order of connection.
+    /// Streams in the order of connection.
     pub streams: Vec<Stream>,
 }
 
@@ -128,7 +125,6 @@ pub struct Stream {
     pub intervals: Vec<Interval>,
 }
 
-/// An amount of TCP payload, and the time in which it was transferred.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Transfer {
     pub bytes: u64,
@@ -158,7 +154,7 @@ pub enum ParseError {
     Json { origin: String, line: usize, column: usize, detail: String },
     #[error("{origin}: iperf3 failed: {message}")]
     Failed { origin: String, message: String },
-    /// Valid JSON in which a member is missing or contradicts another one.
+    /// Valid JSON in which a member is missing or contradicts another member.
     #[error("{origin}: `{field}`: {detail}")]
     Field {
         origin: String,
@@ -178,15 +174,17 @@ pub fn parse(origin: &str, text: &str) -> Result<Report, ParseError> {
     report(origin, text, |_| false)
 }
 
-/// iperf3's error messages, of client and server, after its client received SIGTERM.
+/// Error messages of iperf3's client and server after the client received SIGTERM.
 const TOLD_TO_END: [&str; 2] = ["interrupt - the client has terminated", "the client has terminated"];
 
-/// Parses the output of a client that SIGTERM ended early, or of its server. Both report their counts so far:
+/// Parses the output of a client that SIGTERM ended early, or of its server. Client and server report
+/// their counts so far:
 /// - The client does not know its server's count and prints 0.
-/// - The server prints all bytes that it received, but the end of its last complete interval as its time.
+/// - The server prints all bytes that it received, but the end of its last complete interval as its
+///   time.
 ///
 /// # Errors
-/// Returns an error if [`parse`] would, except for the messages about SIGTERM.
+/// Returns an error of [`parse`], except for the messages about SIGTERM.
 pub fn parse_ended(origin: &str, text: &str) -> Result<Report, ParseError> {
     report(origin, text, |message| TOLD_TO_END.contains(&message))
 }
@@ -214,7 +212,8 @@ fn report(origin: &str, text: &str, is_no_failure: impl Fn(&str) -> bool) -> Res
 
 fn json_error(origin: &str, error: &serde_json::Error) -> ParseError {
     let text = error.to_string();
-    // serde_json's text repeats the position. Remove it, because the error has it already.
+    // serde_json's text repeats the position. Remove the position, because the error already contains
+    // it.
     let detail = text.rsplit_once(" at line ").map_or(text.as_str(), |(detail, _)| detail);
     ParseError::Json {
         origin: origin.to_owned(),
@@ -235,10 +234,10 @@ fn required<T>(value: Option<T>, field: &str) -> Result<T, FieldError> {
     value.map_or_else(|| field_error(field, "is missing"), Ok)
 }
 
-/// The members that are used. All are optional, because output with an `error` may lack any of them.
+/// The used members. All members are optional, because output with an `error` may lack any of them.
 #[derive(Default)]
 struct Document {
-    /// Several, because a server whose client received SIGTERM may report a second error.
+    /// There can be several errors: a server whose client received SIGTERM may report a second error.
     errors: Vec<String>,
     start: Option<Start>,
     intervals: Option<Vec<IntervalPart>>,
@@ -335,7 +334,8 @@ struct Side {
     end: f64,
     bytes: u64,
     retransmits: Option<u64>,
-    /// Whether the *reporting process* is the sender. The entries of both sides have the same value.
+    /// Whether the *reporting process* is the sender. The entries of sender and receiver have the same
+    /// value.
     sender: bool,
 }
 
@@ -394,7 +394,8 @@ fn stream(index: usize, connected: &Connected, end: EndStream) -> Result<Stream,
 }
 
 fn transfer(side: &Side, field: &str) -> Result<Transfer, FieldError> {
-    // `seconds` is the sender's time even in the receiver's entry. So compute the duration from start and end.
+    // `seconds` is the sender's time even in the receiver's entry. Compute the duration from start and
+    // end instead.
     let seconds = side.end - side.start;
     if seconds <= 0.0 {
         return field_error(format!("{field}.end"), format!("{} is not after {}", side.end, side.start));
@@ -487,7 +488,7 @@ mod tests {
         assert_eq!(refused_option(|options| options.first_source_port = Some(0)), "--cport");
         assert_eq!(refused_option(|options| options.length = Some(0)), "--length");
         assert_eq!(refused_option(|options| options.length = Some((1 << 20) + 1)), "--length");
-        // 65535 is the last port. A second stream would need the next one.
+        // 65535 is the last port, so there is no port for a second stream.
         assert_eq!(
             refused_option(|options| options.first_source_port = Some(65_535)),
             "--cport of the last stream"
@@ -509,7 +510,7 @@ mod tests {
         assert_eq!(second.local, "127.0.0.1:25001".parse().unwrap());
         assert_eq!(second.remote, "127.0.0.1:15211".parse().unwrap());
         assert_eq!(second.sent, Some(Transfer { bytes: 3_301_703_680, seconds: 2.00003 }));
-        // This is the receiver's time, although its `seconds` repeats the sender's.
+        // This is the receiver's time, although the receiver's `seconds` repeats the sender's time.
         assert_eq!(second.received, Transfer { bytes: 3_297_640_448, seconds: 2.003561 });
         assert_eq!(second.retransmits, Some(19));
         assert_eq!(
@@ -537,7 +538,7 @@ mod tests {
         assert_eq!(first.intervals.iter().map(|interval| interval.bytes).sum::<u64>(), 3_382_968_320);
     }
 
-    /// Checks the reports of a client that got SIGTERM after 1.3 s of 60, and of its server.
+    /// Checks the reports of a client that got SIGTERM after 1.3 s of 60 s, and of its server.
     #[test]
     fn a_client_that_was_told_to_end_and_its_server_report_what_they_counted() {
         let client = parse_ended("client", CLIENT_ENDED).unwrap();
@@ -550,17 +551,14 @@ mod tests {
         for text in [CLIENT_ENDED, SERVER_OF_ENDED] {
             assert!(matches!(parse("it", text), Err(ParseError::Failed { .. })));
         }
-        // SIGTERM may arrive at the beginning of an interval.
         let mut document: serde_json::Value = serde_json::from_str(CLIENT_ENDED).unwrap();
         document["intervals"].as_array_mut().unwrap().push(serde_json::json!({ "streams": [] }));
         assert_eq!(parse_ended("client", &document.to_string()), parse_ended("client", CLIENT_ENDED));
-        // A second error of the server is ignored.
         let twice = SERVER_OF_ENDED.replace(
             "the client has terminated\"",
             "the client has terminated\",\n\t\"error\":\t\"getsockopt - Bad file descriptor\"",
         );
         assert_eq!(parse_ended("server", &twice), parse_ended("server", SERVER_OF_ENDED));
-        // Any other error is still a failure.
         assert!(matches!(parse_ended("it", SERVER_GONE), Err(ParseError::Failed { .. })));
         assert_eq!(parse_ended("it", CLIENT), parse("it", CLIENT));
     }
@@ -618,7 +616,8 @@ mod tests {
         for index in (0..CLIENT.len()).step_by(5) {
             for byte in ["0", "-", "\"", "}", "x", "é"] {
                 let damaged = format!("{}{byte}{}", &CLIENT[..index], &CLIENT[index + 1..]);
-                // Some damage is harmless (a digit of an unused member), so the test only detects panics.
+                // Some damage is harmless (a digit of an unused member), so the test only detects
+                // panics.
                 let _ = parse("it", &damaged);
             }
         }

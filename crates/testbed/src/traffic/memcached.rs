@@ -1,12 +1,12 @@
-//! An open-loop load on memcached: requests are sent when they are due, even if earlier ones are unanswered. A
-//! latency counts from the time at which the request was *due*. So a stall of the server or the network
-//! increases the latency of every request that was due during the stall. A closed loop would not send these
-//! requests ("coordinated omission").
+//! An open-loop load on memcached: a request is sent when it is due, even if previous requests are
+//! unanswered. A latency counts from the time at which the request was *due*. A stall of the server or
+//! the network therefore increases the latency of every request that was due during the stall. A closed
+//! loop would not send these requests ("coordinated omission").
 //!
-//! The protocol is memcached's text protocol over TCP (`doc/protocol.txt`). A request is a `get` of one key or
-//! a `set` of one value, on one of several connections with many requests in flight. Requests are due at the
-//! times of a Poisson process, generated from a seed. A single thread sends and receives. It sleeps in between,
-//! to use little CPU time.
+//! The protocol is memcached's text protocol over TCP (`doc/protocol.txt`). A request is a `get` of one
+//! key or a `set` of one value. Several connections each have many requests in flight. Requests are due
+//! at the times of a Poisson process, generated from a seed. A single thread sends and receives. The
+//! thread sleeps between requests to use little CPU time.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -20,11 +20,10 @@ use nix::unistd::Pid;
 use crate::error::TestbedError;
 use crate::namespace::Namespace;
 
-/// Options of a load.
 #[derive(Clone, Debug)]
 pub struct LoadOptions {
     pub server: SocketAddr,
-    /// Number of connections; each is a flow.
+    /// Number of connections. Each connection is a flow.
     pub connections: usize,
     /// Requests per second over all connections; `None`: a closed loop with one request in flight per
     /// connection.
@@ -35,11 +34,9 @@ pub struct LoadOptions {
     pub value: usize,
     /// Share of requests that set a value, per cent.
     pub sets_percent: u32,
-    /// Number of keys. All are set before the load begins.
+    /// Number of keys. The load begins after all keys are set.
     pub keys: u32,
-    /// Seed for the times and keys of requests.
     pub seed: u64,
-    /// CPU of the load's thread.
     pub cpu: Option<usize>,
 }
 
@@ -47,15 +44,14 @@ pub struct LoadOptions {
 pub struct LoadResult {
     /// Time from due to answered, for each answered request.
     pub latencies_ns: Vec<u64>,
-    /// Number of requests that were due.
     pub due: usize,
     /// Time until the last answer.
     pub elapsed: Duration,
 }
 
 impl LoadResult {
-    /// Returns a quantile of the latency, ns; `None` without requests. Unanswered requests count as the slowest
-    /// ones.
+    /// Returns a quantile of the latency, ns; `None` without requests. Unanswered requests count as the
+    /// slowest requests.
     #[must_use]
     pub fn quantile(&self, share: f64) -> Option<u64> {
         let mut sorted = self.latencies_ns.clone();
@@ -102,7 +98,7 @@ struct Connection {
     stream: TcpStream,
     pending: VecDeque<Pending>,
     unsent: VecDeque<u8>,
-    /// Number of bytes received of the first pending answer.
+    /// Number of received bytes of the first pending answer.
     received: usize,
 }
 
@@ -254,7 +250,7 @@ impl Load<'_> {
         Ok(())
     }
 
-    /// Sleeps until a connection is readable or writable, or the time has passed.
+    /// Sleeps until a connection is readable or writable, or for at most `time`.
     fn wait(&self, time: Duration) -> io::Result<()> {
         let mut watched: Vec<libc::pollfd> = self
             .connections
@@ -284,7 +280,7 @@ impl Load<'_> {
         Ok(())
     }
 
-    /// Reads all available answers. Calls `answered` with the connection of each.
+    /// Reads all available answers. Calls `answered` with the connection of each answer.
     fn receive(&mut self, mut answered: impl FnMut(&mut Self, usize) -> io::Result<()>) -> io::Result<()> {
         for on in 0..self.connections.len() {
             self.connections[on].flush()?;
@@ -364,7 +360,7 @@ mod tests {
         assert!((mean - 1.0).abs() < 0.02, "{mean}");
     }
 
-    /// Checks that a stall of the server increases the latency of each request that was due during the stall.
+    /// A stall of the server must increase the latency of each request that was due during the stall.
     #[test]
     fn a_stall_shows_in_every_request_that_was_due_meanwhile() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -406,8 +402,8 @@ mod tests {
         };
         let result = run(&options).unwrap();
         assert_eq!(result.latencies_ns.len(), result.due);
-        // About a hundred requests were due during the stall. The first one waited for the whole stall, the
-        // last one hardly at all.
+        // About a hundred requests were due during the stall. The first request waited for the whole
+        // stall; the last request had almost no wait.
         let slow = result.latencies_ns.iter().filter(|latency| **latency > 20_000_000).count();
         assert!((40..=200).contains(&slow), "{slow} of {}", result.due);
         serving.join().unwrap();

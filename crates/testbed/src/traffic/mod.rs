@@ -1,14 +1,15 @@
 //! Traffic: command lines and outputs of traffic tools, and Evenkeel's own sources.
 //!
-//! [`iperf3`] sends the bulk TCP flows, and [`sockperf`] measures request-response latency during these flows.
-//! Both modules are pure: they convert options to arguments, and text to typed figures. Other modules start,
-//! place and end the processes.
+//! [`iperf3`] sends the bulk TCP flows, and [`sockperf`] measures request-response latency during these
+//! flows. The two modules are pure: they convert options to arguments, and text to typed figures. Other
+//! modules start, place and end the processes.
 //!
-//! [`memcached`] creates the load on a memcached server itself, because no packaged tool has an open loop.
+//! [`memcached`] creates the load on a memcached server itself, because no packaged tool has an open
+//! loop.
 //!
-//! The output of a tool is not trusted: a signal or a full disk can truncate it, and iperf3 reports a failed
-//! run with exit code 0. A parser returns complete figures, or an error that names the fault. It never replaces
-//! a missing figure by zero.
+//! Parsers do not trust the output of a tool: a signal or a full disk can truncate it, and iperf3
+//! reports a failed run with exit code 0. A parser returns complete figures, or an error that names the
+//! fault. A parser never replaces a missing figure by zero.
 
 pub mod iperf3;
 pub mod memcached;
@@ -21,15 +22,14 @@ pub(crate) mod worker;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{tool} {option}: {detail}")]
 pub struct ArgumentError {
-    /// Name of the tool, such as `iperf3`.
     pub tool: &'static str,
     /// The tool's name for the option, such as `--parallel`.
     pub option: &'static str,
-    /// The given value, and the allowed values.
+    /// The given value and the allowed values.
     pub detail: String,
 }
 
-/// Checks a numeric option against the tool's limits. Returns an error if it is outside of them.
+/// Checks a numeric option against the tool's limits.
 fn in_range(
     tool: &'static str,
     option: &'static str,

@@ -1,8 +1,9 @@
 //! On-off sources, each on one TCP connection. iperf3 does not support on and off times.
 //!
-//! A source is a writing thread, and a reading thread at the other end. During its on time it always has data.
-//! `SO_SNDBUF` and `TCP_NOTSENT_LOWAT` limit the data below its socket. So it stops sending at the end of its
-//! on time, and does not first drain megabytes from its buffer.
+//! A source consists of a writing thread, and a reading thread at the other end. During its on time, a
+//! source always has data. `SO_SNDBUF` and `TCP_NOTSENT_LOWAT` limit the data below its socket. The
+//! source therefore stops sending at the end of its on time, without draining megabytes from its
+//! buffer.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -18,15 +19,16 @@ use super::worker::{Ends, Worker, set_congestion_control, set_option};
 
 /// Number of unsent bytes at which the socket accepts no more data.
 const LOW_WATER_BYTES: u32 = 32 << 10;
-/// Size of the socket's send buffer, which includes data in the qdisc. The kernel doubles it for its own
-/// headers. So it holds about two of the largest segments, as with TCP small queues.
+/// Size of the socket's send buffer, which includes data in the qdisc. The kernel doubles this size for
+/// its own headers. The buffer therefore holds about two of the largest segments, as with TCP small
+/// queues.
 const BUFFER_BYTES: i32 = 64 << 10;
-/// Size of a read, bytes: iperf3's default.
+/// Size of a read, bytes. This is iperf3's default.
 const READ_BYTES: usize = 128 << 10;
 /// Longest wait before the source checks whether it should end.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// On and off times of several sources. The start time can be changed.
+/// On and off times of several sources. The start time can change.
 #[derive(Clone, Debug)]
 pub(crate) struct Schedule {
     times: OnOff,
@@ -35,17 +37,16 @@ pub(crate) struct Schedule {
 }
 
 impl Schedule {
-    /// Creates a schedule that begins now.
     pub(crate) fn new(times: OnOff) -> Self {
         Self { times, begin_ns: Arc::new(AtomicU64::new(monotonic_ns())) }
     }
 
-    /// Begins an on time at a given time.
+    /// Begins an on time at `at_ns`.
     pub(crate) fn begin(&self, at_ns: u64) {
         self.begin_ns.store(at_ns, Ordering::Relaxed);
     }
 
-    /// Returns whether a time is in an on time, and how long the on or off time continues.
+    /// Returns whether `now_ns` is in an on time, and the remaining length of the on or off time.
     fn phase(&self, now_ns: u64) -> (bool, Duration) {
         let (on, off) = (self.times.on.as_u64(), self.times.off.as_u64());
         let period = i128::from(on.saturating_add(off).max(1));
@@ -71,7 +72,6 @@ impl Schedule {
     }
 }
 
-/// A running source.
 #[derive(Debug)]
 pub(crate) struct Source {
     pub(crate) client: Worker<u64>,
@@ -79,8 +79,8 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// Starts a source on a connection. It sends nothing until `released`. Client and server are pinned to
-    /// their CPUs, if given.
+    /// Starts a source on a connection. The source sends nothing until `released`. If CPUs are given,
+    /// client and server are pinned to them.
     pub(crate) fn start(
         (client, server): Ends,
         length: usize,
@@ -131,7 +131,7 @@ fn send(stream: &mut TcpStream, stop: &AtomicBool, length: usize, schedule: &Sch
     Ok(written)
 }
 
-/// Waits until the socket is writable, or the time has passed.
+/// Waits until the socket is writable, for at most `time`.
 fn wait_for_room(stream: &TcpStream, time: Duration) -> io::Result<()> {
     let mut watched = libc::pollfd { fd: stream.as_raw_fd(), events: libc::POLLOUT, revents: 0 };
     let limit = libc::timespec {

@@ -1,9 +1,9 @@
-//! Request-response probes over TCP: one request at a time, answered by a message of the same length. The time
-//! of each exchange is recorded.
+//! Request-response probes over TCP: one request at a time, answered by a message of the same length. A
+//! probe records the time of each exchange.
 //!
-//! They measure as sockperf's ping-pong and netperf's `TCP_RR` do. But sockperf 3.7 needs 2.5 s before its
-//! first sample, which is longer than the measurement of a point in a sweep. A probe consists of two threads,
-//! client and server, each with its own socket.
+//! Probes measure like sockperf's ping-pong and netperf's `TCP_RR`. However, sockperf 3.7 needs 2.5 s
+//! before its first sample, which is longer than the measurement of a point in a sweep. A probe
+//! consists of two threads, client and server, each with its own socket.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -18,9 +18,9 @@ const LOW_DELAY: i32 = 0x10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Exchange {
-    /// Time at which the request was written to the socket, `CLOCK_MONOTONIC` ns.
+    /// When the client wrote the request to the socket, `CLOCK_MONOTONIC` ns.
     pub(crate) sent_ns: u64,
-    /// Time until the whole answer had arrived, or until the probe ended without an answer, ns.
+    /// Time until the whole answer arrived, or until the probe ended without an answer, ns.
     pub(crate) took_ns: u64,
 }
 
@@ -31,8 +31,8 @@ pub(crate) struct Probe {
 }
 
 impl Probe {
-    /// Starts a probe on a connection. Each request follows the previous answer immediately. Client and server
-    /// are pinned to their CPUs, if given.
+    /// Starts a probe on a connection. Each request follows the previous answer immediately. If CPUs
+    /// are given, client and server are pinned to them.
     pub(crate) fn start(
         (client, server): Ends,
         message_bytes: usize,
@@ -123,7 +123,7 @@ mod tests {
         }
     }
 
-    /// Checks that an unanswered request is recorded, with the time that it has waited.
+    /// Checks that an unanswered request is recorded with its waiting time.
     #[test]
     fn a_request_without_an_answer_is_not_forgotten() {
         let (client, server) = ends();

@@ -1,11 +1,12 @@
 //! sockperf: arguments, and the log of all exchanges of its ping-pong client (`--full-log`).
 //!
 //! Written for sockperf 3.7 and its `client.cpp`. Notes for callers:
-//! - The client needs about two seconds before its first exchange. The log omits the exchanges of the first 400
-//!   ms and of the last 50 ms. So a run of `t` seconds gives samples of `t - 0.45` seconds.
-//! - It supports only IPv4.
-//! - It defines latency as **half of the round-trip time**, in microseconds; with `--full-rtt` it logs whole
-//!   round-trip times. The log names the definition. A [`Sample`] always has the whole round-trip time.
+//! - The client needs about two seconds before its first exchange. The log omits the exchanges of the
+//!   first 400 ms and of the last 50 ms, so a run of `t` seconds gives samples of `t - 0.45` seconds.
+//! - sockperf supports only IPv4.
+//! - sockperf defines latency as **half of the round-trip time**, in microseconds. With `--full-rtt` it
+//!   logs whole round-trip times. The log names the definition. A [`Sample`] always has the whole
+//!   round-trip time.
 //! - Times count from the start of the client process.
 
 use std::ffi::OsString;
@@ -14,7 +15,7 @@ use std::path::PathBuf;
 
 use super::{ArgumentError, in_range};
 
-/// Minimum length of a message, bytes: sockperf's own header.
+/// Minimum length of a message, bytes. This is the length of sockperf's own header.
 pub const MIN_MESSAGE: u32 = 14;
 
 /// Maximum length of a message, bytes.
@@ -25,14 +26,13 @@ pub const MAX_SECONDS: u32 = 36_000_000;
 
 const TOOL: &str = "sockperf";
 
-/// Options of a sockperf ping-pong client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientOptions {
     pub server: Ipv4Addr,
     pub port: u16,
-    /// Duration, 1 to [`MAX_SECONDS`].
+    /// Duration, seconds, 1 to [`MAX_SECONDS`].
     pub seconds: u32,
-    /// Length of a request and of its answer, [`MIN_MESSAGE`] to [`MAX_MESSAGE`] bytes.
+    /// Length of a request and of its answer, bytes, [`MIN_MESSAGE`] to [`MAX_MESSAGE`].
     pub message_bytes: u32,
     /// Exchanges per second; `None`: each request follows the previous answer immediately.
     pub rate: Option<u32>,
@@ -40,9 +40,6 @@ pub struct ClientOptions {
 }
 
 /// Returns the arguments of a sockperf ping-pong client over TCP, without the program's name.
-///
-/// # Errors
-/// Returns an error if an option is outside of sockperf's limits.
 pub fn client_args(options: &ClientOptions) -> Result<Vec<OsString>, ArgumentError> {
     in_range(TOOL, "--time", options.seconds, 1..=MAX_SECONDS)?;
     in_range(TOOL, "--msg-size", options.message_bytes, MIN_MESSAGE..=MAX_MESSAGE)?;
@@ -78,21 +75,19 @@ pub fn server_args(bind: Ipv4Addr, port: u16) -> Vec<OsString> {
     ]
 }
 
-/// The exchanges of a ping-pong client, without those of its warm-up and cool-down.
+/// The exchanges of a ping-pong client, without the exchanges of its warm-up and cool-down.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Log {
-    /// In order of time; never empty.
+    /// Samples in order of time; never empty.
     pub samples: Vec<Sample>,
     /// Number of unanswered requests, as sockperf counted them.
     pub dropped: u64,
 }
 
-/// A request and its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// Time at which the request was sent, since the start of the client process.
+    /// Time at which the client sent the request, since the start of the client process.
     pub sent_ns: u64,
-    /// Time from sending the request to receiving the answer.
     pub round_trip_ns: u64,
 }
 
@@ -113,14 +108,8 @@ pub enum ParseError {
          again"
     )]
     Empty { origin: String },
-    /// sockperf reports that there are no samples.
     #[error("{origin}:{line}: sockperf has no samples: {message}")]
-    NoSamples {
-        origin: String,
-        line: usize,
-        /// Text of sockperf.
-        message: String,
-    },
+    NoSamples { origin: String, line: usize, message: String },
     #[error("{origin}:{line}: {field}: {detail}")]
     Line {
         origin: String,
@@ -130,21 +119,9 @@ pub enum ParseError {
         detail: String,
     },
     #[error("{origin}:{line}: the log is cut short after {samples} samples")]
-    CutShort {
-        origin: String,
-        line: usize,
-        /// Number of samples before the end.
-        samples: usize,
-    },
-    /// The number of samples differs from the number in the log's header.
+    CutShort { origin: String, line: usize, samples: usize },
     #[error("{origin}: the log has {found} samples, but announces {announced}")]
-    Count {
-        origin: String,
-        /// Number in the header.
-        announced: u64,
-        /// Number in the table.
-        found: usize,
-    },
+    Count { origin: String, announced: u64, found: usize },
 }
 
 /// Messages of sockperf about a run without samples.
@@ -153,7 +130,7 @@ const NO_SAMPLES: [&str; 3] =
 
 const RULE: &str = "------------------------------";
 
-/// Parses the log of a ping-pong client, with whole or half round trips.
+/// Parses the log of a ping-pong client, with whole or half round-trip times.
 ///
 /// `origin` names the log in errors, usually its path.
 ///
@@ -200,16 +177,13 @@ fn line_error(origin: &str, line: usize, field: &'static str, detail: impl Into<
     ParseError::Line { origin: origin.to_owned(), line, field, detail: detail.into() }
 }
 
-/// The header above the table. Its wording differs between versions, so only the parts that are used are
-/// parsed.
+/// The header above the table. The wording differs between versions, so only the used parts are parsed.
 struct Head {
-    /// 1 if the table has whole round-trip times, 2 if it has halves.
+    /// 1 if the table has whole round-trip times, 2 if it has half round-trip times.
     trips_per_value: f64,
     /// Number of samples, if the header has it.
     received: Option<u64>,
-    /// Number of unanswered requests.
     dropped: u64,
-    /// Number of lines before the table.
     lines: usize,
 }
 
@@ -259,7 +233,6 @@ fn announced(
     }
 }
 
-/// The table and the samples parsed so far.
 struct Table<'a> {
     origin: &'a str,
     trips_per_value: f64,
@@ -285,7 +258,8 @@ impl Table<'_> {
         if self.samples.last().is_some_and(|last| sent_ns < last.sent_ns) {
             return Err(error("txTime", format!("{sent} is before the txTime of the previous line")));
         }
-        // The last column repeats the difference of the other two. So a lost digit in any column is detected.
+        // The last column repeats the difference of the other two columns. This check therefore detects
+        // a lost digit in any column.
         let expected_us = round_trip_ns as f64 / (1_000.0 * self.trips_per_value);
         match value.parse::<f64>() {
             Ok(value_us) if (value_us - expected_us).abs() < 0.002 && has_decimals(value, 3) => {}
@@ -296,7 +270,7 @@ impl Table<'_> {
     }
 }
 
-/// Parses seconds with nine decimals without floating point.
+/// Parses seconds with nine decimals without floating point. Returns nanoseconds.
 fn nanoseconds(text: &str) -> Option<u64> {
     if !has_decimals(text, 9) {
         return None;

@@ -13,10 +13,9 @@ use crate::error::TestbedError;
 use crate::namespace::Namespace;
 use crate::process::{ordinary_nice, stay_on};
 
-/// Time limit for connecting.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// A thread with one connection. Dropping it ends the thread.
+/// A thread with one connection. Dropping this value ends the thread.
 #[derive(Debug)]
 pub(crate) struct Worker<T> {
     thread: u32,
@@ -26,8 +25,9 @@ pub(crate) struct Worker<T> {
 }
 
 impl<T: Send + 'static> Worker<T> {
-    /// Starts a thread that calls `work` with a connection, pinned to `processor` if given. `work` must return
-    /// when the flag is set. By then the connection is shut down, so no call on it blocks.
+    /// Starts a thread that calls `work` with a connection. If `processor` is given, the thread is
+    /// pinned to it. `work` must return when the flag is set. The connection is then shut down, so no
+    /// call on it blocks.
     pub(crate) fn start(
         stream: TcpStream,
         processor: Option<usize>,
@@ -40,7 +40,7 @@ impl<T: Send + 'static> Worker<T> {
         let handle = std::thread::Builder::new().name("traffic".to_owned()).spawn(move || {
             // SAFETY: takes nothing.
             let thread = unsafe { libc::gettid() };
-            // Ignore the error: the starting thread may not be waiting any more.
+            // Ignore the error: the starting thread may have stopped waiting.
             let _ = tell.send(thread.cast_unsigned());
             if let Some(nice) = nice {
                 // SAFETY: takes numbers; on Linux 0 is the calling thread.
@@ -61,14 +61,14 @@ impl<T: Send + 'static> Worker<T> {
         self.thread
     }
 
-    /// Stops the thread: sets its flag and shuts its connection down.
+    /// Sets the thread's flag and shuts its connection down.
     pub(crate) fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
         // Ignore the error: the other end may have shut the connection down already.
         let _ = self.stream.shutdown(std::net::Shutdown::Both);
     }
 
-    /// Ends the thread. Returns the result of its work.
+    /// Ends the thread. Returns the result of `work`.
     pub(crate) fn finish(mut self) -> io::Result<T> {
         self.stop();
         match self.handle.take().map(JoinHandle::join) {
@@ -88,11 +88,11 @@ impl<T> Drop for Worker<T> {
     }
 }
 
-/// The client's and the server's end of a connection.
+/// The client's end and the server's end of a connection.
 pub(crate) type Ends = (TcpStream, TcpStream);
 
-/// Opens one connection from the sender to each port of the receiver's address. A socket stays in the namespace
-/// in which it was created.
+/// Opens one connection from the sender to each port of the receiver's address. A socket stays in the
+/// namespace in which it was created.
 pub(crate) fn connect(
     sender: &Namespace,
     receiver: &Namespace,
@@ -117,7 +117,7 @@ pub(crate) fn connect(
         ports.iter().map(connect).collect::<Result<Vec<_>, _>>()
     })?;
     let accepted = listeners.iter().map(|listener| {
-        // The client is already connected, so this does not block.
+        // The client is already connected, so this call does not block.
         let (stream, _) = listener.accept().map_err(TestbedError::system("accept a connection"))?;
         Ok::<_, TestbedError>(stream)
     });

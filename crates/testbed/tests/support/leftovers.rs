@@ -1,7 +1,7 @@
-//! The kernel objects of a process, and checks that none of them remains after the process has ended.
+//! The kernel objects of a process, and checks that no object remains after the process has ended.
 //!
-//! Objects are identified by number (BPF id, namespace inode, process id and start time), never by name alone,
-//! because other runs use the same names.
+//! Objects are identified by number (BPF id, namespace inode, process id and start time). Names do not
+//! suffice, because other runs use the same names.
 
 #![allow(dead_code)]
 
@@ -25,7 +25,7 @@ pub struct Holdings {
     pub programs: BTreeSet<u32>,
     pub maps: BTreeSet<u32>,
     pub links: BTreeSet<u32>,
-    /// Inodes of network namespaces, without that of the test itself.
+    /// Inodes of network namespaces, without the test's own namespace.
     pub namespaces: BTreeSet<u64>,
     pub children: BTreeSet<ProcessIdentity>,
 }
@@ -57,7 +57,6 @@ impl Holdings {
         found
     }
 
-    /// Adds the objects of another search.
     pub fn add(&mut self, other: &Self) {
         self.programs.extend(&other.programs);
         self.maps.extend(&other.maps);
@@ -66,7 +65,6 @@ impl Holdings {
         self.children.extend(&other.children);
     }
 
-    /// Returns the objects that are not in `before`.
     pub fn since(&self, before: &Self) -> Self {
         Self {
             programs: &self.programs - &before.programs,
@@ -105,7 +103,7 @@ impl Holdings {
         }
     }
 
-    /// Kills children that still run, so that a failed test leaves none running.
+    /// Kills children that still run, so that a failed test leaves no process.
     fn end_children(&self) {
         for child in self.children.iter().filter(|child| runs(**child)) {
             // SAFETY: takes a process id and a signal; the id's start time was compared.
@@ -113,7 +111,7 @@ impl Holdings {
         }
     }
 
-    /// Asserts that none of the objects exists any more. The kernel may need some time.
+    /// Asserts that all objects are gone. The kernel may need some time.
     pub fn assert_gone(&self) {
         let deadline = Instant::now() + LIMIT;
         loop {
@@ -134,12 +132,10 @@ pub fn interfaces() -> BTreeSet<PathBuf> {
     entries(Path::new("/sys/class/net")).into_iter().collect()
 }
 
-/// Returns the number of open descriptors of this process.
 pub fn open_descriptors() -> usize {
     entries(Path::new("/proc/self/fd")).len()
 }
 
-/// Returns the inode of the calling thread's network namespace.
 pub fn own_namespace() -> u64 {
     namespace_inode(Path::new("/proc/thread-self/ns/net")).unwrap()
 }

@@ -24,7 +24,7 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 pub const SETTLE_LIMIT: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(2);
 
-/// Polls until there is a result. Fails after `limit`.
+/// Polls until `look` returns a result. Fails after `limit`.
 pub fn wait_for<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + limit;
     loop {
@@ -36,8 +36,8 @@ pub fn wait_for<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Option
     }
 }
 
-/// Returns options of a test bed with a meter and eight queues, at a rate that two busy CPUs can carry. The
-/// meter has bins of 100 ms for half a minute.
+/// Returns options of a test bed with a meter and eight queues, at a rate that two busy CPUs can carry.
+/// The meter has bins of 100 ms for half a minute.
 pub fn options(topology: Topology, policy: Policy) -> BedOptions {
     BedOptions {
         topology,
@@ -48,24 +48,21 @@ pub fn options(topology: Topology, policy: Policy) -> BedOptions {
     }
 }
 
-/// Returns whether a tuple is a flow between these two sockets.
 pub fn is_between(tuple: &Tuple, ends: &Ends) -> bool {
     SocketAddr::new(tuple.source, tuple.source_port) == ends.source
         && SocketAddr::new(tuple.destination, tuple.destination_port) == ends.destination
 }
 
-/// Returns the state of a flow in the queue choice, if the flow is tracked.
 pub fn tracked(bed: &Bed, ends: &Ends) -> Option<FlowState> {
     bed.select.flows().into_iter().find(|flow| is_between(&flow.tuple, ends))
 }
 
-/// Returns the meter's sample of a flow, if any.
 pub fn metered(bed: &Bed, ends: &Ends) -> Option<FlowSample> {
     bed.meter.as_ref().unwrap().flows().into_iter().find(|flow| is_between(&flow.tuple, ends))
 }
 
-/// Returns the states of all bulk flows at a time at which each is charged to a queue and none changes its
-/// queue.
+/// Returns the states of all bulk flows at a time at which each flow is charged to a queue and no flow
+/// changes its queue.
 pub fn charged_states(bed: &Bed, bulk: &Bulk) -> Vec<FlowState> {
     wait_for("every bulk flow is charged at the same time", PATIENCE, || {
         let before = bed.select.counters();
@@ -74,24 +71,21 @@ pub fn charged_states(bed: &Bed, bulk: &Bulk) -> Vec<FlowState> {
         let steady = bed.select.counters().picks == before.picks
             && states.len() == bulk.ends().len()
             && states.iter().all(|state| state.charged_weight > 0);
-        // Both sums are from the same time: this test bed has no other senders.
+        // The two sums are from the same time, because this test bed has no other senders.
         let charged: u32 = states.iter().map(|state| state.charged_weight).sum();
         (steady && weights == charged).then_some(states)
     })
 }
 
-/// Returns the queues of these flows, in order.
 pub fn queues(states: &[FlowState]) -> Vec<u32> {
     states.iter().map(|state| state.queue.unwrap()).collect()
 }
 
-/// Returns whether no two flows share a queue.
 pub fn all_distinct(queues: &[u32]) -> bool {
     let distinct: std::collections::BTreeSet<_> = queues.iter().collect();
     distinct.len() == queues.len()
 }
 
-/// Returns the sum of all queues' weights.
 pub fn weight_sum(bed: &Bed) -> u64 {
     bed.select.weights().iter().map(|weight| u64::from(*weight)).sum()
 }
@@ -112,12 +106,10 @@ pub fn assert_weightless(bed: &Bed) {
     );
 }
 
-/// Returns the number of segments that the sending host retransmitted.
 pub fn retransmitted(bed: &Bed) -> u64 {
     retransmitted_at(&bed.sender)
 }
 
-/// Returns the number of segments that a host retransmitted.
 pub fn retransmitted_at(host: &Namespace) -> u64 {
     tcp_counter_at(host, "RetransSegs")
 }
@@ -131,7 +123,7 @@ pub fn tcp_counter_at(host: &Namespace, name: &str) -> u64 {
     values.split_ascii_whitespace().nth(column).unwrap().parse().unwrap()
 }
 
-/// Starts a process in a namespace. Dropping the value kills it.
+/// Starts a process in a namespace. Dropping the process kills it.
 pub fn process(namespace: &Namespace, program: &str, arguments: &[&str]) -> Process {
     Process::start(ProcessOptions {
         program,

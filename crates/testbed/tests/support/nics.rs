@@ -14,10 +14,10 @@ use evenkeel_transmit::Policy;
 
 use super::{PATIENCE, wait_for};
 
-/// Number of transmit queues of each interface of the virtual machine: one per CPU.
+/// Number of transmit queues of each interface of the virtual machine: one queue per CPU.
 pub const QUEUES: u32 = 4;
 
-/// Time limit for a link to come up: igb negotiates.
+/// Time limit for a link to come up. On igb, the link negotiates its speed.
 const LINK_LIMIT: Duration = Duration::from_secs(30);
 
 /// Fails outside of the virtual machine, because these tests use the machine's own devices.
@@ -28,7 +28,7 @@ pub fn require_virtual_machine() {
     );
 }
 
-/// A pair of interfaces of one driver. Dropping it restores their settings.
+/// A pair of interfaces of one driver. Dropping the pair restores the settings of the interfaces.
 pub struct Nics {
     pub sender: Namespace,
     pub receiver: Namespace,
@@ -36,12 +36,12 @@ pub struct Nics {
     pub index: u32,
     pub name: String,
     receiver_name: String,
-    /// XPS maps that the driver had set.
+    /// The driver's own XPS maps.
     pub xps: Vec<String>,
 }
 
 impl Nics {
-    /// Takes the interfaces of a driver (`virtio_net`, `igb`), assigns addresses, and brings them up.
+    /// Claims the interfaces of a driver (`virtio_net`, `igb`), assigns addresses, and brings them up.
     pub fn take(driver: &str) -> Self {
         require_virtual_machine();
         let names: [String; 2] = wait_for("both interfaces of the driver are here", PATIENCE, || {
@@ -78,13 +78,11 @@ impl Nics {
         Self { sender, receiver, netlink, index, name, receiver_name, xps }
     }
 
-    /// Writes the XPS maps of the transmit queues.
     pub fn set_xps(&self, masks: &[String]) {
         let files = xps_files(&self.name).into_iter().zip(masks.iter().cloned()).collect::<Vec<_>>();
         self.sender.write_sysfs(&files).unwrap();
     }
 
-    /// Clears the driver's XPS maps.
     pub fn clear_xps(&self) {
         self.set_xps(&vec!["0".to_owned(); QUEUES as usize]);
     }
@@ -106,15 +104,15 @@ impl Nics {
     /// queues.
     pub fn unshaped(&mut self) {
         match self.netlink.delete_qdisc(self.index, Handle::ROOT) {
-            // A default qdisc cannot be deleted, only replaced.
+            // A default qdisc can be replaced, but not deleted.
             Err(error) if error.refusal_code() == Some(libc::ENOENT) => {}
             result => result.unwrap(),
         }
         self.netlink.replace_qdisc(self.index, Handle::ROOT, Handle::new(1, 0), &Qdisc::Mq).unwrap();
     }
 
-    /// Returns the counters of each transmit queue that the kernel picked. A class of `mq` (or `mqprio`) is a
-    /// queue of the device.
+    /// Returns the counters of each transmit queue that the kernel picked. A class of `mq` or `mqprio`
+    /// is a queue of the device.
     pub fn queue_statistics(&mut self) -> Vec<Statistics> {
         let classes = self.netlink.class_statistics(self.index).unwrap();
         (1..=QUEUES as u16)
@@ -150,8 +148,8 @@ impl Nics {
 }
 
 impl Drop for Nics {
-    /// Moves the interfaces back immediately: an open connection without a peer would keep its namespace, and
-    /// so the interface, for minutes.
+    /// Moves the interfaces back immediately. An open connection without a peer would keep its
+    /// namespace, and so the interface, for minutes.
     fn drop(&mut self) {
         let files = xps_files(&self.name).into_iter().zip(self.xps.iter().cloned()).collect::<Vec<_>>();
         let _ = self.sender.write_sysfs(&files);
@@ -164,8 +162,8 @@ impl Drop for Nics {
     }
 }
 
-/// Sends datagrams until one arrives. Then the hosts know each other's hardware addresses. Without them, the
-/// kernel queues only a few segments.
+/// Sends datagrams until a datagram arrives. The hosts then know each other's hardware addresses.
+/// Without these addresses, the kernel queues only a few segments.
 fn meet(sender: &Namespace, receiver: &Namespace) {
     let to = receiver.run(|| Ok(UdpSocket::bind((RECEIVER_ADDRESS, 0)).unwrap())).unwrap();
     let from = sender.run(|| Ok(UdpSocket::bind((SENDER_ADDRESS, 0)).unwrap())).unwrap();

@@ -37,11 +37,9 @@ impl Observer for Watch {
     }
 }
 
-/// Enables all offloads.
 pub const BOTH: &str = "offloads = { segmentation = true, aggregation = true }\n";
 pub const ONE_PROBE: &str = "[workload.probes]\ncount = 1\nmessage = \"64B\"\n";
 
-/// Returns the scenario text for bulk clients that always send.
 pub fn bulk(length: &str) -> String {
     format!("[[workload.bulk]]\nlength = \"{length}\"\n")
 }

@@ -22,7 +22,6 @@ pub struct Ends {
     pub destination: SocketAddr,
 }
 
-/// The host that sends the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// Data is sent through the managed device.
@@ -34,7 +33,6 @@ pub enum Direction {
 #[derive(Clone, Copy, Debug)]
 pub struct BulkOptions {
     pub flows: usize,
-    /// Address of the receiving host.
     pub destination: IpAddr,
     pub direction: Direction,
     /// CPU for both threads of every flow.
@@ -56,7 +54,7 @@ impl Default for BulkOptions {
 }
 
 impl BulkOptions {
-    /// Returns options with data from the receiving host to the sending host.
+    /// Returns options for data from the receiving host to the sending host.
     pub fn reverse(flows: usize) -> Self {
         Self {
             flows,
@@ -67,7 +65,6 @@ impl BulkOptions {
     }
 }
 
-/// Bytes that a finished flow sent and received.
 #[derive(Clone, Copy, Debug)]
 pub struct Transferred {
     pub ends: Ends,
@@ -83,11 +80,11 @@ struct Flow {
     receiver: Option<JoinHandle<()>>,
 }
 
-/// Bulk TCP flows. Dropping them ends them.
+/// Bulk TCP flows. Dropping this value ends the flows.
 pub struct Bulk {
     /// Makes the sending threads close their connections.
     stop: Arc<AtomicBool>,
-    /// Makes the receiving threads stop, when no more data will arrive, not even a FIN.
+    /// Makes the receiving threads stop. No more data will arrive, not even a FIN.
     abandon: Arc<AtomicBool>,
     ends_by_itself: bool,
     ends: Vec<Ends>,
@@ -95,7 +92,6 @@ pub struct Bulk {
 }
 
 impl Bulk {
-    /// Connects all flows, then starts sending.
     pub fn start(bed: &Bed, options: BulkOptions) -> Self {
         match options.direction {
             Direction::SenderToReceiver => Self::between(&bed.sender, &bed.receiver, options),
@@ -103,7 +99,7 @@ impl Bulk {
         }
     }
 
-    /// Connects all flows between two namespaces, then starts sending.
+    /// Connects all flows between two namespaces. Then starts sending.
     pub fn between(from: &Namespace, to: &Namespace, options: BulkOptions) -> Self {
         let listener = listen(to, options.destination);
         let destination = listener.local_addr().unwrap();
@@ -143,12 +139,11 @@ impl Bulk {
         &self.ends
     }
 
-    /// Returns the received bytes of each flow.
     pub fn received(&self) -> Vec<u64> {
         self.flows.iter().map(|flow| flow.received.load(Ordering::Relaxed)).collect()
     }
 
-    /// Waits until every flow has delivered this many bytes.
+    /// Waits until every flow has delivered `bytes` bytes.
     pub fn wait_for_each(&self, bytes: u64) {
         let what = format!("{bytes} bytes of every one of {} flows have arrived", self.flows.len());
         wait_for(&what, LAST_RESORT, || {
@@ -156,15 +151,15 @@ impl Bulk {
         });
     }
 
-    /// Waits until all flows together have delivered this many bytes.
+    /// Waits until all flows together have delivered `bytes` bytes.
     pub fn wait_for_all(&self, bytes: u64) {
         wait_for(&format!("{bytes} bytes have arrived"), LAST_RESORT, || {
             (self.received().iter().sum::<u64>() >= bytes).then_some(())
         });
     }
 
-    /// Closes the flows in order, and waits for the last byte. Flows with a number of bytes end without being
-    /// closed.
+    /// Closes the flows in order, and waits for the last byte. Flows with a number of bytes end on
+    /// their own.
     pub fn finish(mut self) -> Vec<Transferred> {
         if !self.ends_by_itself {
             self.stop.store(true, Ordering::Relaxed);
@@ -191,7 +186,7 @@ impl Bulk {
         self.stop.store(true, Ordering::Relaxed);
         self.abandon.store(true, Ordering::Relaxed);
         for mut flow in self.flows.drain(..) {
-            // join() returns an error if the thread panicked. The panic has been printed already.
+            // join() returns an error if the thread panicked. The thread has already printed the panic.
             let _ = flow.sender.take().map(JoinHandle::join);
             drop(flow.socket);
             let _ = flow.receiver.take().map(JoinHandle::join);
@@ -264,8 +259,8 @@ fn receive(mut socket: TcpStream, cpu: Option<usize>, received: &AtomicU64, aban
     }
 }
 
-/// Makes short connections from the sending host, several at a time, with a few kilobytes each. Returns the
-/// number of delivered bytes after all have ended.
+/// Makes short connections from the sending host, `at_a_time` at a time, with a few kilobytes each.
+/// Returns the number of delivered bytes after all connections have ended.
 pub fn short_connections(bed: &Bed, count: usize, at_a_time: usize) -> u64 {
     let listener = listen(&bed.receiver, RECEIVER_ADDRESS.into());
     let destination = listener.local_addr().unwrap();
@@ -295,7 +290,7 @@ pub fn short_connections(bed: &Bed, count: usize, at_a_time: usize) -> u64 {
                             stream.set_read_timeout(Some(PATIENCE)).unwrap();
                             stream.write_all(&payload[..short_size(left)]).unwrap();
                             stream.shutdown(Shutdown::Write).unwrap();
-                            // The receiver closes the connection after it has read everything.
+                            // The receiver closes the connection after reading all data.
                             assert_eq!(stream.read(&mut [0; 1]).unwrap(), 0);
                         }
                         Ok(())
@@ -307,10 +302,10 @@ pub fn short_connections(bed: &Bed, count: usize, at_a_time: usize) -> u64 {
     received.into_inner()
 }
 
-/// Largest payload of a short connection, bytes.
 const SHORT_LARGEST: usize = 9_000;
 
-/// Returns the payload of the short connection with this number, counted from 1: one to seven segments.
+/// Returns the payload of short connection number `number`, counted from 1. The payload is one to seven
+/// segments.
 pub fn short_size(number: usize) -> usize {
     1_000 + number % 5 * 2_000
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) OR Apache-2.0 OR MIT
  *
- * TCP LoLa, a delay-based congestion control. The BPF program and user space include this header, so the
- * simulator runs the kernel's code.
+ * TCP LoLa, a delay-based congestion control. The BPF program and user space include this header, so
+ * the simulator runs the kernel's code.
  *
  * Source: Hock, Neumeister, Zitterbart, Bless: "TCP LoLa: Congestion Control for Low Latencies and High
  * Throughput", IEEE LCN 2017. The queueing delay is Q = RTTnow - RTTmin, and the states are:
@@ -11,37 +11,41 @@
  *     fair flow balancing --- Q > target_us --> hold
  *     hold --- after hold_us --> tailored decrease of cwnd --> CUBIC increase
  *
- * In fair flow balancing, each flow keeps the same amount of data X(t) in the queue. X grows with the time
- * since the flow entered this state. In the hold, all flows see that the target is reached, so that all
- * reduce their windows at about the same time, and all can measure RTTmin in the empty queue.
+ * In fair flow balancing, each flow keeps the same amount of data X(t) in the queue. X grows with the
+ * time since the flow entered this state. In the hold, all flows detect that the queueing delay has
+ * reached the target. They then reduce their windows at about the same time, and can measure RTTmin in
+ * the empty queue.
  *
- * Deliberate choices beside the publication:
- *   - After each change of the window in fair flow balancing or by a decrease, the next measurement starts
- *     one round trip later. Otherwise it would see the queue of the window before the change.
- *   - In slow start a measurement takes one round trip with at least 8 samples (N_RTT_SAMPLE of RFC 9406).
- *     With measurements of 40 ms, the window would double many times before the flow sees its own queue.
- *   - Fair flow balancing takes the larger of the last two measurements: a sender that is not scheduled for
- *     some milliseconds empties the queue for one measurement, which is no reason to grow.
- *   - Fair flow balancing returns to CUBIC increase if Q falls below half of balance_us: other flows have
- *     left. The half avoids a change of state by each small variation of Q.
+ * Deliberate differences from the publication:
+ *   - After each change of the window in fair flow balancing or by a decrease, the next measurement
+ *     starts one round trip later. An earlier measurement would include the queue of the previous
+ *     window.
+ *   - In slow start, a measurement takes one round trip with at least 8 samples (N_RTT_SAMPLE of RFC
+ *     9406). With measurements of 40 ms, the window would double many times before the flow detects its
+ *     own queue.
+ *   - Fair flow balancing takes the larger of the last two measurements. A sender that is not scheduled
+ *     for some milliseconds empties the queue for one measurement, which is no reason to grow.
+ *   - Fair flow balancing returns to CUBIC increase if Q falls below half of balance_us, because other
+ *     flows have left. The factor of one half avoids a change of state by each small variation of Q.
  *   - Fair flow balancing at most doubles the window per measurement, as slow start does.
  *
- * Times are microseconds of a monotonic clock in 64 bits, windows are packets. All functions accept any
- * values: no division by zero and no overflow, whatever the settings, the clock and the samples are. */
+ * Times are microseconds of a monotonic clock in 64 bits. Windows are packets. All functions accept any
+ * settings, times and samples without division by zero or overflow. */
 #ifndef EVENKEEL_LOLA_H
 #define EVENKEEL_LOLA_H
 
 #include "evenkeel/integers.h"
 
-/* Smallest window. RFC 5681 section 3.1: ssthresh is never below two segments. */
+/* Smallest window. RFC 5681, section 3.1: ssthresh is at least two segments. */
 #define EK_LOLA_MIN_CWND 2u
-/* Largest window: 100 GB with 1500 byte packets. The products below fit 64 bits up to here. */
+/* Largest window: 100 GB with packets of 1500 bytes. Up to this window, the products in this file fit
+ * 64 bits. */
 #define EK_LOLA_MAX_CWND (1u << 26)
 /* Fixed point of gamma, beta and C (as in the kernel's tcp_cubic.c). */
 #define EK_LOLA_ONE 1024u
 /* N_RTT_SAMPLE of RFC 9406. */
 #define EK_LOLA_SLOW_START_SAMPLES 8u
-/* Longest time since the start of a curve that changes its value, ms. Its cube fits 60 bits. */
+/* Longest time, ms, after the start of a curve at which the curve still changes. Its cube fits 60 bits. */
 #define EK_LOLA_MAX_CURVE_MS (1u << 20)
 
 /* Defaults. "Module" is the authors' module for Linux, version 1.5. */
@@ -79,7 +83,7 @@ enum ek_lola_phase {
 	EK_LOLA_HOLD = 3,
 };
 
-/* A flow. All zero bytes are a new flow. */
+/* The state of a flow. A new flow has only zero bytes. */
 struct ek_lola {
 	ek_u64 epoch_us;      /* start of the CUBIC curve; 0: it starts with the next ACK */
 	ek_u64 phase_us;      /* start of fair flow balancing or of the hold */
@@ -149,8 +153,8 @@ EK_INLINE struct ek_lola_settings ek_lola_defaults(void)
 	return settings;
 }
 
-/* Returns the integer cube root of any number: 22 steps, one bit of the result each. Without branches,
- * because the verifier would follow both sides of each of them: 2^22 paths. */
+/* Returns the integer cube root in 22 steps, each of which computes one bit of the result. The code has
+ * no branches, because the verifier would follow each branch in two directions: 2^22 paths. */
 EK_INLINE ek_u32 ek_lola_cube_root(ek_u64 value)
 {
 	ek_u64 root = 0, step, above;
@@ -158,9 +162,9 @@ EK_INLINE ek_u32 ek_lola_cube_root(ek_u64 value)
 
 	for (shift = 63; shift >= 0; shift -= 3) {
 		root <<= 1;
-		/* (root + 1)^3 - root^3, in units of this step's bit. What is left of the value is below
-		 * eight of the previous steps, so the difference is negative if and only if its first bit is
-		 * set. */
+		/* step is (root + 1)^3 - root^3, in units of this step's bit. The rest of the value is
+		 * below eight of the previous steps, so the difference is negative if and only if its
+		 * first bit is set. */
 		step = 3 * root * (root + 1) + 1;
 		above = (((value >> shift) - step) >> 63) - 1;
 		value -= (step << shift) & above;
@@ -169,7 +173,6 @@ EK_INLINE ek_u32 ek_lola_cube_root(ek_u64 value)
 	return (ek_u32)root;
 }
 
-/* Starts a flow at this time. */
 EK_INLINE void ek_lola_init(struct ek_lola *flow, ek_u64 now_us)
 {
 	struct ek_lola fresh = {.window_us = now_us, .last_us = now_us};
@@ -189,13 +192,12 @@ EK_INLINE ek_u32 ek_lola_queueing_us(const struct ek_lola *flow)
 	return ek_lola_delay(flow, flow->rtt_now_us);
 }
 
-/* Returns the larger of the last two measurements. */
 EK_INLINE ek_u32 ek_lola_steady_rtt(const struct ek_lola *flow)
 {
 	return flow->rtt_now_us > flow->rtt_before_us ? flow->rtt_now_us : flow->rtt_before_us;
 }
 
-/* Starts the next measurement after a change of the window: one round trip from now. */
+/* Starts the next measurement one round trip after a change of the window. */
 EK_INLINE void ek_lola_remeasure(struct ek_lola *flow, ek_u64 now_us)
 {
 	flow->window_us = now_us + flow->rtt_now_us;
@@ -203,7 +205,7 @@ EK_INLINE void ek_lola_remeasure(struct ek_lola *flow, ek_u64 now_us)
 	flow->fresh = 0;
 }
 
-/* As ek_lola_remeasure, and forgets the measurements: they are of another window. */
+/* Calls ek_lola_remeasure and resets the measurements, because they are of another window. */
 EK_INLINE void ek_lola_forget(struct ek_lola *flow, ek_u64 now_us)
 {
 	ek_lola_remeasure(flow, now_us);
@@ -220,8 +222,8 @@ EK_INLINE void ek_lola_start_curve(struct ek_lola *flow, ek_u32 cwnd_max)
 	flow->cwnd_max = cwnd_max;
 }
 
-/* Adds the RTT sample of an ACK. RTTmin is the smallest sample of all, RTTnow that of the last measurement.
- */
+/* Adds the RTT sample of an ACK. RTTmin is the smallest of all samples. RTTnow is the smallest sample
+ * of the last measurement. */
 EK_INLINE void ek_lola_sample(struct ek_lola *flow, const struct ek_lola_settings *settings, ek_u32 rtt_us,
 			      ek_u64 now_us)
 {
@@ -262,7 +264,8 @@ EK_INLINE ek_u32 ek_lola_curve(struct ek_lola *flow, const struct ek_lola_settin
 
 	if (!flow->epoch_us) {
 		flow->epoch_us = now_us;
-		/* K = cube root of (cwnd_max - cwnd) / C. In ms, its cube is up to 2^26 * 1.024e11. */
+		/* K is the cube root of (cwnd_max - cwnd) / C. In ms, its cube is at most 2^26 *
+		 * 1.024e11. */
 		if (flow->cwnd_max > cwnd) {
 			flow->k_ms = ek_lola_cube_root((flow->cwnd_max - cwnd) *
 						       (1000000000ull * EK_LOLA_ONE / scale));
@@ -274,7 +277,7 @@ EK_INLINE ek_u32 ek_lola_curve(struct ek_lola *flow, const struct ek_lola_settin
 	time_ms = ek_lola_elapsed(now_us, flow->epoch_us) / 1000 + flow->rtt_min_us / 1000;
 	offset = time_ms > flow->k_ms ? time_ms - flow->k_ms : flow->k_ms - time_ms;
 	offset = ek_lola_bound(offset, 0, EK_LOLA_MAX_CURVE_MS);
-	/* (t - K)^3 fits 60 bits; scale is up to 10240. */
+	/* (t - K)^3 fits 60 bits, and scale is at most 10240. */
 	offset = ((offset * offset * offset) >> 10) * scale / 1000000000ull;
 	if (time_ms >= flow->k_ms)
 		return ek_lola_bound(flow->cwnd_max + offset, EK_LOLA_MIN_CWND, EK_LOLA_MAX_CWND);
@@ -283,7 +286,8 @@ EK_INLINE ek_u32 ek_lola_curve(struct ek_lola *flow, const struct ek_lola_settin
 		       : EK_LOLA_MIN_CWND;
 }
 
-/* Returns the window after `acked` packets on CUBIC's curve: at most half of them, as in tcp_cubic.c. */
+/* Returns the window after `acked` packets on CUBIC's curve. The window grows by at most half of
+ * `acked` packets, as in tcp_cubic.c. */
 EK_INLINE ek_u32 ek_lola_increase(struct ek_lola *flow, ek_u32 cwnd, ek_u32 target, ek_u32 acked)
 {
 	ek_u64 credit = (ek_u64)flow->credit + acked;
@@ -298,13 +302,13 @@ EK_INLINE ek_u32 ek_lola_increase(struct ek_lola *flow, ek_u32 cwnd, ek_u32 targ
 		most = target - cwnd;
 	packets = ek_lola_bound(credit / per_packet, 0, most);
 	credit -= (ek_u64)packets * per_packet;
-	/* A remainder above one packet is from a time with a flatter curve. */
+	/* A remainder of more than one packet is from a time with a flatter curve. */
 	flow->credit = ek_lola_bound(credit, 0, per_packet - 1);
 	return cwnd + packets;
 }
 
-/* Returns the window after a measurement in fair flow balancing: the flow keeps X(t) = (t / phi)^3 bytes in
- * the queue, and has cwnd * Q / RTTnow there. */
+/* Returns the window after a measurement in fair flow balancing. The flow should have X(t) = (t /
+ * phi)^3 bytes in the queue, and has cwnd * Q / RTTnow packets there. */
 EK_INLINE ek_u32 ek_lola_balance(const struct ek_lola *flow, const struct ek_lola_settings *settings,
 				 const struct ek_lola_ack *ack, ek_u32 cwnd)
 {
@@ -322,7 +326,8 @@ EK_INLINE ek_u32 ek_lola_balance(const struct ek_lola *flow, const struct ek_lol
 	return cwnd + ek_lola_bound((wanted - queued) / mss, 0, cwnd);
 }
 
-/* Tailored decrease: cwnd * RTTmin / RTTnow * gamma, which empties slightly more than the queue. */
+/* Returns the window after a tailored decrease: cwnd * RTTmin / RTTnow * gamma. The decrease empties
+ * slightly more than the queue. */
 EK_INLINE ek_u32 ek_lola_decrease(struct ek_lola *flow, const struct ek_lola_settings *settings, ek_u32 cwnd,
 				  ek_u64 now_us)
 {
@@ -342,14 +347,15 @@ EK_INLINE ek_u32 ek_lola_decrease(struct ek_lola *flow, const struct ek_lola_set
 	return ek_lola_bound(reduced, EK_LOLA_MIN_CWND, EK_LOLA_MAX_CWND);
 }
 
-/* Returns the window after a loss that was none, as tcp_reno_undo_cwnd. */
+/* Returns the window after the undo of a spurious loss, as tcp_reno_undo_cwnd. */
 EK_INLINE ek_u32 ek_lola_undo(const struct ek_lola *flow, ek_u32 cwnd)
 {
 	return cwnd > flow->cwnd_at_loss ? cwnd : flow->cwnd_at_loss;
 }
 
-/* Returns the window without an increase that no function here made. A kernel can skip a BPF program, as in
- * case of recursion; what it then uses as the program's result is undefined. */
+/* Limits the window to the larger of this code's last window and the window before the last loss. A
+ * kernel can skip a BPF program, for example in a recursion, and then uses an undefined value as its
+ * result. */
 EK_INLINE ek_u32 ek_lola_known_cwnd(const struct ek_lola *flow, ek_u32 cwnd)
 {
 	ek_u32 most = ek_lola_undo(flow, flow->cwnd);
@@ -357,7 +363,7 @@ EK_INLINE ek_u32 ek_lola_known_cwnd(const struct ek_lola *flow, ek_u32 cwnd)
 	return flow->cwnd && cwnd > most ? most : cwnd;
 }
 
-/* Returns the window and ssthresh after an ACK of new data. Changes the state of the flow. */
+/* Returns the window and ssthresh after an ACK of new data. May change the flow's state. */
 EK_INLINE struct ek_lola_window ek_lola_grow(struct ek_lola *flow, const struct ek_lola_settings *settings,
 					     const struct ek_lola_ack *ack)
 {
@@ -416,8 +422,8 @@ EK_INLINE struct ek_lola_window ek_lola_grow(struct ek_lola *flow, const struct 
 	return window;
 }
 
-/* Returns ssthresh after a loss, as CUBIC (RFC 9438 sections 4.6 and 4.7); the unchanged window without
- * loss_reaction. */
+/* Returns ssthresh after a loss, as CUBIC does (RFC 9438, sections 4.6 and 4.7). Without loss_reaction,
+ * returns the unchanged window. */
 EK_INLINE ek_u32 ek_lola_loss(struct ek_lola *flow, const struct ek_lola_settings *settings, ek_u32 cwnd,
 			      ek_u64 now_us)
 {
@@ -438,8 +444,8 @@ EK_INLINE ek_u32 ek_lola_loss(struct ek_lola *flow, const struct ek_lola_setting
 	return ek_lola_bound((cwnd * beta) >> 10, EK_LOLA_MIN_CWND, EK_LOLA_MAX_CWND);
 }
 
-/* Call when a flow sends again with nothing in flight. After a pause longer than a measurement, the queue is
- * unknown, and the pause does not count as time on CUBIC's curve. */
+/* Handles the start of sending with nothing in flight. After a pause longer than a measurement, the
+ * queue is unknown, and the pause does not count as time on CUBIC's curve. */
 EK_INLINE void ek_lola_idle_restart(struct ek_lola *flow, const struct ek_lola_settings *settings,
 				    ek_u64 now_us)
 {

@@ -4,22 +4,21 @@
  * the kernel's code.
  *
  * A flow's whole state is one 64-bit word (queue, weight, flags, sequence), which changes only by
- * compare-and-swap. A queue's state is the sum of the weights of the flows that have data
- * outstanding on it. There are no locks. If several cores change a flow's word at the same time,
- * only one of them charges or releases the queue, so the sums stay exact:
+ * compare-and-swap. A queue's state is the sum of the weights of the flows with data outstanding on
+ * this queue. There are no locks. If several cores change a flow's word at the same time, only one core
+ * charges or releases the queue, so the sums stay exact:
  *
  *     weight[q] == sum of the weights of the flows charged to q
  *
- * Dynamic queue assignment follows Titan (USENIX ATC 2017, section 3.1). It selects the queue with
- * the smallest weight, but only when the flow has nothing outstanding. The flow's weight is removed
- * from the queue when the flow's last segment has left. Three deliberate differences from Titan:
+ * Dynamic queue assignment follows Titan (USENIX ATC 2017, section 3.1). It selects the queue with the
+ * smallest weight, but only when the flow has nothing outstanding. The flow's weight is removed from
+ * the queue when the flow's last segment has left. There are three deliberate differences from Titan:
  *   - In a tie, the flow keeps its previous queue, so that flows do not move needlessly. Without a
- *     previous queue it gets the queue of its hash, which spreads the load. Titan takes the lowest
- *     number.
- *   - Two cores cannot pick the same empty queue: the claim is a compare-and-swap on the queue's
- *     weight. Titan serialises all picks by a lock.
- *   - Flows have weights. Titan counts every flow as 1.
- */
+ *     previous queue, the flow gets the queue of its hash, which spreads the load. Titan selects the
+ *     queue with the lowest number.
+ *   - Two cores cannot pick the same empty queue, because the claim is a compare-and-swap on the
+ *     queue's weight. Titan serialises all picks by a lock.
+ *   - Flows have weights. Titan counts every flow as 1. */
 #ifndef EVENKEEL_QUEUE_CHOICE_H
 #define EVENKEEL_QUEUE_CHOICE_H
 
@@ -27,9 +26,9 @@
 
 /* Largest number of transmit queues. A power of two, because the verifier accepts a mask as a bound. */
 #define EK_MAX_QUEUES 256
-/* No queue, in a field for a queue number. */
+/* Value of a queue field without a queue. */
 #define EK_NO_QUEUE 0xffffffffu
-/* Attempts at a compare-and-swap, after which one segment is sent uncharged. */
+/* Number of attempts at a compare-and-swap. Then one segment is sent uncharged. */
 #define EK_TRIES 4
 
 /* How a queue is picked for a flow that may change its queue. */
@@ -49,13 +48,12 @@ enum ek_policy {
 #define EK_WORD_SEQUENCE_SHIFT 36
 #define EK_WORD_SEQUENCE_MASK (~0ULL << 36)
 
-/* The queues that a flow may use: `count` queues from `first` (an XPS pool, or all of them). */
+/* The queues that a flow may use: `count` queues from `first`, which are an XPS pool or all queues. */
 struct ek_pool {
 	ek_u32 first;
 	ek_u32 count;
 };
 
-/* A segment that needs a queue. */
 struct ek_segment {
 	struct ek_pool pool;
 	enum ek_policy policy;
@@ -63,10 +61,10 @@ struct ek_segment {
 	ek_u32 weight; /* the flow's weight, 1 to 65535 */
 	/* The flow had nothing outstanding before this segment, so it may change queue. */
 	ek_u32 idle;
-	/* Queue on which the kernel holds the flow unless `idle`. EK_NO_QUEUE if only this code
-	 * decides; the flow then keeps its queue. */
+	/* Queue on which the kernel holds a flow that is not `idle`. With EK_NO_QUEUE, only this code
+	 * decides, and the flow keeps its queue. */
 	ek_u32 held_on;
-	/* Queue to take if the flow may move, for any policy, or EK_NO_QUEUE. */
+	/* Queue to use if the flow may move, for any policy, or EK_NO_QUEUE. */
 	ek_u32 wanted;
 	/* The segment has payload. A pure ACK uses its flow's queue and is never charged. */
 	ek_u32 data;
@@ -132,8 +130,8 @@ static __attribute__((unused)) long ek_scan_step(ek_u32 index, void *context)
 	return 0;
 }
 
-/* Calls `step` until it returns 1, at most `count` times. In the kernel this is bpf_loop: the verifier would
- * check an ordinary loop of 256 rounds round by round, and again for each attempt of ek_claim. */
+/* Calls `step` until it returns 1, at most `count` times. In the kernel this is bpf_loop. The verifier
+ * would check an ordinary loop of 256 rounds round by round, and again for each attempt of ek_claim. */
 #ifdef __bpf__
 #define ek_loop(count, step, context) bpf_loop(count, step, context, 0)
 #else
@@ -147,7 +145,7 @@ EK_INLINE void ek_loop(ek_u32 count, long (*step)(ek_u32, void *), void *context
 }
 #endif
 
-/* Finds the queue with the smallest weight, queue by queue. */
+/* Finds the queue with the smallest weight, one queue after the other. */
 EK_INLINE ek_u32 ek_least_by_steps(const ek_u32 *weight, struct ek_pool pool, ek_u32 preferred, ek_u32 *least)
 {
 	struct ek_scan scan = {
@@ -164,9 +162,9 @@ EK_INLINE ek_u32 ek_least_by_steps(const ek_u32 *weight, struct ek_pool pool, ek
 	return scan.best & (EK_MAX_QUEUES - 1);
 }
 
-/* For user space, ek_least_at_once finds the same queue by vector instructions: first the smallest weight,
- * then the first queue with this weight. If another core changes a weight in between, the queue may no longer
- * have the weight `least`; the compare-and-swap then fails and is repeated. */
+/* In user space, ek_least_at_once finds the same queue with vector instructions. It finds the smallest
+ * weight, and then the first queue with this weight. If another core changes a weight in between, the
+ * queue may have another weight than `least`. The compare-and-swap then fails and is repeated. */
 #ifndef __bpf__
 EK_INLINE ek_u32 ek_least_weight(const ek_u32 *weight, ek_u32 first, ek_u32 end)
 {
@@ -177,7 +175,8 @@ EK_INLINE ek_u32 ek_least_weight(const ek_u32 *weight, ek_u32 first, ek_u32 end)
 	return least;
 }
 
-/* Returns the first queue of this weight before `end`, or `end`. Compares blocks, for vector instructions. */
+/* Returns the first queue with the weight `wanted`, or `end`. Compares blocks, so that the compiler
+ * uses vector instructions. */
 #define EK_BLOCK 16
 EK_INLINE ek_u32 ek_first_of_weight(const ek_u32 *weight, ek_u32 first, ek_u32 end, ek_u32 wanted)
 {
@@ -217,9 +216,9 @@ EK_INLINE ek_u32 ek_least_at_once(const ek_u32 *weight, struct ek_pool pool, ek_
 }
 #endif
 
-/* Returns the queue with the smallest weight in the pool. Among equal ones, this is the first one from
- * `preferred` on, in circular order, so that ties are spread like the preferred queues. `preferred` must be
- * in the pool. */
+/* Returns the queue with the smallest weight in the pool. Among queues of equal weight, returns the
+ * first queue from `preferred` on, in circular order. Ties are then spread like the preferred queues.
+ * `preferred` must be in the pool. */
 EK_INLINE ek_u32 ek_least_queue(const ek_u32 *weight, struct ek_pool pool, ek_u32 preferred, ek_u32 *least)
 {
 #ifdef __bpf__
@@ -234,7 +233,8 @@ EK_INLINE void ek_discharge(ek_u32 *weight, ek_u64 word)
 	__sync_fetch_and_sub(&weight[EK_WORD_QUEUE(word) & (EK_MAX_QUEUES - 1)], EK_WORD_WEIGHT(word));
 }
 
-/* Returns the queue that a flow gets if no other is lighter: its previous one, otherwise that of its hash. */
+/* Returns the queue that a flow gets if no other queue has a smaller weight. This is the flow's
+ * previous queue or, without one, the queue of its hash. */
 EK_INLINE ek_u32 ek_preferred_queue(ek_u64 word, const struct ek_segment *segment)
 {
 	ek_u32 queue = EK_WORD_QUEUE(word);
@@ -260,7 +260,8 @@ EK_INLINE ek_u32 ek_claim(ek_u32 *weight, const struct ek_segment *segment, ek_u
 							least + segment->weight) == least)
 				return queue;
 		}
-		/* Other cores keep changing this queue, which was the lightest in the last search. */
+		/* Other cores keep changing this queue, which had the smallest weight in the last
+		 * search. */
 	} else {
 		queue = ek_hash_queue(segment->hash, segment->pool) & (EK_MAX_QUEUES - 1);
 	}
@@ -268,11 +269,12 @@ EK_INLINE ek_u32 ek_claim(ek_u32 *weight, const struct ek_segment *segment, ek_u
 	return queue;
 }
 
-/* Removes the charge from a flow's queue if the word is still `seen`; returns 1 if it did.
+/* Removes the charge from a flow's queue if the word is still `seen`. Returns 1 if the charge was
+ * removed.
  *
- * The caller must read the word BEFORE it checks that the flow has nothing outstanding, and pass it as
- * `seen`. A segment sent in between changes the sequence, so that the release fails as it must. `aged` is
- * EK_WORD_AGED for a release by age, otherwise 0. */
+ * The caller must read the word BEFORE it checks that the flow has nothing outstanding, and pass the
+ * word as `seen`. A segment sent in between changes the sequence, so the release fails, as it must.
+ * `aged` is EK_WORD_AGED for a release by age, otherwise 0. */
 EK_INLINE int ek_release(ek_u64 *flow, ek_u32 *weight, ek_u64 seen, ek_u64 aged)
 {
 	if (!(seen & EK_WORD_CHARGED))
@@ -307,16 +309,16 @@ EK_INLINE void ek_reweigh(ek_u64 *flow, ek_u32 *weight, ek_u32 new_weight)
 	}
 }
 
-/* Marks the word as forgotten if it is still `seen` and uncharged; returns 1 if it did. Programs that still
- * hold a pointer to the word see the mark. */
+/* Marks the word as forgotten if it is still `seen` and uncharged. Returns 1 if the word was marked.
+ * Programs that still hold a pointer to the word detect the mark. */
 EK_INLINE int ek_forget(ek_u64 *flow, ek_u64 seen)
 {
 	return !(seen & EK_WORD_CHARGED) &&
 	       __sync_val_compare_and_swap(flow, seen, EK_WORD_FORGOTTEN) == seen;
 }
 
-/* Returns whether this is the common case of a backlogged flow: charged, with data outstanding, and held on
- * its queue (`held_on` as in struct ek_segment). The segment then uses EK_WORD_QUEUE(seen). */
+/* Returns whether the flow is in the common case: backlogged, charged, and held on its queue (`held_on`
+ * as in struct ek_segment). The segment then uses EK_WORD_QUEUE(seen). */
 EK_INLINE int ek_stays(ek_u64 seen, ek_u32 idle, ek_u32 held_on)
 {
 	return !idle && seen & EK_WORD_CHARGED && (held_on == EK_NO_QUEUE || held_on == EK_WORD_QUEUE(seen));
@@ -352,7 +354,8 @@ EK_INLINE struct ek_choice ek_choose(ek_u64 *flow, ek_u32 *weight, const struct 
 			}
 			continue;
 		}
-		/* Release an old charge first, so that the flow's own weight does not affect the choice. */
+		/* Release an existing charge first, so that the flow's own weight does not affect the
+		 * choice. */
 		if (seen & EK_WORD_CHARGED) {
 			if (!ek_release(flow, weight, seen, 0))
 				continue;
@@ -370,7 +373,8 @@ EK_INLINE struct ek_choice ek_choose(ek_u64 *flow, ek_u32 *weight, const struct 
 			choice.outcome = free_to_move ? EK_PICKED : EK_RECHARGED;
 			break;
 		}
-		/* Another core sent for the same flow (a shared UDP socket): undo the claim. */
+		/* Another core sent a segment of the same flow (a shared UDP socket), so undo the
+		 * claim. */
 		ek_discharge(weight, next);
 	}
 	choice.queue &= EK_MAX_QUEUES - 1;

@@ -188,7 +188,6 @@ const GROUPS_PAPER_AND_EXPECTATIONS: &[Case] = &[
     ("[workload.latency]\nduration = \"2s\"\n", "", (53, 10), ": expect[1].metric: no latency is measured; add a [workload.latency]"),
 ];
 
-/// Changes to a shuffle.
 #[rustfmt::skip]
 const SHUFFLE: &[Case] = &[
     ("count = 3\n", "", (10, 1), ": hosts.count: missing; for example count = 24"),
@@ -240,7 +239,6 @@ fn every_broken_shuffle_is_refused_at_its_place() {
     assert_refused(VALID_SHUFFLE, SHUFFLE.iter());
 }
 
-/// Changes to a scenario with clients.
 #[rustfmt::skip]
 const FETCH: &[Case] = &[
     ("[[workload.clients]]\ncount = 2\nsizes = [\"1KiB\", \"1500B\"]\npriority = 1\n", "", (12, 1), ": workload.clients: missing; add for example [[workload.clients]]"),
@@ -323,7 +321,6 @@ fn every_broken_text_is_refused_at_its_place() {
     assert_refused(VALID, cases.into_iter().flatten());
 }
 
-/// Checks that every change to `valid` is refused with its position and text.
 pub(super) fn assert_refused<'c>(valid: &str, cases: impl Iterator<Item = &'c Case>) {
     let mut wrong = Vec::new();
     for (from, to, (line, column), words) in cases {
@@ -368,7 +365,7 @@ fn the_first_mistake_in_the_file_is_the_one_that_is_reported() {
     assert_eq!(parse_text(&text).unwrap_err().key, "variants[1]");
 }
 
-/// Keys and tables that only other kinds have are not reported.
+/// The parser does not report the keys and tables that the misspelt kind would have allowed.
 #[test]
 fn a_misspelt_kind_is_the_only_error() {
     for (name, text) in bundled() {

@@ -1,5 +1,5 @@
-//! Tests that no file makes the parser panic, overflow the stack or run for a long time, and that its errors
-//! are safe to print.
+//! Tests that no file makes the parser panic, overflow the stack or run for a long time, and that error
+//! messages are safe to print.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,6 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Parses any text, and checks the properties of every error.
 fn must_not_panic(text: &str) {
     if let Err(error) = parse_text(text) {
         let message = error.to_string();
@@ -69,7 +68,8 @@ fn hostile_files_are_refused_quickly() {
     for text in texts {
         let start = Instant::now();
         must_not_panic(&text);
-        // The limit allows for a debug build on a busy machine; with quadratic time it would take minutes.
+        // The limit allows for a debug build on a busy machine; a parser with quadratic time would take
+        // minutes.
         let took = start.elapsed();
         assert!(took < Duration::from_secs(20), "{took:?}: {}", &text[..text.len().min(2000)]);
     }
@@ -99,7 +99,6 @@ fn complaints_are_safe_to_print() {
     assert!(parse_text(&text).unwrap_err().to_string().len() < 200);
 }
 
-/// Generates a valid file with a few characters replaced, removed, doubled or moved.
 fn mutated() -> impl Strategy<Value = String> {
     let texts: Vec<String> =
         std::iter::once(VALID).chain(bundled().iter().map(|(_, text)| *text)).map(str::to_owned).collect();

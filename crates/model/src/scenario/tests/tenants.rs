@@ -192,7 +192,6 @@ fn setups_of_a_users_take_part_in_every_sweep() {
     let setups = Setups { catalogue: Some(&catalogue), further: &["tbf".to_owned(), "htb".to_owned()] };
     let scenario = parse_with(VALID, "x.toml", variant_tables(), setups).unwrap();
     assert!(names(&scenario.variants).contains(&"tbf clients=5 probes=1 length=4KiB"));
-    // The groups in the file are unchanged.
     assert_eq!((scenario.groups["tbf"].len(), scenario.groups["htb"].len()), (5, 5));
     let files = qdisc_files(&VALID.replace("[link]", "qdisc-files = [\"mine.toml\"]\n[link]"));
     assert_eq!(files, ["mine.toml"]);

@@ -74,7 +74,6 @@ fn no_rate_is_advised_that_a_link_cannot_have() {
     assert!(told.starts_with("link.rate is at most 1.6tbit: have fewer senders"), "{told}");
 }
 
-/// Knobs that are newer than records of transfers are in `settings` only if they are set.
 #[test]
 fn knobs_newer_than_records_are_written_if_set() {
     let newer = ["reverse-delay", "congestion-control", "ecn-threshold", "tcp-series"];
@@ -90,7 +89,8 @@ fn knobs_newer_than_records_are_written_if_set() {
     assert_eq!(written(&VALID_TRANSFERS.replace("flows = 4", set)), expected);
 }
 
-/// Metrics that no transfer has are refused with those that it has; the same holds for other workloads.
+/// The parser refuses a metric that the workload does not measure, and lists the metrics that it
+/// measures.
 #[test]
 fn expectations_are_about_metrics_that_the_workload_has() {
     let expect = |text: &str, variant: &str, metric: &str| {
@@ -127,7 +127,8 @@ fn expectations_are_about_metrics_that_the_workload_has() {
     }
 }
 
-/// Each line of Table I is both added to the defaults and taken from the tuned host, and nothing else.
+/// For each line of Table I, one variant adds the line to the defaults, and one variant removes the
+/// line from the tuned host. No other setting differs.
 #[test]
 fn the_tuning_scenario_changes_one_line_at_a_time() {
     let scenario = parse_bundled("tcp100g-tuning");
@@ -165,7 +166,6 @@ fn the_tuning_scenario_changes_one_line_at_a_time() {
     assert_eq!(all, changed);
 }
 
-/// Scripts rely on these names.
 #[test]
 fn variants_have_the_names_that_scripts_rely_on() {
     let names = |scenario: &str| {

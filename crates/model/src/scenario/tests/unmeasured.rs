@@ -117,7 +117,7 @@ fn expectations_are_about_metrics_that_the_variant_can_have() {
             continue;
         }
         assert_eq!(error(scenario, other, metric, ""), None);
-        // The divisor must have it, too.
+        // The variant of `relative-to` must also have the metric.
         let found = error(scenario, other, metric, &format!("relative-to = \"{variant}\"\n")).unwrap();
         assert_eq!(found.key, "expect[0].relative-to");
     }

@@ -48,8 +48,8 @@ pub struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// Returns the interface's part of a file name. An interface's name cannot contain a colon (`dev_valid_name`,
-    /// net/core/dev.c), so the colon separates.
+    /// Returns the interface's part of a file name. An interface's name cannot contain a colon
+    /// (`dev_valid_name`, net/core/dev.c), so the colon is a safe separator.
     fn file_name(self) -> String {
         let name = file_name(self.interface);
         self.namespace.map_or_else(|| name.clone(), |inode| format!("{name}:{inode}"))
@@ -106,8 +106,8 @@ pub fn files(
     kinds.sort_unstable();
     kinds.dedup();
     let mut of_kind: BTreeMap<Kind, Vec<String>> = BTreeMap::new();
-    // udev assigns attributes before it runs commands (udev(7), RUN). The command that changes the channels comes
-    // after, and adds or resets the queues.
+    // udev assigns attributes before it runs commands (udev(7), RUN). The command that changes the
+    // channels runs later, and adds or resets the queues.
     let sets_channels = settings.iter().any(|(knob, _)| matches!(knob, Knob::Channels(_)));
     let comes_too_early = |kind: Kind, knob: &Knob| {
         kind == Kind::Udev && sets_channels && matches!(knob, Knob::InterfaceFile(_)) && knob.is_of_queues()
@@ -256,7 +256,7 @@ mod tests {
         }
     }
 
-    /// The queues of a number of channels exist only after the command that sets it.
+    /// The queues of a number of channels exist only after the command that sets the number.
     #[test]
     fn maps_of_queues_follow_their_channels() {
         let channels = (Knob::Channels(Channels::Combined), Value::Number(4));
@@ -294,7 +294,6 @@ mod tests {
         assert_eq!(files(ETH0, &[], &[Kind::Systemd], &BTreeMap::new()), Files::default());
     }
 
-    /// Interfaces with the same name in different network namespaces are different interfaces.
     #[test]
     fn namespaces_have_files_of_their_own() {
         let elsewhere = paths(Place { interface: "eth0", namespace: Some(4_026_532_345) });

@@ -1,5 +1,5 @@
-//! Quotes names and values so that each kind of file reads them literally. If a file cannot hold a name or a value, it
-//! is refused.
+//! Quotes names and values so that each kind of file reads them literally. The functions refuse a name
+//! or a value that a file cannot hold.
 
 use std::fmt::Write;
 
@@ -69,8 +69,8 @@ fn pattern(name: &str) -> Option<String> {
     Some(text)
 }
 
-/// Returns a command of a unit, for a shell. `\`, `"`, `%` and `$` are special (systemd.service(5)). If one command
-/// fails, the next ones still run.
+/// Returns a command of a unit, for a shell. `\`, `"`, `%` and `$` are special (systemd.service(5)). If
+/// one command fails, the next commands still run.
 pub(super) fn unit_command(line: &Line) -> Option<String> {
     let mut quoted = String::new();
     for character in line.command()?.chars() {
@@ -83,7 +83,8 @@ pub(super) fn unit_command(line: &Line) -> Option<String> {
     Some(format!("ExecStart=-/bin/sh -c \"{quoted}\""))
 }
 
-/// Returns text for a unit's description. There, `%` begins a specifier, and `\` at the end of a line continues it.
+/// Returns text for a unit's description. In a description, `%` begins a specifier, and `\` at the end
+/// of a line continues the line.
 pub(super) fn unit_text(text: &str) -> String {
     evenkeel_model::text::printable(text).replace('\\', "/").replace('%', "%%")
 }

@@ -24,7 +24,7 @@ fn solved(model: &str, contexts: u16, text: &str, flows: &[FlowTuple]) -> Search
     search
 }
 
-/// Returns the class filters by precedence within their tables: table, match, queue.
+/// Returns the class filters in the order of precedence within each table: table, match, queue.
 fn class_filters(search: &Search) -> Vec<(String, String, u16)> {
     let tables = search.nic().model().table_ids();
     let of_table = |(id, table): (TableId, &crate::FilterTable)| {
@@ -47,7 +47,8 @@ fn flow(
     FlowTuple { transport, source, source_port, destination, destination_port }
 }
 
-/// Returns a packet for each combination of the values that the classes distinguish, and others.
+/// Returns a packet for each combination of the values that the classes distinguish, and some further
+/// packets.
 fn packets() -> Vec<FlowTuple> {
     let ends = [
         ("10.0.0.1", "10.1.0.1"),

@@ -8,13 +8,13 @@ use evenkeel_model::units::ByteSize;
 
 use super::{Checked, Facts, ROUNDING, against, at_least, at_most, same};
 
-/// A shuffle ends with its last packet, and its flow with the interrupt that passes it to TCP, which is less than this
-/// later, seconds.
+/// Delay between the last packet of a shuffle's flow and the interrupt that passes it to TCP: always
+/// less than this, in seconds.
 const LAST_INTERRUPT: f64 = 1e-3;
-/// The flows of a shuffle start within this time, seconds.
+/// All flows of a shuffle start within this time, in seconds.
 const STARTS_WITHIN: f64 = 1e-3;
 
-/// Checks the spread, which is the longest minus the shortest time, with the mean and the percentiles.
+/// Checks the spread (longest minus shortest time) against the mean and the percentiles.
 pub(super) fn spread(facts: &Facts<'_>) -> Checked {
     let of = |part| facts.part(metric::COMPLETION, part);
     let (Some(mean), Some(p50), Some(p80), Some(p99), Some(spread)) =
@@ -24,17 +24,17 @@ pub(super) fn spread(facts: &Facts<'_>) -> Checked {
     };
     let key = |part: &str| metric::part(metric::COMPLETION, part);
     at_least(&key("spread"), spread, p99 - p50, ROUNDING, "the distance of fct_s.p99 from fct_s.p50")?;
-    // A shuffle has one time for each flow; the number of fetched values is not recorded.
+    // A shuffle has one time per flow. For fetches, the record does not state the number of values.
     let elapsed = facts.elapsed();
     let count = elapsed.map(|_| facts.repeat.flows.len());
-    // No longest time is below a percentile.
+    // The 99th percentile is the longest time if its rank is the number of times.
     let is_longest = count.is_some_and(|count| rank(count, 99) == count);
     if let Some(elapsed) = elapsed.map(|elapsed| elapsed + LAST_INTERRUPT) {
         at_most(&key("p99"), p99, elapsed, ROUNDING, "the payload of the flows by throughput_bps")?;
         at_most(&key("spread"), spread, elapsed, ROUNDING, "the payload of the flows by throughput_bps")?;
     }
     if let Some(elapsed) = elapsed {
-        // The time of the last flow is the median and the spread at most.
+        // The longest time is at most the median plus the spread.
         let longest = if is_longest { p99 } else { p50 + spread };
         if longest < elapsed - STARTS_WITHIN - LAST_INTERRUPT {
             let what = format!(
@@ -61,12 +61,12 @@ pub(super) fn spread(facts: &Facts<'_>) -> Checked {
     Ok(())
 }
 
-/// Returns the rank of a percentile of `count` values, from 1: the nearest rank.
+/// Returns the rank of a percentile of `count` values, from 1 (nearest-rank method).
 fn rank(count: usize, percent: usize) -> usize {
     (count * percent).div_ceil(100).max(1)
 }
 
-/// Returns the smallest and the largest mean of `count` values with these percentiles and this spread.
+/// Returns the bounds of the mean of `count` values with these percentiles and this spread.
 fn mean_of(count: usize, [p50, p80, p99]: [f64; 3], spread: f64) -> (f64, f64) {
     let ranks = [rank(count, 50), rank(count, 80), rank(count, 99)];
     let is_longest = ranks[2] == count;
@@ -85,7 +85,8 @@ fn mean_of(count: usize, [p50, p80, p99]: [f64; 3], spread: f64) -> (f64, f64) {
     (least / count as f64, most / count as f64)
 }
 
-/// Checks times of each size against those of all sizes: a mean or a percentile of all lies between those of the sizes.
+/// Checks the times of each size against the times of all sizes. A mean or percentile of all sizes lies
+/// between the values of the sizes.
 pub(super) fn sizes(facts: &Facts<'_>) -> Checked {
     let sizes: BTreeSet<&str> = facts
         .repeat
@@ -123,7 +124,8 @@ pub(super) fn sizes(facts: &Facts<'_>) -> Checked {
     Ok(())
 }
 
-/// Checks times against the line: the bytes of a flow or a value cross it at its rate, within the simulated time.
+/// Checks times against the line: the bytes of a flow or a value cross the line at its rate, within the
+/// simulated time.
 pub(super) fn line(facts: &Facts<'_>) -> Checked {
     let (Some(run), Some((scenario, _))) = (facts.run.filter(|_| facts.is_simulated()), facts.known) else {
         return Ok(());

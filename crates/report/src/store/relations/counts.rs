@@ -4,10 +4,10 @@ use evenkeel_model::record::{QdiscRecord, metric};
 
 use super::{Checked, Facts, ROUNDING, against, at_most, is_part, is_whole, same};
 
-/// Retransmissions of a flow within this time are one event, seconds.
+/// Retransmissions of a flow within this time are one event. In seconds.
 const EVENT: f64 = 0.1;
 
-/// Checks counts, which are whole.
+/// Checks that counts are whole numbers.
 pub(super) fn whole(facts: &Facts<'_>) -> Checked {
     let is_count = |key: &str| {
         [metric::RETRANSMITS, metric::OUT_OF_ORDER].contains(&key)
@@ -21,7 +21,8 @@ pub(super) fn whole(facts: &Facts<'_>) -> Checked {
     Ok(())
 }
 
-/// Checks the answered requests of probes: a whole number in the measured time, of which a whole number was late.
+/// Checks the answered requests of probes: both the number of requests and the number of late requests
+/// must be whole.
 pub(super) fn transactions(facts: &Facts<'_>) -> Checked {
     let Some((run, rate)) = facts.timed_run().zip(facts.of(metric::TRANSACTIONS)) else { return Ok(()) };
     let count = rate * run.seconds;
@@ -36,8 +37,8 @@ pub(super) fn transactions(facts: &Facts<'_>) -> Checked {
     if let Some(share) = facts.of(metric::SLO_VIOLATIONS).filter(|share| !is_whole(share * count)) {
         return Err(against(metric::SLO_VIOLATIONS, share, format!("the number of requests, {count}")));
     }
-    // A probe has one request at a time. The simulator counts a request when it is answered, so it may have begun in
-    // the warm-up.
+    // A probe has one request at a time. The simulator counts a request at its answer, so the first
+    // request may begin in the warm-up.
     let probes = facts.known.and_then(|(_, variant)| variant.tenants()).and_then(|point| point.probes);
     if let (true, Some(probes), Some(half_us)) =
         (facts.is_simulated(), probes, facts.part(metric::LATENCY, "mean"))
@@ -59,7 +60,7 @@ pub(super) fn transactions(facts: &Facts<'_>) -> Checked {
 /// Checks the throughput against the payload of the flows. A shuffle's time ends with its last flow.
 pub(super) fn throughput(facts: &Facts<'_>) -> Checked {
     let (Some(run), Some(throughput)) = (facts.run, facts.of(metric::THROUGHPUT)) else { return Ok(()) };
-    // Clients that send requests count their payload apart.
+    // The payload of clients that send requests is recorded separately.
     if !facts.repeat.clients.is_empty() {
         return Ok(());
     }
@@ -83,10 +84,10 @@ pub(super) fn throughput(facts: &Facts<'_>) -> Checked {
     Ok(())
 }
 
-/// Checks sums over the flows.
 pub(super) fn of_flows(facts: &Facts<'_>) -> Checked {
     let flows = &facts.repeat.flows;
-    // The test bed reads the retransmissions of its flows apart from those of the sender's namespace.
+    // The test bed reads the retransmissions of its flows separately from the retransmissions of the
+    // sender's namespace.
     let is_sum = facts.is_simulated() || facts.of(metric::RETRANSMITS_PER_S).is_some();
     let retransmits: Option<u64> = flows.iter().map(|flow| flow.retransmits).sum();
     let out_of_order: Option<u64> = flows.iter().map(|flow| flow.out_of_order).sum();
@@ -104,7 +105,8 @@ pub(super) fn of_flows(facts: &Facts<'_>) -> Checked {
     Ok(())
 }
 
-/// Checks the counters of the qdisc with its children: the root has the highest.
+/// Checks each counter of the qdisc against the root, whose count is the largest of the recorded
+/// qdiscs.
 pub(super) fn of_qdiscs(facts: &Facts<'_>) -> Checked {
     let Some(tenants) = &facts.repeat.tenants else { return Ok(()) };
     let counts: [fn(&QdiscRecord) -> u64; 4] =

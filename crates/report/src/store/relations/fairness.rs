@@ -5,7 +5,6 @@ use evenkeel_model::record::{FlowRecord, metric};
 
 use super::{Checked, Facts, ROUNDING, against, at_least, at_most, is_same};
 
-/// Checks Jain's index against that of the recorded flows.
 pub(super) fn jain_of_flows(facts: &Facts<'_>) -> Checked {
     let flows = &facts.repeat.flows;
     for key in [metric::JAIN_BYTES, metric::JAIN_PACKETS] {
@@ -24,19 +23,22 @@ pub(super) fn jain_of_flows(facts: &Facts<'_>) -> Checked {
     Ok(())
 }
 
-/// Checks the NFM. A window's value is the difference of two flows by their fair share of the window.
+/// Checks the NFM. A window's value is the difference between two flows, divided by their fair share of
+/// the window.
 ///
-/// - In no window does the difference exceed the bytes of the largest flow, or of all flows over all windows.
+/// - The difference in any window is at most the bytes of the largest flow. Over all windows, it is at
+///   most the bytes of all flows.
 /// - The largest value is at most the sum of all values.
-/// - Where all flows compete in every window, as simulated bulk flows do, and the windows fill the measured time, the mean
-///   is at least the difference of the sums, and that of parts of windows at least that of windows (triangle inequality).
+/// - Simulated bulk flows compete in every window. If the windows also fill the measured time, the mean
+///   is at least the difference of the sums. The mean over parts of windows is then at least the mean
+///   over windows (triangle inequality).
 pub(super) fn nfm(facts: &Facts<'_>) -> Checked {
     let flows = &facts.repeat.flows;
     let Some(run) = facts.timed_run() else { return Ok(()) };
     let bytes = || flows.iter().map(|flow| flow.bytes as f64);
     let (sum, most, least) =
         (bytes().sum::<f64>(), bytes().fold(0.0, f64::max), bytes().fold(f64::INFINITY, f64::min));
-    // Bytes by the fair share of this time.
+    // Bytes as a multiple of the fair share of this time.
     let share = |bytes: f64, seconds: f64| bytes * 8.0 * flows.len() as f64 / (run.rate_bps as f64 * seconds);
     let always_compete = facts.is_simulated() && facts.repeat.tenants.is_none() && flows.len() > 1;
     let fills = |length: f64| {

@@ -1,7 +1,8 @@
-//! Relations between the figures of a repeat that hold by their definition, in one table.
+//! Relations between the figures of a repeat that hold by definition, in one table.
 //!
-//! A relation is an identity (a throughput is the payload of the flows) or a bound (a mean is not below the values of
-//! its percentiles). All of these figures come from the same counts, so tolerances cover rounding only.
+//! A relation is an identity (the throughput is the payload of the flows) or a bound (the mean is not
+//! below the values of its percentiles). All of these figures come from the same counts, so tolerances
+//! cover rounding only.
 
 mod completion;
 mod counts;
@@ -16,9 +17,9 @@ use evenkeel_model::scenario::{Scenario, Variant};
 use super::consistent::Run;
 use super::plausible::Implausible;
 
-/// Rounding of figures that were computed from each other.
+/// Tolerance for rounding of figures that are computed from each other.
 const ROUNDING: f64 = 1e-6;
-/// Rounding of differences near 0: far below every figure's resolution.
+/// Rounding of differences near 0, far below the resolution of any figure.
 const LEAST: f64 = 1e-9;
 /// Histograms round percentiles to three digits.
 const HISTOGRAM: f64 = 2e-3;
@@ -26,7 +27,6 @@ const HISTOGRAM: f64 = 2e-3;
 type Checked = Result<(), Implausible>;
 type Relation = fn(&Facts<'_>) -> Checked;
 
-/// A repeat, and what is known about its run.
 #[derive(Clone, Copy)]
 pub(super) struct Facts<'r> {
     pub(super) repeat: &'r RepeatRecord,
@@ -53,12 +53,13 @@ impl<'r> Facts<'r> {
         self.run.is_some_and(|run| run.world == "sim")
     }
 
-    /// Returns the payload of all flows, bytes.
+    /// In bytes.
     fn payload(&self) -> f64 {
         self.repeat.flows.iter().map(|flow| u128::from(flow.payload_bytes)).sum::<u128>() as f64
     }
 
-    /// Returns the time that a shuffle took, by its payload and throughput, seconds; none for other workloads.
+    /// Returns the duration of a shuffle in seconds, from its payload and throughput. Returns `None`
+    /// for other workloads.
     fn elapsed(&self) -> Option<f64> {
         self.run.filter(|run| run.seconds == 0.0 && !self.repeat.flows.is_empty())?;
         let throughput = self.of(metric::THROUGHPUT).filter(|bps| *bps > 0.0)?;
@@ -66,39 +67,37 @@ impl<'r> Facts<'r> {
     }
 }
 
-/// Every relation, by the figures that it is about.
+/// Every relation, with the figures to which it applies.
 const RELATIONS: [(&[&str], Relation); 19] = [
-    // Whole numbers.
     (&[metric::RETRANSMITS, metric::OUT_OF_ORDER, metric::DROPS, metric::QDISC], counts::whole),
     (&[metric::TRANSACTIONS, metric::SLO_VIOLATIONS], counts::transactions),
-    // nfm <= nfm_max; p50 <= p99, also with the mean; a part of the processor time <= busy.
+    // nfm <= nfm_max; p50 <= p99, also with the mean; each part of the processor time <= busy.
     (&[metric::NFM, metric::LATENCY, metric::COMPLETION, metric::RESPONSE, metric::CORES], order::order),
     (&[metric::LATENCY, metric::COMPLETION, metric::RESPONSE], order::mean),
     (&[metric::LATENCY, metric::SLO_VIOLATIONS], order::objective),
-    // Throughput is payload by time; of requests, their number by the size of a response.
+    // Throughput is payload divided by time. For requests: their number times the size of a response.
     (&[metric::THROUGHPUT], counts::throughput),
     (&[metric::THROUGHPUT], requests::throughput),
     // Sums over the flows, and the maximum over the qdiscs.
     (&[metric::RETRANSMITS, metric::OUT_OF_ORDER], counts::of_flows),
     (&[metric::QDISC], counts::of_qdiscs),
     (&[metric::RETRANSMITS_PER_S, metric::RETRANSMISSION_EVENTS_PER_S], counts::retransmission_rates),
-    // Jain's index of the flows; bounds of the NFM by their bytes.
+    // Jain's index of the flows, and bounds of the NFM from the bytes of the flows.
     (&[metric::JAIN_BYTES, metric::JAIN_PACKETS], fairness::jain_of_flows),
     (&[metric::NFM, metric::NFM_MAX], fairness::nfm),
-    // Processor time: the sum of its parts and of the processors, by core and by GB.
+    // Processor time: the sum of its parts, the sum over the processors, per core and per GB.
     (&[metric::CPU, metric::CORES, metric::CPU_PER_GB, metric::THROUGHPUT_PER_CORE], processors::time),
     (&[metric::CPU_SHARE], processors::shares),
-    // Completion times and their spread; those of one size and of all.
+    // Completion times and their spread, for each size and for all sizes.
     (&[metric::COMPLETION], completion::spread),
     (&[metric::COMPLETION], completion::sizes),
     (&[metric::COMPLETION], completion::line),
-    // Half a round trip lasts no longer than the probe.
+    // Half a round trip is not longer than the probe.
     (&[metric::LATENCY], order::round_trips),
-    // Requests and response times of groups, their clients, and all groups.
+    // Requests and response times of each group, its clients, and all groups.
     (&[metric::REQUESTS, metric::RESPONSE], requests::groups),
 ];
 
-/// Checks every relation for which the facts are known.
 pub(super) fn check(facts: &Facts<'_>) -> Checked {
     RELATIONS.iter().try_for_each(|(_, relation)| relation(facts))
 }
@@ -135,7 +134,6 @@ fn at_most(field: &str, value: f64, most: f64, rounding: f64, source: &str) -> C
     Err(against(field, value, format!("{source}: at most {most}")))
 }
 
-/// Returns whether a figure is a whole number, apart from rounding.
 fn is_whole(value: f64) -> bool {
     (value - value.round()).abs() <= ROUNDING * value.abs().max(1.0)
 }
@@ -150,7 +148,7 @@ mod tests {
 
     use super::*;
 
-    /// Metrics that are measured apart from all others: only their range is checked.
+    /// Metrics that are independent of all others. The check covers only their range.
     const UNRELATED: [&str; 3] = [metric::DISTURBANCE, metric::IDLE_WHILE_BACKLOGGED, metric::LOST_CAPACITY];
 
     #[test]

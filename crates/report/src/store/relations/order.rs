@@ -1,4 +1,4 @@
-//! Orders of figures of the same values: percentiles, means, parts and their whole.
+//! Order of figures of the same values: percentiles, means, parts and their total.
 
 use std::collections::BTreeSet;
 
@@ -10,8 +10,9 @@ use crate::store::plausible::Implausible;
 const PERCENTILES: [(&str, f64); 5] =
     [("p50", 0.5), ("p80", 0.8), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999)];
 
-/// Checks figures of the same values against each other. Percentiles are in order. Of times, which are never negative, a
-/// share of at least 1 - q is not below the percentile q, so their mean is at least this share of it (Markov).
+/// Checks figures of the same values against each other. Percentiles must be in order. Times are never
+/// negative, and a share of at least 1 - q of them is not below percentile q. Their mean is therefore
+/// at least this share of percentile q (Markov's inequality).
 pub(super) fn order(facts: &Facts<'_>) -> Checked {
     let metrics = &facts.repeat.metrics;
     let at_most = |lower: &str, factor: f64, upper: &str, rounding: f64| {
@@ -26,11 +27,11 @@ pub(super) fn order(facts: &Facts<'_>) -> Checked {
         let Some((group, part)) = key.rsplit_once('.') else { continue };
         match group.split('.').next().unwrap_or_default() {
             metric::NFM => at_most(key, 1.0, &metric::part(metric::NFM_MAX, part), ROUNDING)?,
-            // Waiting processors are not busy.
+            // A waiting processor is not busy.
             metric::CORES | metric::CPU_PER_GB if part != "wait" => {
                 at_most(key, 1.0, &metric::part(group, metric::CORES_PARTS[0]), ROUNDING)?;
             }
-            // Of recorded clients, more is known.
+            // Another relation checks recorded clients more closely.
             metric::REQUESTS if part == "client_median" && facts.repeat.clients.is_empty() => {
                 at_most(key, 1.0, &metric::part(group, "total"), ROUNDING)?;
             }
@@ -47,7 +48,8 @@ pub(super) fn order(facts: &Facts<'_>) -> Checked {
     Ok(())
 }
 
-/// Checks means against all percentiles of the same values: those between two percentiles are not below the lower one.
+/// Checks means against all percentiles of the same values: the values between two percentiles are not
+/// below the lower percentile.
 pub(super) fn mean(facts: &Facts<'_>) -> Checked {
     let groups: BTreeSet<&str> = facts
         .repeat
@@ -70,7 +72,8 @@ pub(super) fn mean(facts: &Facts<'_>) -> Checked {
     Ok(())
 }
 
-/// Checks the share of late requests against the percentiles: of the percentile q, a share of at least q is not above it.
+/// Checks the share of late requests against the percentiles: a share of at least q of the values is
+/// not above percentile q.
 pub(super) fn objective(facts: &Facts<'_>) -> Checked {
     let slo = facts.known.and_then(|(_, variant)| variant.tenants()?.probes?.slo);
     let (Some(slo), Some(late)) = (slo, facts.of(metric::SLO_VIOLATIONS)) else { return Ok(()) };
@@ -91,12 +94,12 @@ pub(super) fn objective(facts: &Facts<'_>) -> Checked {
     Ok(())
 }
 
-/// Checks half round trips against the time in which they were measured, and in the simulator against the line, which
-/// carries the probe's request.
+/// Checks half round trips against their measured time. In the simulator, also checks them against the
+/// line, which carries the probe's request.
 pub(super) fn round_trips(facts: &Facts<'_>) -> Checked {
     let (Some(run), Some((scenario, _))) = (facts.run, facts.known) else { return Ok(()) };
     let probe = scenario.workload.latency.as_ref();
-    // The test bed rounds the time of a probe up to seconds, and waits for its last answer.
+    // The test bed rounds the time of a probe up to full seconds, and waits for the last answer.
     let real = |seconds: f64| seconds.ceil() + 1.0;
     let seconds = match probe {
         Some(probe) => probe.duration.as_secs_f64(),
@@ -104,7 +107,8 @@ pub(super) fn round_trips(facts: &Facts<'_>) -> Checked {
     };
     let seconds = if facts.is_simulated() { seconds } else { real(seconds) };
     let message = probe.map(|probe| probe.message);
-    // Between two percentiles, a value is at most the upper one; the last thousandth is at most the whole time.
+    // A value between two percentiles is at most the upper percentile. The last thousandth is at most
+    // the whole time.
     let percentiles: Option<Vec<f64>> =
         ["p50", "p90", "p99", "p999"].into_iter().map(|part| facts.part(metric::LATENCY, part)).collect();
     if let (Some(mean), Some([p50, p90, p99, p999])) =

@@ -4,7 +4,6 @@ use evenkeel_model::record::{ProcessorRecord, metric};
 
 use super::{Checked, Facts, ROUNDING, against, is_part, same};
 
-/// Bits of a GB of payload.
 const GIGABYTE_BITS: f64 = 8e9;
 
 /// Checks processor time against its parts, the processors and the payload.
@@ -51,7 +50,7 @@ pub(super) fn time(facts: &Facts<'_>) -> Checked {
     Ok(())
 }
 
-/// Checks that shares of the cycles are 1 in all.
+/// Checks that the shares of the cycles add up to 1.
 pub(super) fn shares(facts: &Facts<'_>) -> Checked {
     let shares = || facts.repeat.metrics.iter().filter(|(key, _)| is_part(key, metric::CPU_SHARE));
     let sum: f64 = shares().map(|(_, share)| share).sum();

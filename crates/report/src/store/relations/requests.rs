@@ -6,8 +6,8 @@ use evenkeel_model::units::Nanoseconds;
 
 use super::{Checked, Facts, HISTOGRAM, ROUNDING, against, at_least, at_most, same};
 
-/// Bytes around a value in the response to a get, and of the response to a set, with 64-byte keys over UDP (memcached,
-/// doc/protocol.txt).
+/// Bytes around the value in the response to a get, and bytes of the response to a set. Keys have 64
+/// bytes and the transport is UDP (memcached, doc/protocol.txt).
 const AROUND_VALUE: f64 = 95.0;
 const STORED: f64 = 16.0;
 
@@ -40,7 +40,6 @@ pub(super) fn throughput(facts: &Facts<'_>) -> Checked {
     at_most(metric::THROUGHPUT, throughput, rate(most), ROUNDING, &source)
 }
 
-/// A group of clients, or all, with its figures.
 struct Group<'r> {
     facts: &'r Facts<'r>,
     name: &'r str,
@@ -56,7 +55,7 @@ impl Group<'_> {
     }
 }
 
-/// Checks the figures of each group and of all groups against the recorded clients.
+/// Checks the figures of each group, and of all groups together, against the recorded clients.
 pub(super) fn groups(facts: &Facts<'_>) -> Checked {
     let clients = &facts.repeat.clients;
     for record in clients {
@@ -77,7 +76,7 @@ pub(super) fn groups(facts: &Facts<'_>) -> Checked {
         .iter()
         .filter(|(group, record)| record.requests > 0 || group.of(metric::REQUESTS, "total").is_some())
         .collect();
-    // Requests by the longest presence of a client.
+    // Requests in the longest time that a client runs.
     let presences: Option<Vec<f64>> = present
         .iter()
         .map(|(group, record)| {
@@ -104,7 +103,7 @@ pub(super) fn groups(facts: &Facts<'_>) -> Checked {
     if let Some(rates) = rates {
         check_median(&all, number, rates)?;
     }
-    // A percentile or a median of all lies between those of the groups.
+    // A percentile or median over all groups lies between the values of the groups.
     let between = [(metric::REQUESTS, "client_median")].into_iter().chain(
         metric::RESPONSE_PARTS
             .into_iter()
@@ -126,7 +125,7 @@ pub(super) fn groups(facts: &Facts<'_>) -> Checked {
     Ok(())
 }
 
-/// Checks the figures of all clients against those of their only group.
+/// Checks the figures of all clients against the figures of the only group.
 fn of_only_group(all: &Group<'_>, only: &Group<'_>) -> Checked {
     let parts = metric::REQUESTS_PARTS.map(|part| (metric::REQUESTS, part));
     for (prefix, part) in parts.into_iter().chain(metric::RESPONSE_PARTS.map(|part| (metric::RESPONSE, part)))
@@ -139,7 +138,6 @@ fn of_only_group(all: &Group<'_>, only: &Group<'_>) -> Checked {
     Ok(())
 }
 
-/// Checks the figures of a group against its record.
 fn of_group(facts: &Facts<'_>, record: &ClientsRecord) -> Checked {
     let group = Group { facts, name: &record.name };
     let sum: u64 = record.seconds.iter().map(|second| second.requests).sum();
@@ -165,7 +163,7 @@ fn of_group(facts: &Facts<'_>, record: &ClientsRecord) -> Checked {
     if let Some(total) = total {
         check_median(&group, record.clients.into(), total)?;
     }
-    // In a single second, its medians are those of the whole time.
+    // With one recorded second, its medians equal the medians of the whole time.
     if let ([only], Some(present)) = (&record.seconds[..], present) {
         let source = "the median in its only second";
         if let Some(median) = group.of(metric::REQUESTS, "client_median") {
@@ -184,7 +182,7 @@ fn of_group(facts: &Facts<'_>, record: &ClientsRecord) -> Checked {
     check_outstanding(&group)
 }
 
-/// Checks a median over clients: more than half of them have at least as much.
+/// Checks a median over clients: more than half of the clients have at least the median.
 fn check_median(group: &Group<'_>, clients: u64, total: f64) -> Checked {
     let Some(median) = group.of(metric::REQUESTS, "client_median") else { return Ok(()) };
     let key = group.key(metric::REQUESTS, "client_median");
@@ -196,8 +194,8 @@ fn check_median(group: &Group<'_>, clients: u64, total: f64) -> Checked {
     at_most(&key, median, total / at_least_as_much as f64, ROUNDING, &source)
 }
 
-/// Checks the mean response time: a group's requests that are under way at the same time are at most its outstanding ones.
-/// Those that were answered first may have begun in the warm-up.
+/// Checks the mean response time: a group has at most its outstanding requests in flight. The first
+/// answered requests may have begun in the warm-up.
 fn check_outstanding(group: &Group<'_>) -> Checked {
     let facts = group.facts;
     let (Some(run), Some(described)) = (facts.timed_run(), described(facts, group.name)) else {
@@ -210,7 +208,7 @@ fn check_outstanding(group: &Group<'_>) -> Checked {
     ) else {
         return Ok(());
     };
-    // Clients that give a request up send another one, and still count a late response.
+    // A client that gives up a request sends another request, and still counts a late response.
     if facts.repeat.counters.get("requests_given_up").copied() != Some(0.0) {
         return Ok(());
     }
@@ -224,7 +222,7 @@ fn described<'r>(facts: &Facts<'r>, name: &str) -> Option<&'r RequestClients> {
     scenario.workload.requests()?.clients.iter().find(|group| group.name == name)
 }
 
-/// Returns the part of the measured time in which the clients of a group run, seconds.
+/// Returns the part of the measured time in which the clients of a group run, in seconds.
 fn presence(facts: &Facts<'_>, name: &str) -> Option<f64> {
     let seconds = facts.timed_run()?.seconds;
     let described = described(facts, name)?;

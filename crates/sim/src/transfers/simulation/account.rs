@@ -1,24 +1,25 @@
-//! Where all packets are, to check that none is lost without a count.
+//! The locations of all packets, to check that every lost packet is counted.
 
 use super::Simulation;
 
-/// The packets of all flows by place, and the bytes of TCP.
+/// The packets of all flows by location, and the bytes of TCP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Account {
-    /// Packets that TCP has sent, in the queues of ports, and that reached a receiving NIC.
+    /// Packets that TCP has sent, packets in the queues of ports, and packets that reached a receiving
+    /// NIC.
     pub sent: u64,
     pub in_ports: u64,
     pub on_wire: u64,
-    /// Packets on their way to the ring or in it, in a poll or held by GRO, and in a backlog.
+    /// Packets in flight to the ring, in the ring, in a poll or held by GRO, and packets in a backlog.
     pub in_ring: u64,
     pub in_napi: u64,
     pub in_backlog: u64,
-    /// Packets that reached TCP.
     pub received: u64,
-    /// Dropped packets of [`super::Drops`] in front of the wire, and behind it.
+    /// Dropped packets of [`super::Drops`] before the wire, and after the wire.
     pub dropped_before: u64,
     pub dropped: u64,
-    /// Bytes that reached TCP, the duplicates among them, and the bytes in TCP's out-of-order queue.
+    /// Bytes that reached TCP, the duplicates among these bytes, and the bytes in TCP's out-of-order
+    /// queue.
     pub received_bytes: u64,
     pub duplicate_bytes: u64,
     pub out_of_order_bytes: u64,

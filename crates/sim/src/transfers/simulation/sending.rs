@@ -24,7 +24,8 @@ impl Simulation {
         now + span_of(sum, hz)
     }
 
-    /// Handles acknowledgements. Returns their number, and the flow if more have arrived.
+    /// Handles acknowledgements. Returns their number, and the flow if more acknowledgements have
+    /// arrived.
     pub(super) fn end_acks(&mut self, core: u32, number: u32) -> (u32, Option<Soft>) {
         let now = self.engine.now;
         let flow = &mut self.flows[number as usize];
@@ -86,7 +87,7 @@ impl Simulation {
         }
         let own = &mut self.cores[core as usize];
         let machine = &self.hardware[own.host as usize].machine;
-        // A program that sends one buffer again and again finds it in its cache.
+        // A program that sends the same buffer repeatedly has the buffer in its cache.
         let copy = Shares { copy: machine.copy.cached * f64::from(PIECE), ..Shares::default() };
         let call = machine.cycles.read_buffer;
         let sum = own.charge(&copy, 1.0) + own.charge(&call, 1.0);
@@ -100,7 +101,7 @@ impl Simulation {
         self.send(number, core);
     }
 
-    /// Wakes the writer when a third of its buffer is free (`sk_stream_write_space`).
+    /// Wakes the writer if a third of its buffer is free (`sk_stream_write_space`).
     fn wake_writer(&mut self, number: u32) {
         let limit = self.send_limit(number);
         let flow = &self.flows[number as usize];
@@ -116,7 +117,7 @@ impl Simulation {
         }
     }
 
-    /// Passes the segments that a flow may send to its port; their work is the core's.
+    /// Passes the segments that a flow may send to the flow's port. The core is charged for the work.
     pub(super) fn send(&mut self, number: u32, core: u32) {
         let now = self.engine.now;
         let mut segments = 0;

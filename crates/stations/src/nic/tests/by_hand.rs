@@ -1,11 +1,16 @@
-//! Schedules computed by hand. At 100 Gbit/s a full packet of 1448 bytes, 1538 on the wire, takes 123 040 ps;
-//! one of 100 bytes, 190 on the wire, 15 200 ps; a pure ACK, 90 on the wire, 7200 ps.
+//! Schedules computed by hand, at 100 Gbit/s:
+//!
+//! | packet | payload, bytes | on the wire, bytes | time, ps |
+//! |---|---|---|---|
+//! | full | 1448 | 1538 | 123 040 |
+//! | short | 100 | 190 | 15 200 |
+//! | pure ACK | 0 | 90 | 7200 |
 
 use super::*;
 
 const FULL: u64 = 123_040;
 
-/// Returns (flow, index, end in ps) of all packets, in order of time.
+/// Returns (flow, index, end in ps) of all packets in order of time.
 fn order(log: Log) -> Vec<(u32, u32, u64)> {
     log.sorted().packets.iter().map(|packet| (packet.flow, packet.index, packet.end.0)).collect()
 }
@@ -109,9 +114,10 @@ fn deficit_is_carried_while_a_ring_has_something() {
     nic.enqueue(Time(0), 1, segment(2, 4 * 1448, 1448), &mut log);
     nic.advance(Time::NEVER, &mut log);
     let flows: Vec<u32> = order(log).iter().map(|packet| packet.0).collect();
-    // A packet costs 1538. While the wire is idle, ring 0 has turns with deficits of 768 and 1536, sends at
-    // 2304 and keeps 766. Later turns add 1536 to ring 1 and 768 to ring 0; ring 1 is first: 1536, 1534; 3072
-    // sends, 2302 sends; 3070 sends, 1532; 3068 sends, 2300 sends; 3066 sends; ring 0.
+    // A packet costs 1538. While the wire is idle, ring 0 has turns with deficits of 768 and 1536. It
+    // sends at 2304 and keeps 766. Later turns add 1536 to ring 1 and 768 to ring 0, beginning with
+    // ring 1: 1536, 1534; 3072 sends, 2302 sends; 3070 sends, 1532; 3068 sends, 2300 sends; 3066 sends;
+    // ring 0.
     assert_eq!(flows, [1, 2, 1, 2, 2, 1, 2, 1]);
 }
 
@@ -129,8 +135,8 @@ fn deficit_round_robin_of_segments_charges_whole_segments() {
     }
     nic.advance(Time::NEVER, &mut log);
     let finished: Vec<u32> = log.sorted().finished.iter().map(|event| event.2).collect();
-    // Ring 0 has its first turns while the wire is idle. Its next segment then needs four more, and ring 1
-    // sends before each of them.
+    // Ring 0 has its first turns while the wire is idle. Its next segment then needs four more turns,
+    // and ring 1 sends before each of them.
     assert_eq!(finished, [0, 10, 11, 12, 13, 1, 14]);
 }
 
@@ -161,7 +167,6 @@ fn next_finish_is_known_in_advance() {
     assert_eq!(nic.earliest_packet(|_| true, |segment| segment.flow == 2), Time(2 * FULL));
 }
 
-/// Counts calls of [`Departures::packets`].
 #[derive(Default)]
 struct Calls(usize);
 
@@ -183,7 +188,8 @@ fn interleaved_packets_are_computed_in_closed_form() {
             nic.enqueue(Time(0), queue, segment(queue, 44 * 1448, 1448), &mut calls);
         }
         nic.advance(Time::NEVER, &mut calls);
-        // 176 packets form one train per ring and change, and one for the last packets of each segment.
+        // The 176 packets form one train per ring and change, and one train for the last packets of
+        // each segment.
         assert!(calls.0 <= 4 * trains, "{service:?}: {} trains", calls.0);
     }
 }

@@ -10,7 +10,6 @@ use crate::{
     time::Time,
 };
 
-/// A packet that has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Packet {
     end: Time,
@@ -20,7 +19,7 @@ struct Packet {
     index: u32,
 }
 
-/// The departure of a segment: time, queue, flow.
+/// The departure of a segment: time, queue and flow.
 type Event = (Time, u32, u32);
 
 /// All departures, in order of time.
@@ -68,7 +67,7 @@ fn segment(flow: u32, payload: u32, mss: u32) -> Segment {
 
 const DRR: Service = Service::Deficit { quantum_bytes: MTU_QUANTUM_BYTES, largest_weight: 64 };
 
-/// Creates a configuration in which a byte takes 80 ps.
+/// Creates a configuration with 80 ps per byte.
 fn config(interleave: bool, service: Service) -> NicConfig {
     NicConfig { rate_bps: 100_000_000_000, queues: 4, interleave, service, exact: false }
 }

@@ -1,5 +1,6 @@
-//! A reference transmit scheduler, as simple as possible: rings of packets, one decision per packet, and all
-//! times from the sum of bytes by 128-bit division. It shares no code with the tested scheduler.
+//! A reference transmit scheduler, as simple as possible: rings of packets, and one decision per
+//! packet. It computes all times from the sum of bytes by 128-bit division. It shares no code with the
+//! tested scheduler.
 
 use std::collections::VecDeque;
 
@@ -27,7 +28,7 @@ pub(super) struct Reference {
     weights: Vec<u64>,
     deficits: Vec<u64>,
     line: VecDeque<usize>,
-    /// Begin of the busy period, and the bytes sent before the packet on the wire.
+    /// Beginning of the busy period, and the bytes sent before the packet on the wire.
     busy_since: u64,
     bytes: u64,
     pub(super) log: Log,

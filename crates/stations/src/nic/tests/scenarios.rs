@@ -1,5 +1,5 @@
 //! Random scenarios: the closed form, the computation packet by packet, and the reference agree to the
-//! picosecond. The schedule also has the properties that its service promises.
+//! picosecond. The schedule also has the properties of its service.
 
 use proptest::prelude::*;
 
@@ -75,7 +75,7 @@ fn scenario() -> impl Strategy<Value = (NicConfig, Script)> {
     })
 }
 
-/// Runs a script; calls `after` with the NIC and the time after each action.
+/// Runs a script. Calls `after` with the NIC and the time after each action.
 fn play(config: NicConfig, script: &Script, mut after: impl FnMut(&Nic, Time)) -> (Nic, Log) {
     let (mut nic, mut log, mut now) = (Nic::new(config), Log::default(), Time::ZERO);
     for (flow, (pause, action)) in script.iter().enumerate() {
@@ -131,10 +131,10 @@ fn enqueued(script: &Script) -> Vec<(u32, u32, Segment, Time)> {
     list
 }
 
-/// Returns when the first segment and the first packet of each ring leave.
+/// Returns the departures of the first segment and of the first packet of each ring.
 fn first_finishes(nic: &Nic) -> Vec<(Time, Time)> {
     let (mut nic, mut log) = (nic.clone(), Log::default());
-    // Report packets that have left, so that they are no longer first.
+    // Report packets that have left, so that the next packets are first.
     nic.tell(|_, _| true, &mut Log::default());
     nic.advance(Time::NEVER, &mut log);
     let segment = |queue| log.finished.iter().filter(|event| event.1 == queue).map(|event| event.0).min();
@@ -175,7 +175,6 @@ proptest! {
             for number in 0..20 {
                 now = (now + step).min(next);
                 nic.catch_up(now, &mut log);
-                // Report the packets of some segments.
                 let wanted = |_: &Log, segment: &Segment| asked >> ((segment.flow + number) % 64) & 1 == 1;
                 nic.tell(wanted, &mut log);
                 prop_assert!(nic.next_departure() > now);
@@ -224,7 +223,7 @@ proptest! {
         for (sent, packet) in log.packets.iter().enumerate() {
             prop_assert!(packet.begin >= free);
             if packet.begin > free || sent == 0 {
-                // The wire was idle, so all segments enqueued earlier have left.
+                // The wire was idle, so all segments enqueued before this packet have left.
                 let before: u32 = list
                     .iter()
                     .filter(|(.., at)| *at < packet.begin)
@@ -263,8 +262,8 @@ proptest! {
         });
     }
 
-    /// Checks that a larger weight advances only its own queue, and a smaller one only the queues that
-    /// [`Nic::finishes`] reports.
+    /// Checks that a larger weight makes only its own queue finish earlier. A smaller weight must
+    /// affect only the queues that [`Nic::finishes`] reports.
     #[test]
     fn a_weight_that_changes_brings_forward_what_it_may(
         (config, script) in scenario(),
@@ -289,8 +288,9 @@ proptest! {
         });
     }
 
-    /// Checks Shreedhar and Varghese 1996, theorem 4: over any interval in which two flows are backlogged,
-    /// their service per share differs by less than twice the largest packet and the quantum.
+    /// Checks Shreedhar and Varghese 1996, theorem 4. Over any interval in which two flows are
+    /// backlogged, their service per share differs by less than twice the largest packet and the
+    /// quantum.
     #[test]
     fn deficit_round_robin_is_fair(
         quantum in 64u32..4000,
@@ -314,7 +314,7 @@ proptest! {
                 nic.enqueue(Time::ZERO, queue, one, &mut log);
             }
         }
-        // Until the first ring becomes empty.
+        // Run until the first ring becomes empty.
         let mut sent = vec![0u64; queues as usize];
         while (0..queues).all(|queue| nic.backlog_packets(queue) > 0) {
             let mut step = Log::default();

@@ -23,14 +23,14 @@ fn span_of(bytes: u64, rate: u64) -> Span {
     }
 }
 
-/// A curve with an offset (`struct runtime_sc`): slope `m1` for `dx`, and then `m2`.
+/// A curve with an offset (`struct runtime_sc`): slope `m1` for `dx`, then slope `m2`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Curve {
-    /// Begin of the curve: time, bytes.
+    /// Beginning of the curve: time and bytes.
     x: u64,
     y: u64,
     m1: u64,
-    /// Length of the first piece: time, bytes.
+    /// Length of the first piece: time and bytes.
     dx: u64,
     dy: u64,
     m2: u64,
@@ -81,7 +81,7 @@ impl Curve {
         }
     }
 
-    /// Replaces this curve by the lower one of itself and of `curve`, a curve from the origin, moved to
+    /// Replaces this curve by the lower of two curves: this curve, and `curve` moved from the origin to
     /// (`time`, `bytes`) (`rtsc_min`).
     pub(super) fn restart(&mut self, curve: &Self, time: u64, bytes: u64) {
         let reached = self.bytes_at(time);
@@ -99,7 +99,7 @@ impl Curve {
             (self.x, self.y, self.dx, self.dy) = (time, bytes, curve.dx, curve.dy);
             return;
         }
-        // The curves cross: use the first slope until then.
+        // The curves cross. Use the first slope up to the crossing.
         let mut dx = span_of(reached - bytes, curve.m1 - curve.m2);
         let first_end = self.x.saturating_add(self.dx);
         if first_end > time {
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
     use crate::time::MILLISECOND;
 
-    /// 8 Mbit/s for 10 ms, then 1 Mbit/s: 1000 bytes per millisecond, then 125.
+    /// 8 Mbit/s for 10 ms, then 1 Mbit/s: 1000 bytes per millisecond, then 125 bytes per millisecond.
     const CONCAVE: ServiceCurve =
         ServiceCurve { first: 8_000_000, delay: 10 * MILLISECOND, second: 1_000_000 };
 
@@ -132,15 +132,15 @@ mod tests {
     fn a_concave_curve_restarts_below_both() {
         let whole = Curve::new(&CONCAVE);
         let mut curve = whole;
-        // At 30 ms 12,500 bytes were due, and 8,000 were sent. The new curve is below the old one until they
-        // would cross, after 4,500 / 875 ms.
+        // At 30 ms, 12,500 bytes were due and 8,000 bytes were sent. The new curve is below the old
+        // curve until they would cross, after 4,500 / 875 ms.
         curve.restart(&whole, 30 * MILLISECOND, 8_000);
         assert_eq!(curve.bytes_at(30 * MILLISECOND), 8_000);
         let crossing = 30 * MILLISECOND + 4_500 * MILLISECOND / 875;
         assert_eq!(curve.bytes_at(crossing), whole.bytes_at(crossing));
         // Each step is rounded down, so a difference of one byte is allowed.
         assert!(whole.bytes_at(60 * MILLISECOND) - curve.bytes_at(60 * MILLISECOND) <= 1);
-        // Bytes sent beyond the due ones do not raise the new curve.
+        // Bytes sent in excess of the due bytes do not raise the new curve.
         let mut ahead = whole;
         ahead.restart(&whole, 30 * MILLISECOND, 20_000);
         assert_eq!(ahead.bytes_at(30 * MILLISECOND), 12_500);

@@ -1,12 +1,15 @@
-//! `hfsc`: the hierarchical fair service curve (`net/sched/sch_hfsc.c`; Stoica, Zhang, Ng, *A Hierarchical
-//! Fair Service Curve Algorithm for Link-Sharing, Real-Time and Priority Services*, SIGCOMM 1997).
+//! `hfsc`: the hierarchical fair service curve (`net/sched/sch_hfsc.c`; Stoica, Zhang, Ng, *A
+//! Hierarchical Fair Service Curve Algorithm for Link-Sharing, Real-Time and Priority Services*,
+//! SIGCOMM 1997).
 //!
-//! A leaf with a real-time curve has an eligible time and a deadline for its head. Among the eligible leaves,
-//! the one with the earliest deadline is served first. If none is eligible, virtual times share the rest:
-//! from the root down, the active class with the smallest virtual time whose upper limit allows it.
+//! A leaf with a real-time curve has an eligible time and a deadline for its head. Among the eligible
+//! leaves, the leaf with the earliest deadline is served first. If no leaf is eligible, virtual times
+//! share the rest. From the root down, the qdisc then selects the active class with the smallest
+//! virtual time whose upper limit allows service.
 //!
-//! Times are picoseconds where the kernel has units of 64 ns, and classes are searched linearly where the
-//! kernel has trees. Not modelled: leaves with another discipline than `pfifo`, filters, changes of curves.
+//! Times are picoseconds, but units of 64 ns in the kernel. Classes are searched linearly, but the
+//! kernel has trees. Not modelled: leaves with a discipline other than `pfifo`, filters, changes of
+//! curves.
 
 mod curve;
 #[cfg(test)]
@@ -18,36 +21,34 @@ use super::{Classifier, Dequeued, KindError, require};
 use crate::segment::Segment;
 use crate::time::{Span, Time};
 
-/// Largest depth of the tree: the kernel is limited by its stack only.
+/// Maximum depth of the tree. In the kernel, only the stack limits the depth.
 const MOST_LEVELS: u32 = 16;
-/// Index of the root class, the ancestor of all others.
+/// Index of the root class, the ancestor of all other classes.
 const ROOT: usize = 0;
 
-/// Parameters of `hfsc`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HfscConfig {
-    /// Selects the leaf; leaves are numbered in order of definition.
+    /// Selects the leaf. Leaves are numbered in order of definition.
     pub classifier: Classifier,
-    /// The classes below the root.
     pub classes: Vec<HfscClass>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServiceCurve {
-    /// Initial rate, bit/s (`m1`).
+    /// Initial rate in bit/s (`m1`).
     pub first: u64,
-    /// Duration of the initial rate, picoseconds (`d`).
+    /// Duration of the initial rate in picoseconds (`d`).
     pub delay: Span,
-    /// Rate after that, bit/s (`m2`).
+    /// Rate after the initial rate in bit/s (`m2`).
     pub second: u64,
 }
 
-/// A class of `hfsc`; it has a real-time curve, a link-share curve, or both.
+/// A class of `hfsc`. It has a real-time curve, a link-share curve, or both curves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HfscClass {
     /// Guaranteed service of a leaf (`rt`).
     pub real_time: Option<ServiceCurve>,
-    /// Share of the excess, relative to its siblings (`ls`).
+    /// Share of the excess, relative to the sibling classes (`ls`).
     pub link_share: Option<ServiceCurve>,
     /// Upper bound of the total service by link sharing (`ul`).
     pub upper_limit: Option<ServiceCurve>,
@@ -56,9 +57,8 @@ pub struct HfscClass {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HfscContent {
-    /// The limit of the queue, segments.
+    /// The value is the limit of the queue in segments.
     Leaf(u32),
-    /// Child classes.
     Inner(Vec<HfscClass>),
 }
 
@@ -78,21 +78,21 @@ struct Class {
     bytes: u64,
     eligible: u64,
     deadline: u64,
-    /// Whether the class has a backlog and a real-time curve, so that it can become eligible.
+    /// Whether the class can become eligible: it has a backlog and a real-time curve.
     is_eligible: bool,
     virtual_time: u64,
     /// Correction of `virtual_time` for times in which an upper limit blocked the class (`cl_vtadj`).
     virtual_adjustment: u64,
-    /// Insertion number of an active class; the smaller one wins among equal virtual times. `None` if
-    /// passive.
+    /// Insertion number of an active class. At equal virtual times, the smaller number is first. `None`
+    /// if passive.
     active_order: Option<u64>,
-    /// Time at which the class meets its own upper limit (`cl_myf`), and at which the classes below it do
-    /// (`cl_f`, `cl_cfmin`).
+    /// Time at which the class meets its own upper limit (`cl_myf`), and time at which the classes
+    /// below it meet their upper limits (`cl_f`, `cl_cfmin`).
     own_fit: u64,
     fit: u64,
     children_fit: u64,
-    /// Smallest virtual time of an active child that was served (`cl_cvtmin`), and the largest of a child
-    /// that became passive (`cl_cvtoff`).
+    /// Smallest virtual time of an active child that was served (`cl_cvtmin`), and largest virtual time
+    /// of a child that became passive (`cl_cvtoff`).
     children_least: u64,
     children_offset: u64,
     /// Number of active periods of the class, and the parent's number when the class became active.
@@ -103,13 +103,11 @@ struct Class {
     limit: usize,
 }
 
-/// The hierarchical fair service curve.
 #[derive(Clone, Debug)]
 pub(super) struct Hfsc {
     classifier: Classifier,
     classes: Vec<Class>,
     leaves: Vec<u32>,
-    /// Number of insertions among active children.
     insertions: u64,
     backlog: Backlog,
     overlimits: u64,
@@ -264,7 +262,7 @@ impl Hfsc {
         children.filter(|child| self.classes[*child].active_order.is_some())
     }
 
-    /// Returns when a class may send again (`hfsc_schedule_watchdog`).
+    /// Returns the time at which a class may send again (`hfsc_schedule_watchdog`).
     fn next_change(&self) -> u64 {
         let leaves = self.leaves.iter().map(|leaf| &self.classes[*leaf as usize]);
         let eligible = leaves.filter(|class| class.is_eligible).map(|class| class.eligible).min();
@@ -272,7 +270,7 @@ impl Hfsc {
         eligible.into_iter().chain(fit).min().unwrap_or(curve::NEVER)
     }
 
-    /// Sets the eligible time and the deadline of a leaf that got its first segment (`init_ed`).
+    /// Sets the eligible time and the deadline of a leaf that received its first segment (`init_ed`).
     fn become_eligible(&mut self, index: usize, now: u64, bytes: u32) {
         let class = &mut self.classes[index];
         let Some(curve) = class.real_time else { return };
@@ -320,8 +318,8 @@ impl Hfsc {
         let class = &mut self.classes[index];
         match latest {
             Some(latest) => {
-                // The virtual time is halfway between the smallest and the largest one, and never decreases
-                // within a period.
+                // The virtual time is halfway between the smallest and the largest virtual time, and
+                // never decreases within a period.
                 let time = if least != 0 { least / 2 + latest / 2 } else { latest };
                 if current_period != class.parent_period || time > class.virtual_time {
                     class.virtual_time = time;

@@ -24,7 +24,7 @@ fn hfsc(classes: Vec<HfscClass>) -> Qdisc {
     Qdisc::new(&Kind::Hfsc(HfscConfig { classifier: Classifier::Flow, classes }), 0).expect("valid")
 }
 
-/// Returns the rates, in Mbit/s, of backlogged flows with segments of 1448 bytes, after ten seconds.
+/// Returns the rates in Mbit/s of backlogged flows with segments of 1448 bytes, after ten seconds.
 fn rates(classes: Vec<HfscClass>, flows: u32) -> Vec<f64> {
     let templates: Vec<Segment> = (0..flows).map(|flow| segment(flow, 0, 1448)).collect();
     Saturated::new(hfsc(classes), &templates, 4).rates_after(Time(10 * SECOND))
@@ -40,7 +40,6 @@ fn a_limited_parent_is_shared_by_the_link_share_curves() {
     let tree =
         |first, second| vec![inner(10, flat(10), vec![leaf(None, first, None), leaf(None, second, None)])];
     assert_rates(&rates(tree(2, 6), 2), &[2.5, 7.5]);
-    // A flow without competitors gets the full rate.
     assert_rates(&rates(tree(2, 6), 1), &[10.0]);
 }
 
@@ -52,7 +51,7 @@ fn an_upper_limit_leaves_the_rest_to_the_others() {
 
 #[test]
 fn a_real_time_curve_is_kept_whatever_the_shares() {
-    // By its share, the first would get a hundredth of ten.
+    // By its link share, the first class would get a hundredth of 10 Mbit/s.
     let tree = vec![inner(10, flat(10), vec![leaf(flat(4), 1, None), leaf(None, 99, None)])];
     let found = rates(tree, 2);
     // Service by the real-time criterion counts against the class's share of the rest.

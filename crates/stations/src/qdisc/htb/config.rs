@@ -6,27 +6,26 @@ use super::super::{AnyDiscipline, Classifier, DEFAULT_LIMIT, Kind, KindError, re
 use super::{Class, LEVELS, Mode, PRIORITIES};
 use crate::time::Time;
 
-/// Rate divided by the default quantum: the quantum is the bytes of a tenth of a second (`rate2quantum`).
+/// Divisor of the rate for the default quantum. The default quantum is the bytes of a tenth of a second
+/// (`rate2quantum`).
 const RATE_TO_QUANTUM: u64 = 10;
-/// Bounds of the default quantum, bytes.
+/// Bounds of the default quantum in bytes.
 const QUANTUM_RANGE: (u64, u64) = (1000, 200_000);
 
-/// Parameters of `htb`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HtbConfig {
-    /// Selects the leaf; leaves are numbered in order of definition. Segments without a leaf go to the direct
-    /// queue, which needs no tokens and is served first.
+    /// Selects the leaf. Leaves are numbered in order of definition. Segments without a leaf go to the
+    /// direct queue, which needs no tokens and is served first.
     pub classifier: Classifier,
     pub roots: Vec<HtbClass>,
-    /// Limit of the direct queue, segments (`direct_qlen`).
+    /// Limit of the direct queue in segments (`direct_qlen`).
     pub direct_limit: u32,
-    /// A class changes its mode late, by a bucket's depth (the module parameter `htb_hysteresis`). This saves
-    /// mode changes and is less exact.
+    /// Delays a class's mode change by a bucket's depth (the module parameter `htb_hysteresis`). This
+    /// reduces mode changes and accuracy.
     pub hysteresis: bool,
 }
 
 impl HtbConfig {
-    /// Creates a configuration with the kernel's defaults.
     #[must_use]
     pub fn new(classifier: Classifier, roots: Vec<HtbClass>) -> Self {
         Self { classifier, roots, direct_limit: DEFAULT_LIMIT, hysteresis: false }
@@ -35,26 +34,24 @@ impl HtbConfig {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HtbClass {
-    /// Guaranteed rate, bit/s.
+    /// Guaranteed rate in bit/s.
     pub rate: u64,
-    /// Largest rate with borrowing, bit/s.
+    /// Largest rate with borrowing in bit/s.
     pub ceiling: u64,
-    /// Depth of the bucket of `rate`, bytes.
+    /// Depth of the bucket of `rate` in bytes.
     pub burst: u32,
-    /// Depth of the bucket of `ceiling`, bytes.
+    /// Depth of the bucket of `ceiling` in bytes.
     pub ceiling_burst: u32,
-    /// Priority of a leaf: 0 borrows first, 7 last.
+    /// Priority of a leaf: 0 borrows first, 7 borrows last.
     pub priority: u8,
-    /// Bytes per turn of a leaf. By default, a tenth of a second at its rate, limited to 1000 to 200 000.
+    /// Bytes per turn of a leaf. Default: a tenth of a second at its rate, within 1000 to 200 000.
     pub quantum: Option<u32>,
     pub content: HtbContent,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HtbContent {
-    /// A leaf with this discipline.
     Leaf(Kind),
-    /// Child classes.
     Inner(Vec<HtbClass>),
 }
 
@@ -72,7 +69,7 @@ impl HtbClass {
     }
 }
 
-/// Adds a class and those below it to `classes`, in order of their numbers.
+/// Adds a class and the classes below it to `classes`, in order of their numbers.
 pub(super) fn build(
     config: &HtbClass,
     parent: u32,
@@ -86,7 +83,6 @@ pub(super) fn build(
         (rate.tokens(u64::from(config.burst)), ceiling.tokens(u64::from(config.ceiling_burst)));
     let index = classes.len() as u32;
     let (level, queue) = match &config.content {
-        // Each leaf has its own seed, as separate qdiscs have.
         HtbContent::Leaf(kind) => (0, Some(AnyDiscipline::new(kind, seed.wrapping_add(u64::from(index)))?)),
         HtbContent::Inner(_) => (level, None),
     };

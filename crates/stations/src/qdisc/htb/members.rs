@@ -9,7 +9,7 @@ pub(super) struct Members {
 }
 
 impl Members {
-    /// Creates an empty set with room for the classes 0 to `classes` - 1.
+    /// Creates an empty set for the classes 0 to `classes` - 1.
     pub(super) fn new(classes: usize) -> Self {
         Self { words: vec![0; classes.div_ceil(64)], count: 0 }
     }
@@ -32,7 +32,7 @@ impl Members {
         *word &= !bit;
     }
 
-    /// Returns the first member that is at least `class`; [`NONE`] if there is none.
+    /// Returns the first member that is at least `class`, or [`NONE`] if there is no such member.
     pub(super) fn first_from(&self, class: u32) -> u32 {
         let start = class as usize / 64;
         let Some(word) = self.words.get(start) else { return NONE };

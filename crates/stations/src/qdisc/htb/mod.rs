@@ -1,17 +1,17 @@
 //! `htb`: the hierarchical token bucket (`net/sched/sch_htb.c`; Devera, *Hierarchical token bucket
 //! theory*, 2002).
 //!
-//! A class may send while it has tokens of its rate. Without them it borrows from its parent, as long as it
-//! has tokens of its ceiling.
+//! A class may send while it has tokens of its rate. Without these tokens it borrows from its parent,
+//! as long as it has tokens of its ceiling.
 //!
 //! - Leaves are at level 0, and roots with children are at level 7.
 //! - Each level has one *row* per priority for the classes that may send without borrowing.
-//! - A class that borrows is in its parent's *feed* of that priority.
-//! - The lowest level is served first, and within it the lowest priority number. The leaves below are served
-//!   by deficit round robin.
+//! - A class that borrows is in its parent's *feed* of the class's priority.
+//! - The lowest level is served first, and within a level the lowest priority number. Deficit round
+//!   robin serves the leaves below.
 //!
-//! Tokens are picoseconds of transmission; the kernel's are nanoseconds. Not modelled: offload, link layer
-//! overheads, and the limit of two ticks for a batch of mode changes.
+//! Tokens are picoseconds of transmission, but nanoseconds in the kernel. Not modelled: offload, link
+//! layer overheads, and the limit of two ticks for a batch of mode changes.
 
 mod config;
 mod members;
@@ -39,17 +39,18 @@ const MOST_TOKENS: i64 = (60 * SECOND) as i64;
 /// Retry interval if no class has a time at which it may send (`htb_dequeue`).
 const IDLE_WAIT: Span = 5 * SECOND;
 
-/// Limit of the steps of a search for a leaf. No tree needs as many; it only ensures that a search ends.
+/// Limit of the steps of a search for a leaf. No tree needs this number of steps. The limit only
+/// ensures that a search ends.
 const SEARCH_STEPS: u32 = 65_535;
 
 /// Whether a class may send or borrow (`enum htb_cmode`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
-    /// No tokens of its ceiling.
+    /// The class has no tokens of its ceiling.
     Stopped,
-    /// No tokens of its rate.
+    /// The class has no tokens of its rate.
     Borrowing,
-    /// Has tokens of both.
+    /// The class has tokens of rate and ceiling.
     Sending,
 }
 
@@ -59,28 +60,26 @@ struct Class {
     level: u8,
     priority: u8,
     mode: Mode,
-    /// Bit mask of the priorities with a backlog in or below the class.
+    /// Bit mask of the priorities that have a backlog in the class or below it.
     activity: u8,
-    /// Index of its first feed; the others follow, one per priority. Leaves have none.
+    /// Index of the class's first feed. The next feeds follow, one per priority. Leaves have no feeds.
     feeds: u32,
     rate: Rate,
     ceiling: Rate,
-    /// Depths of the two buckets.
     burst: i64,
     ceiling_burst: i64,
     tokens: i64,
     ceiling_tokens: i64,
-    /// When the tokens were last counted (`t_c`).
+    /// Time at which the tokens were last counted (`t_c`).
     checkpoint: Time,
     quantum: i64,
     deficit: [i64; LEVELS],
-    /// The discipline of a leaf.
     queue: Option<AnyDiscipline>,
 }
 
 impl Class {
-    /// Returns the mode `elapsed` after the checkpoint and, if the class may not send, how long the mode
-    /// lasts (`htb_class_mode`).
+    /// Returns the mode `elapsed` after the checkpoint. If the class may not send, also returns the
+    /// duration of the mode (`htb_class_mode`).
     fn mode_after(&self, elapsed: i64, hysteresis: bool) -> (Mode, i64) {
         let ceiling_tokens = self.ceiling_tokens.saturating_add(elapsed);
         // `htb_lowater` and `htb_hiwater`.
@@ -117,9 +116,8 @@ impl Class {
 #[derive(Clone, Debug)]
 struct Feed {
     members: Members,
-    /// The next member to be served.
     pointer: u32,
-    /// The `pointer` member that was last removed: service resumes with it or its successor.
+    /// The last removed member that `pointer` named. Service resumes with this member or its successor.
     last: u32,
 }
 
@@ -128,7 +126,7 @@ impl Feed {
         Self { members: Members::new(classes), pointer: NONE, last: NONE }
     }
 
-    /// Advances to the next member, or to none after the last one.
+    /// Advances to the next member, or to no member after the last.
     fn advance(&mut self) {
         if self.pointer != NONE {
             self.pointer = self.members.first_from(self.pointer + 1);
@@ -136,7 +134,6 @@ impl Feed {
     }
 }
 
-/// Returns the priorities in a bit mask.
 fn priorities(mut mask: u8) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
         let priority = mask.trailing_zeros() as usize;
@@ -148,28 +145,25 @@ fn priorities(mut mask: u8) -> impl Iterator<Item = usize> {
 /// Why a feed returned no segment.
 #[derive(Clone, Copy, Debug)]
 struct Nothing {
-    /// When a shaper below may have a segment.
+    /// Time at which a shaper below may have a segment.
     until: Option<Time>,
 }
 
-/// The hierarchical token bucket.
 #[derive(Clone, Debug)]
 pub(super) struct Htb {
     classifier: Classifier,
     classes: Vec<Class>,
-    /// The leaves, in order of their numbers.
     leaves: Vec<u32>,
     /// The rows, level by level, followed by the feeds of classes.
     feeds: Vec<Feed>,
     /// Bit mask of the priorities whose rows have members, per level.
     rows: [u8; LEVELS],
     waiting: Vec<Waiting>,
-    /// Segments without a class.
     direct: Fifo,
     hysteresis: bool,
     segments: usize,
     bytes: u64,
-    /// Number of dequeues with a backlog but no segment that was allowed to leave.
+    /// Number of dequeues with a backlog in which no segment was allowed to leave.
     overlimits: u64,
 }
 
@@ -248,7 +242,7 @@ impl Htb {
             }
         }
         if self.segments == 0 {
-            // A leaf dropped all its segments.
+            // A leaf has dropped all its segments.
             return Dequeued::Empty;
         }
         self.overlimits += 1;
@@ -284,7 +278,7 @@ impl Htb {
         self.classes[class as usize].feeds as usize + priority
     }
 
-    /// Links a class with activity and its ancestors, up to one that does not need to borrow
+    /// Links an active class and its ancestors, up to a class that does not need to borrow
     /// (`htb_activate_prios`).
     fn activate(&mut self, mut index: u32) {
         let mut mask = self.classes[index as usize].activity;
@@ -313,7 +307,7 @@ impl Htb {
         }
     }
 
-    /// Undoes [`Self::activate`], if the mode is unchanged since then (`htb_deactivate_prios`).
+    /// Undoes [`Self::activate`]. The mode must not have changed since then (`htb_deactivate_prios`).
     fn deactivate(&mut self, mut index: u32) {
         let mut mask = self.classes[index as usize].activity;
         loop {
@@ -371,8 +365,8 @@ impl Htb {
         (mode, wait)
     }
 
-    /// Changes the modes of classes whose waiting time is over (`htb_do_events`). Returns the time of the
-    /// next change.
+    /// Changes the modes of classes whose wait is over (`htb_do_events`). Returns the time of the next
+    /// change.
     fn run_events(&mut self, now: Time, level: usize) -> Option<Time> {
         loop {
             let (at, class) = self.waiting[level].first()?;
@@ -402,7 +396,7 @@ impl Htb {
             }
             feed.last = NONE;
             if feed.pointer == NONE {
-                // At the end of this feed, return to its start and advance the feed above.
+                // At the end of this feed, return to its start and advance the feed above it.
                 feed.pointer = feed.members.first_from(0);
                 if depth > 0 {
                     depth -= 1;
@@ -448,7 +442,7 @@ impl Htb {
             let Some(queue) = &mut self.classes[leaf as usize].queue else { return Err(nothing) };
             let before = (queue.len(), queue.backlog_bytes());
             if before.0 == 0 {
-                // The leaf dropped its backlog.
+                // The leaf has dropped its backlog.
                 self.retire(leaf);
                 let next = self.find_leaf(row, priority).ok_or(nothing)?;
                 if leaf == start {
@@ -476,7 +470,6 @@ impl Htb {
         }
     }
 
-    /// Removes a leaf without segments from all feeds.
     fn retire(&mut self, leaf: u32) {
         self.deactivate(leaf);
         self.classes[leaf as usize].activity = 0;
@@ -517,7 +510,6 @@ impl Htb {
     }
 }
 
-/// Returns the earlier one of two optional times.
 fn earlier(a: Option<Time>, b: Option<Time>) -> Option<Time> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a.min(b)),

@@ -27,8 +27,8 @@ fn htb(roots: Vec<HtbClass>) -> Qdisc {
     Qdisc::new(&Kind::Htb(HtbConfig::new(Classifier::Flow, roots)), 0).expect("valid")
 }
 
-/// Returns the rates of flows that are always backlogged with segments of this payload, Mbit/s, after ten
-/// seconds.
+/// Returns the rates in Mbit/s of flows that are always backlogged with segments of this payload, after
+/// ten seconds.
 fn rates(roots: Vec<HtbClass>, flows: u32, payload: u32) -> Vec<f64> {
     let templates: Vec<Segment> = (0..flows).map(|flow| segment(flow, 0, payload)).collect();
     Saturated::new(htb(roots), &templates, 4).rates_after(Time(10 * SECOND))
@@ -41,12 +41,12 @@ fn assert_rates(found: &[f64], expected: &[f64]) {
 
 #[test]
 fn a_class_by_itself_has_a_burst_and_its_rate() {
-    // 1 MB/s. A segment may be sent while the number of tokens is not negative.
+    // The rate is 1 MB/s. The class may send a segment while its tokens are not negative.
     let mut qdisc = htb(vec![leaf(8, 8)]);
     for sequence in 0..6 {
         assert_eq!(qdisc.enqueue(Time::ZERO, segment(0, sequence, 934)), None);
     }
-    // 3000, 2000, 1000, 0 bytes of tokens before the first four.
+    // Before the first four segments, the class has 3000, 2000, 1000 and 0 bytes of tokens.
     assert_eq!(drain(&mut qdisc, Time::ZERO).len(), 4);
     assert_eq!(qdisc.dequeue(Time::ZERO), Dequeued::Wait(Time(1000 * MICROSECOND)));
     assert_eq!(drain(&mut qdisc, Time(999 * MICROSECOND)), []);
@@ -67,8 +67,8 @@ fn a_ceiling_below_the_rate_counts() {
 
 #[test]
 fn what_is_left_is_shared_by_quanta() {
-    // Quanta are a tenth of the rates in byte/s: 25 000 and 50 000. The remaining 4 Mbit/s are shared as one
-    // third and two thirds.
+    // The quanta are a tenth of the rates in byte/s: 25 000 and 50 000. The remaining 4 Mbit/s are
+    // shared as one third and two thirds.
     let tree = || vec![class(10, 10, HtbContent::Inner(vec![leaf(2, 10), leaf(4, 10)]))];
     assert_rates(&rates(tree(), 2, 1448), &[2.0 + 4.0 / 3.0, 4.0 + 8.0 / 3.0]);
     // A flow without competitors gets the full rate.
@@ -77,7 +77,7 @@ fn what_is_left_is_shared_by_quanta() {
 
 #[test]
 fn a_ceiling_bounds_borrowing() {
-    // Quanta are small: a class that reaches its ceiling within a turn must wait for its next turn.
+    // The quanta are small: a class that reaches its ceiling within a turn must wait for its next turn.
     let first = HtbClass { quantum: Some(1514), ..leaf(2, 3) };
     let second = HtbClass { quantum: Some(3028), ..leaf(4, 10) };
     let tree = vec![class(10, 10, HtbContent::Inner(vec![first, second]))];
@@ -94,7 +94,7 @@ fn the_lower_priority_number_borrows_first() {
 
 #[test]
 fn quanta_weight_the_queues_of_a_soft_nic() {
-    // Leaves with a negligible rate, under a root at line rate, and whole GSO segments.
+    // The leaves have a negligible rate, the root has line rate, and segments are whole GSO segments.
     let queue = |weight: u32| HtbClass {
         rate: 8000,
         ceiling: 1000 * MEGABIT,
@@ -113,8 +113,8 @@ fn quanta_weight_the_queues_of_a_soft_nic() {
 
 #[test]
 fn levels_borrow_through_each_other() {
-    // Two departments with rates of 6 and 4. The first one's leaves may use all of it, but it may borrow only
-    // up to 7 of the 10.
+    // Two departments have rates of 6 and 4 Mbit/s. The leaves of the first department may use its
+    // whole rate. The department may borrow only up to 7 of the 10 Mbit/s.
     let first = class(6, 7, HtbContent::Inner(vec![leaf(1, 10), leaf(1, 10)]));
     let second = class(4, 10, HtbContent::Inner(vec![leaf(1, 10)]));
     let tree = || vec![class(10, 10, HtbContent::Inner(vec![first.clone(), second.clone()]))];
@@ -169,7 +169,8 @@ fn what_has_no_class_goes_directly_and_first() {
     for sequence in 0..6 {
         assert_eq!(qdisc.enqueue(Time::ZERO, segment(0, sequence, 934)), None);
     }
-    // The direct queue holds two. Flow 1 has no class, and neither has flow 7, which is not in the table.
+    // The direct queue holds two segments. Flow 1 has no class. Flow 7 is not in the table and has no
+    // class.
     assert_eq!(qdisc.enqueue(Time::ZERO, segment(1, 0, 934)), None);
     assert_eq!(qdisc.enqueue(Time::ZERO, segment(7, 0, 934)), None);
     assert!(qdisc.enqueue(Time::ZERO, segment(1, 1, 934)).is_some());
@@ -189,7 +190,7 @@ fn hysteresis_lets_the_tokens_of_a_class_become_negative() {
         }
         drain(&mut qdisc, Time::ZERO).len()
     };
-    // 3000 bytes of tokens: a segment of 1000 is sent while they are at least 0, with hysteresis at least
-    // -3000.
+    // The class has 3000 bytes of tokens. It sends a segment of 1000 bytes while its tokens are at
+    // least 0, or at least -3000 with hysteresis.
     assert_eq!((burst(false), burst(true)), (4, 7));
 }

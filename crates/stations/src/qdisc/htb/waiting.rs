@@ -1,5 +1,5 @@
-//! The classes of one level that are waiting for tokens, earliest first: a binary heap that stores the index
-//! of each class, so that a class can be removed early.
+//! The classes of one level that wait for tokens, earliest first. A binary heap stores the index of
+//! each class, so that a class can be removed early.
 
 use super::super::queue::NONE;
 use crate::time::Time;
@@ -7,7 +7,7 @@ use crate::time::Time;
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     at: Time,
-    /// Insertion number: among equal times, the smaller one is first.
+    /// Insertion number. At equal times, the smaller number is first.
     order: u64,
     class: u32,
 }
@@ -18,11 +18,9 @@ impl Entry {
     }
 }
 
-/// The queue of waiting classes.
 #[derive(Clone, Debug)]
 pub(super) struct Waiting {
     heap: Vec<Entry>,
-    /// Index of each class in the heap.
     places: Vec<u32>,
     inserted: u64,
 }
@@ -32,7 +30,6 @@ impl Waiting {
         Self { heap: Vec::new(), places: vec![NONE; classes], inserted: 0 }
     }
 
-    /// Returns the earliest class and its time.
     pub(super) fn first(&self) -> Option<(Time, u32)> {
         self.heap.first().map(|entry| (entry.at, entry.class))
     }
@@ -44,7 +41,6 @@ impl Waiting {
         self.rise(self.heap.len() - 1);
     }
 
-    /// Removes a class, if it is waiting.
     pub(super) fn remove(&mut self, class: u32) {
         let place = std::mem::replace(&mut self.places[class as usize], NONE) as usize;
         if place >= self.heap.len() {

@@ -1,17 +1,17 @@
 //! `qfq`: quick fair queueing plus (`net/sched/sch_qfq.c`; Checconi, Rizzo, Valente, *QFQ: Efficient
-//! Packet Scheduling with Tight Guarantees*, IEEE/ACM ToN 2013; Valente, *Reducing the Execution Time of
-//! Fair-Queueing Schedulers*, Computer Communications 2014).
+//! Packet Scheduling with Tight Guarantees*, IEEE/ACM ToN 2013; Valente, *Reducing the Execution Time
+//! of Fair-Queueing Schedulers*, Computer Communications 2014).
 //!
-//! It approximates worst-case fair weighted fair queueing in constant time.
+//! `qfq` approximates worst-case fair weighted fair queueing in constant time.
 //!
-//! - Up to eight classes of the same weight and longest segment form an *aggregate*, which serves them by
-//!   deficit round robin. An aggregate has a virtual start and finish time.
-//! - Aggregates with a similar distance from start to finish form a *group*, which sorts them by rounded
-//!   start times into slots.
-//! - Bitmaps record the groups that are eligible (started by virtual time V) and ready (not blocked by a
-//!   group of higher index that finishes earlier). The lowest ready group is served.
+//! - Up to eight classes of the same weight and longest segment form an *aggregate*, which serves its
+//!   classes by deficit round robin. An aggregate has a virtual start and finish time.
+//! - Aggregates with a similar distance from start to finish form a *group*, which sorts its aggregates
+//!   by rounded start times into slots.
+//! - Bitmaps record the groups that are eligible (started by virtual time V) and ready (not blocked by
+//!   a group of higher index that finishes earlier). The lowest ready group is served.
 //!
-//! Not modelled: classes whose queue is another discipline than `pfifo`, filters, changes of weights.
+//! Not modelled: classes with a queue other than `pfifo`, filters, changes of weights.
 
 mod schedule;
 #[cfg(test)]
@@ -29,26 +29,25 @@ const MAX_WEIGHT_SUM: u32 = 64 * MAX_WEIGHT;
 /// Smallest `lmax` (`QFQ_MIN_LMAX`).
 const MIN_LONGEST: u32 = 512;
 
-/// Parameters of `qfq`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QfqConfig {
     pub classifier: Classifier,
     pub classes: Vec<QfqClass>,
-    /// Limit of the queue of one class, segments.
+    /// Limit of the queue of one class in segments.
     pub limit: u32,
 }
 
-/// A class of `qfq`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QfqClass {
     /// Share of the rate, relative to the other classes: 1 to 1024.
     pub weight: u32,
-    /// Longest segment, bytes; a longer segment raises it.
+    /// Longest segment in bytes. A longer segment raises this value.
     pub longest: u32,
 }
 
 impl QfqConfig {
-    /// Creates classes with these weights and the default longest segment of one frame, selected by flow.
+    /// Creates classes with these weights. Their longest segment is one frame, the default. The flow
+    /// selects the class.
     #[must_use]
     pub fn weighted(weights: &[u32]) -> Self {
         let class = |weight: &u32| QfqClass { weight: *weight, longest: ETHERNET_FRAME_BYTES };
@@ -78,18 +77,17 @@ struct Class {
     queue: Queue,
     aggregate: u32,
     deficit: i64,
-    /// Next class of the aggregate with segments.
+    /// Next class of the aggregate that has segments.
     next: u32,
 }
 
-/// Quick fair queueing plus.
 #[derive(Clone, Debug)]
 pub(super) struct Qfq {
     classifier: Classifier,
     limit: usize,
     classes: Vec<Class>,
     schedule: Schedule,
-    /// `ONE` over the weight of all classes.
+    /// `ONE` divided by the sum of all classes' weights.
     inverse_weight_sum: u32,
     backlog: Backlog,
 }
@@ -106,7 +104,7 @@ impl Qfq {
             backlog: Backlog::default(),
         };
         for class in &config.classes {
-            // Round the weight as the division by its inverse does.
+            // Round the weight in the same way as the division by its inverse.
             let weight = ONE / (ONE / class.weight);
             let aggregate = qfq.schedule.find_aggregate(class.longest, weight);
             qfq.schedule.resize(aggregate, 1);
@@ -190,8 +188,8 @@ impl Qfq {
         self.backlog.bytes
     }
 
-    /// Accounts for a segment of the first class of its aggregate. Moves on to the next class if this one has
-    /// no more segments or deficit (`agg_dequeue`).
+    /// Accounts for a segment of the first class of its aggregate. Moves on to the next class if this
+    /// class has no more segments or deficit (`agg_dequeue`).
     fn take_turn(&mut self, index: u32, bytes: u32) {
         let class = &mut self.classes[index as usize];
         class.deficit -= i64::from(bytes);
@@ -212,7 +210,6 @@ impl Qfq {
         }
     }
 
-    /// Appends a class to the list of its aggregate.
     fn append(&mut self, index: u32) {
         self.classes[index as usize].next = NONE;
         let aggregate = &mut self.schedule.aggregates[self.classes[index as usize].aggregate as usize];
@@ -224,7 +221,7 @@ impl Qfq {
         }
     }
 
-    /// Moves a class to the aggregate of another longest segment (`qfq_change_agg`).
+    /// Moves a class to the aggregate for another longest segment (`qfq_change_agg`).
     fn move_class(&mut self, index: u32, longest: u32, weight: u32) {
         let old = self.classes[index as usize].aggregate;
         let active = !self.classes[index as usize].queue.is_empty();
@@ -249,7 +246,7 @@ impl Qfq {
         }
     }
 
-    /// Removes a class from the list of its aggregate, which has at most eight.
+    /// Removes a class from the list of its aggregate. An aggregate has at most eight classes.
     fn remove_from_turns(&mut self, index: u32, aggregate: u32) {
         let next = self.classes[index as usize].next;
         let aggregate = &mut self.schedule.aggregates[aggregate as usize];

@@ -4,7 +4,6 @@ use super::super::queue::NONE;
 
 /// Fractional bits of virtual times (`FRAC_BITS`).
 const FRACTION_BITS: u32 = 30;
-/// 1 in virtual times.
 pub(super) const ONE: u32 = 1 << FRACTION_BITS;
 /// Longest segment, as a power of two of bytes. The kernel's `QFQ_MTU_SHIFT` is 16, which is less than a
 /// segment of 64 KiB with the headers of all its packets. Since 2023 the kernel drops such segments.
@@ -19,14 +18,13 @@ const MAX_INDEX: u32 = 24;
 /// Size of a slot of group 0, as a power of two.
 pub(super) const MIN_SLOT_SHIFT: u32 = FRACTION_BITS + LONGEST_SHIFT + AGGREGATE_SHIFT - MAX_INDEX;
 
-/// Classes that are scheduled as one.
+/// Classes that the schedule serves as one.
 #[derive(Clone, Debug)]
 pub(super) struct Aggregate {
-    /// Virtual times (`S`, `F`).
+    /// Virtual times of start and finish (`S`, `F`).
     pub(super) start: u64,
     pub(super) finish: u64,
     pub(super) group: u32,
-    /// Weight of each class.
     pub(super) weight: u32,
     pub(super) longest: u32,
     /// `ONE` over the weight of all classes.
@@ -40,7 +38,6 @@ pub(super) struct Aggregate {
     /// First and last class with segments, in order of service.
     pub(super) first: u32,
     pub(super) last: u32,
-    /// Next aggregate in the slot.
     pub(super) next: u32,
 }
 
@@ -72,7 +69,7 @@ impl Aggregate {
 
 #[derive(Clone, Debug)]
 struct Group {
-    /// Virtual times, multiples of the slot size.
+    /// Virtual times of start and finish, multiples of the slot size.
     start: u64,
     finish: u64,
     shift: u32,
@@ -80,7 +77,6 @@ struct Group {
     front: u32,
     /// Bit mask of the slots with aggregates, counted from the front.
     full: u64,
-    /// First aggregate of each slot.
     slots: [u32; SLOTS as usize],
 }
 
@@ -105,17 +101,17 @@ const INELIGIBLE_READY: usize = 1;
 const ELIGIBLE_BLOCKED: usize = 2;
 const INELIGIBLE_BLOCKED: usize = 3;
 
-/// Returns whether a virtual time is after another one; virtual times wrap.
+/// Returns whether virtual time `a` is after `b`. Virtual times wrap.
 pub(super) fn after(a: u64, b: u64) -> bool {
     (a.wrapping_sub(b) as i64) > 0
 }
 
-/// Returns the bits of a bitmap from `from` on.
+/// Keeps the bits of `bitmap` from bit `from` on.
 fn mask_from(bitmap: u32, from: u32) -> u32 {
     bitmap & !((1 << from) - 1)
 }
 
-/// Returns the group for aggregates whose finish is `budget` / weight after their start (`qfq_calc_index`).
+/// Returns the group of aggregates that finish `budget` / weight after their start (`qfq_calc_index`).
 pub(super) fn group_index(inverse_weight: u32, budget: u32) -> u32 {
     let slot_size = u64::from(budget) * u64::from(inverse_weight);
     let scaled = slot_size >> MIN_SLOT_SHIFT;
@@ -127,7 +123,6 @@ pub(super) fn group_index(inverse_weight: u32, budget: u32) -> u32 {
     (index - u32::from(exact)).min(MAX_INDEX)
 }
 
-/// All aggregates, and the order in which they are served.
 #[derive(Clone, Debug)]
 pub(super) struct Schedule {
     pub(super) aggregates: Vec<Aggregate>,
@@ -138,12 +133,11 @@ pub(super) struct Schedule {
     pub(super) virtual_time: u64,
     /// Virtual time at the last update of eligible groups (`oldV`).
     last_virtual_time: u64,
-    /// The aggregate being served; it is in no group.
+    /// The aggregate in service, which is in no group.
     pub(super) in_service: u32,
 }
 
 impl Schedule {
-    /// Creates an empty schedule for this many classes.
     pub(super) fn new(classes: usize) -> Self {
         let group = |index| Group {
             start: 0,
@@ -154,8 +148,8 @@ impl Schedule {
             slots: [NONE; SLOTS as usize],
         };
         Self {
-            // One more than the number of classes: a class that moves to a new aggregate still has its old
-            // one.
+            // Room for one aggregate per class, and one more: a class that moves to a new aggregate
+            // still has its old aggregate.
             aggregates: Vec::with_capacity(classes + 1),
             groups: (0..=MAX_INDEX).map(group).collect(),
             states: [0; 4],
@@ -169,7 +163,8 @@ impl Schedule {
         self.virtual_time = self.virtual_time.wrapping_add(span);
     }
 
-    /// Returns an aggregate with room for such a class, or creates one.
+    /// Returns an aggregate with room for one more class of this `longest` segment and weight. Creates
+    /// the aggregate if none exists.
     pub(super) fn find_aggregate(&mut self, longest: u32, weight: u32) -> u32 {
         let fits = |aggregate: &Aggregate| {
             (1..MAX_AGGREGATE_CLASSES).contains(&aggregate.classes)
@@ -216,7 +211,7 @@ impl Schedule {
         }
     }
 
-    /// Schedules an aggregate that gets its first segment (`qfq_activate_agg`).
+    /// Schedules an aggregate when its first segment arrives (`qfq_activate_agg`).
     pub(super) fn activate(&mut self, index: u32) {
         self.aggregates[index as usize].recharge();
         self.update_start(index);
@@ -232,9 +227,10 @@ impl Schedule {
 
     /// Sets the start of an aggregate that was idle (`qfq_update_start`).
     ///
-    /// - It is the aggregate's last finish, if that is in the near future.
-    /// - Otherwise it is now, or the finish of the group that would block it, so that blocked groups stay in
-    ///   order.
+    /// - The start is the aggregate's last finish, if that time is in the near future.
+    /// - If another group would block the aggregate, the start is the finish of that group or an
+    ///   earlier limit. Blocked groups then stay in order.
+    /// - Otherwise the start is the present virtual time.
     fn update_start(&mut self, index: u32) {
         let aggregate = &self.aggregates[index as usize];
         let group = &self.groups[aggregate.group as usize];
@@ -271,8 +267,8 @@ impl Schedule {
                 self.insert(number, index, rounded);
                 return;
             }
-            // Make room for slots before the present front. In theory one suffices; an aggregate that does
-            // not fit starts with the first possible slot.
+            // Make room for slots before the present front. In theory one slot suffices. An aggregate
+            // that does not fit starts with the first possible slot.
             let slots = group.start.wrapping_sub(rounded) >> group.shift;
             let room = u64::from(group.full.leading_zeros()).saturating_sub(u64::from(u64::BITS - SLOTS));
             let slots = slots.min(room) as u32;
@@ -335,7 +331,7 @@ impl Schedule {
         self.states[from] &= !mask;
     }
 
-    /// Unblocks the groups below a served one, if their blocking condition has changed
+    /// Unblocks the groups below a served group if their blocking condition has changed
     /// (`qfq_unblock_groups`).
     fn unblock(&mut self, number: u32, old_finish: u64) {
         let ready = mask_from(self.states[ELIGIBLE_READY], number + 1);
@@ -347,8 +343,8 @@ impl Schedule {
         self.move_groups(below, INELIGIBLE_BLOCKED, INELIGIBLE_READY);
     }
 
-    /// Advances the virtual time if no group is eligible, and makes groups eligible by it
-    /// (`qfq_update_eligible`, `qfq_make_eligible`).
+    /// Advances the virtual time if no group is eligible. Then makes groups eligible whose start has
+    /// been reached (`qfq_update_eligible`, `qfq_make_eligible`).
     fn update_eligible(&mut self) {
         let ineligible = self.states[INELIGIBLE_READY] | self.states[INELIGIBLE_BLOCKED];
         if ineligible == 0 {
@@ -362,8 +358,8 @@ impl Schedule {
         }
         let changed = (self.virtual_time ^ self.last_virtual_time) >> MIN_SLOT_SHIFT;
         if changed != 0 {
-            // Group i starts at multiples of 2^i slots: unblock the groups whose bit, or a lower one, has
-            // flipped.
+            // Group i starts at multiples of 2^i slots. A group is unblocked if its bit or a lower bit
+            // has flipped.
             let position = changed.ilog2() + 1;
             let mask = if position > 31 { u32::MAX } else { (1 << position) - 1 };
             self.move_groups(mask, INELIGIBLE_READY, ELIGIBLE_READY);
@@ -405,8 +401,8 @@ impl Schedule {
         index
     }
 
-    /// Makes the first slot with aggregates the front. Returns the start of an aggregate in it
-    /// (`qfq_slot_scan`).
+    /// Makes the first slot with aggregates the front (`qfq_slot_scan`). Returns the start of an
+    /// aggregate in this slot.
     fn scan(&mut self, number: u32) -> Option<u64> {
         let group = &mut self.groups[number as usize];
         if group.full == 0 {
@@ -468,7 +464,7 @@ impl Schedule {
         }
     }
 
-    /// Unblocks the groups that are blocked by this ready group only.
+    /// Unblocks the groups that only this ready group blocks.
     fn unblock_after_removal(&mut self, number: u32) {
         let ready = self.states[ELIGIBLE_READY];
         if ready & (1 << number) == 0 || mask_from(ready, number + 1) != 0 {

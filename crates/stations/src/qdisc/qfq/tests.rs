@@ -57,7 +57,7 @@ fn coming_and_going_gains_nothing() {
     for _ in 0..800 {
         if let Dequeued::Segment(segment) = qfq.dequeue() {
             sent[segment.flow as usize] += 1;
-            // The light class gets a segment again after another class is served.
+            // The light class gets its next segment only after the qdisc has served another class.
             if segment.flow == 0 {
                 qfq.enqueue(segment, &mut dropped);
                 if qfq.len() == 3 {

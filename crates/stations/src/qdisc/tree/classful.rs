@@ -31,7 +31,7 @@ impl<'a> Leaves<'a> {
         Self { flows, classes, table: vec![NO_CLASS; builder.flows.len()], count: 0 }
     }
 
-    /// Numbers this class as the next leaf. Returns its flows.
+    /// Numbers `class` as the next leaf. Returns the flows of the class.
     fn enter(&mut self, class: Handle) -> Vec<u32> {
         let members = self.flows.iter().zip(&self.classes).filter(|(_, found)| **found == Some(class));
         let members: Vec<u32> = members.map(|(flow, _)| *flow).collect();
@@ -62,7 +62,8 @@ impl<'b> Builder<'b> {
         self.tree.steps.iter().filter(is_class).count() as u32
     }
 
-    /// Returns the class of each flow by the qdisc's filters; unmatched flows go to the class `default`.
+    /// Returns the class of each flow by the qdisc's filters. Unmatched flows go to the class
+    /// `default`.
     fn classes_with_default(
         &mut self,
         node: &Node,
@@ -101,12 +102,12 @@ impl<'b> Builder<'b> {
         let mut options = Options::of(node);
         let rate = options.number("rate")?.ok_or_else(|| shape(node, "the class has no rate"))?;
         let ceiling = options.number("ceil")?.unwrap_or(rate);
-        // The default of `tc`: the bytes of one nanosecond at this rate, plus 1600.
+        // The default of `tc`: the bytes of one nanosecond at the rate, plus 1600.
         let usual = |rate: u64| (rate / 8 / 1_000_000_000) as u32 + 1600;
         let burst = options.short("burst")?.unwrap_or(usual(rate));
         let ceiling_burst = options.short("cburst")?.unwrap_or(usual(ceiling));
         let priority = options.number("prio")?.unwrap_or(0).min(7) as u8;
-        // As in `htb_change_class`.
+        // Quantum by `r2q`, as in `htb_change_class`.
         let by_rate = (rate / 8 / rate_to_quantum).clamp(1000, 200_000) as u32;
         let quantum = Some(options.short("quantum")?.filter(|quantum| *quantum > 0).unwrap_or(by_rate));
         options.finish()?;
@@ -234,7 +235,7 @@ impl<'b> Builder<'b> {
         Ok(Kind::Prio { classifier: leaves.table(), bands })
     }
 
-    /// Returns the flows' bands: by filters, and unmatched flows by priority.
+    /// Returns the band of each flow: by filters, or by priority if no filter matches.
     fn bands<'f>(
         &mut self,
         node: &Node,
@@ -254,8 +255,8 @@ impl<'b> Builder<'b> {
         Leaves::new(self, flows, classes)
     }
 
-    /// Returns the leaves of a qdisc with one level of classes, and these classes. Returns an error if a flow
-    /// has no class, because it would be dropped.
+    /// Returns the leaves and the classes of a qdisc with one level of classes. A flow without a class
+    /// is an error, because the kernel would drop its packets.
     fn flat_classes<'f>(
         &mut self,
         node: &Node,
@@ -294,7 +295,7 @@ fn band_handle(node: &Node, band: u64) -> Handle {
     Handle::new(node.handle.major, (band + 1) as u16)
 }
 
-/// Returns the limit that all classes have.
+/// Returns the limit of all classes. Different limits are an error.
 fn common_limit(node: &Node, limits: &[u32]) -> Result<u32, TreeError> {
     let counted: BTreeMap<u32, usize> = limits.iter().fold(BTreeMap::new(), |mut counted, limit| {
         *counted.entry(*limit).or_default() += 1;

@@ -1,4 +1,4 @@
-//! Qdiscs without classes, and `tbf`, which has a single class.
+//! Qdiscs without classes, and `tbf`, which has one class.
 
 use evenkeel_model::change::Handle;
 use evenkeel_model::qdisc::Node;
@@ -38,7 +38,7 @@ impl Builder<'_> {
             quantum: options.short("quantum")?.unwrap_or(usual.quantum),
             initial_quantum: options.short("initial_quantum")?.unwrap_or(usual.initial_quantum),
         };
-        // The number of lookup trees changes only the time of a lookup.
+        // The number of lookup trees only changes the time of a lookup.
         options.number("buckets")?;
         options.any(&["pacing"]);
         self.pacing = !options.any(&["nopacing"]);
@@ -55,7 +55,7 @@ impl Builder<'_> {
         let peak_burst = options.short("mtu")?;
         let limit = match (limit, options.time("latency")?) {
             (Some(limit), _) => limit,
-            // The bytes of that latency at the rate, plus a full bucket.
+            // The bytes sent during this latency at the rate, plus a full bucket.
             (None, Some(latency)) => {
                 let bytes = u128::from(rate) * u128::from(latency) / u128::from(8 * crate::time::SECOND);
                 u64::try_from(bytes).unwrap_or(u64::MAX).saturating_add(u64::from(burst))
@@ -78,7 +78,8 @@ impl Builder<'_> {
     }
 }
 
-/// Returns three bands, each with a device's default queue length, as in Linux since 4.15.
+/// Returns `pfifo_fast` with three bands. Each band has the device's default queue length, as in Linux
+/// since 4.15.
 fn pfifo_fast() -> Kind {
     let bands = vec![Kind::Pfifo { limit: DEFAULT_LIMIT }; 3];
     Kind::Prio { classifier: super::super::Classifier::Band, bands }
@@ -102,8 +103,10 @@ fn sfq(options: &mut Options<'_>, frame: u32) -> Result<Kind, TreeError> {
     let limit = options.short("limit")?;
     let divisor = options.short("divisor")?;
     let depth = options.short("depth")?.unwrap_or(usual.depth);
-    // Limits of `sfq_change`: no more flows than buckets, no more segments than all flows hold at their
-    // depth, and no more flows than segments.
+    // Limits of `sfq_change`:
+    // - at most as many flows as buckets
+    // - at most as many segments as all flows hold at their depth
+    // - at most as many flows as segments
     let flows = options.short("flows")?.unwrap_or(usual.flows).min(divisor.unwrap_or(u32::MAX));
     let most = limit.map(|limit| limit.min(depth.saturating_mul(flows)));
     Ok(Kind::Sfq(SfqConfig {
@@ -118,8 +121,9 @@ fn sfq(options: &mut Options<'_>, frame: u32) -> Result<Kind, TreeError> {
 
 fn cake(options: &mut Options<'_>) -> Result<Kind, TreeError> {
     let usual = CakeConfig::default();
-    // Without a bandwidth there is no shaping. With one pair of hosts, every isolation except `flowblind`
-    // separates flows. The other options concern marking, NAT and ACK filtering, which have no effect here.
+    // Without a bandwidth, cake does not shape. With one pair of hosts, every isolation except
+    // `flowblind` separates flows. The other options concern marking, NAT and ACK filtering, which have
+    // no effect in the simulator.
     options.any(&[
         "unlimited",
         "diffserv3",

@@ -1,9 +1,12 @@
-//! Builds the disciplines of a device from the same description that configures the kernel
+//! Builds the disciplines of a device from the description that also configures the kernel
 //! ([`evenkeel_model::qdisc::QdiscTree`]).
 //!
-//! Options that are not set have the kernel's defaults, and a class without a qdisc has the kernel's `pfifo`
-//! of [`DEFAULT_LIMIT`](super::DEFAULT_LIMIT) segments. Filters are evaluated here, once per flow, and become
-//! tables; [`Hop::filters`] counts their cost at run time. An unsupported feature is an error that names it.
+//! - Unset options have the kernel's defaults.
+//! - A class without a qdisc has the kernel's `pfifo` of [`DEFAULT_LIMIT`](super::DEFAULT_LIMIT)
+//!   segments.
+//! - The builder evaluates filters once per flow and stores the result in tables. [`Hop::filters`]
+//!   counts their cost at run time.
+//! - An unsupported feature causes an error with the name of the feature.
 
 mod classful;
 mod classless;
@@ -23,45 +26,44 @@ use super::{Kind, KindError};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowKey {
     pub port: u16,
-    /// `skb->priority`, which follows from the type of service: 0 is best effort, 6 interactive.
+    /// `skb->priority`, which the kernel derives from the type of service: 0 is best effort, 6
+    /// interactive.
     pub priority: u8,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Disciplines {
-    /// One discipline per transmit queue if the root is `mq`; otherwise one for all queues.
+    /// One discipline per transmit queue if the root is `mq`. Otherwise one discipline for all queues.
     pub queues: Vec<Kind>,
     /// All qdiscs of the tree, a parent before its children.
     pub qdiscs: Vec<TreeQdisc>,
-    /// For each flow and each entry of [`Self::queues`]: the qdiscs that a segment passes, from the root on.
+    /// For each entry of [`Self::queues`] and each flow: the qdiscs that a segment passes, from the
+    /// root on.
     pub paths: Vec<Vec<Vec<Hop>>>,
     /// Whether TCP paces its packets, as `fq` requires.
     pub pacing: bool,
 }
 
-/// A qdisc of the tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TreeQdisc {
     pub handle: Handle,
-    /// The kernel's name for the kind of the qdisc.
     pub kind: String,
     pub classes: u32,
-    /// Index in [`Disciplines::queues`] of the discipline that contains it.
+    /// Index in [`Disciplines::queues`] of the discipline that contains the qdisc.
     pub queue: u32,
     /// Index of the qdisc in [`super::Qdisc::overlimits`], if the qdisc is a shaper.
     pub shaper: Option<u32>,
 }
 
-/// A qdisc on the path of a flow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hop {
     /// Index in [`Disciplines::qdiscs`].
     pub qdisc: u32,
-    /// Number of rules per classifier that a segment is compared with.
+    /// Number of rules per classifier that the kernel compares with a segment.
     pub filters: BTreeMap<qdisc::Classifier, u32>,
 }
 
-/// Returns what to do about a kind that the simulator does not have.
+/// Returns the advice for a kind that the simulator does not have.
 fn what_then(kind: &str) -> String {
     match hint(kind) {
         known if known.is_empty() => "; run it on a kernel that has this qdisc (--on netns)".to_owned(),
@@ -75,22 +77,17 @@ pub enum TreeError {
     Kind { kind: String, handle: Handle },
     #[error("the simulator's {kind} ({handle}) has no option {option}; run it on a kernel (--on netns)")]
     Option { kind: String, handle: Handle, option: String },
-    /// Unsupported combination.
     #[error(
         "the simulator cannot do this with {kind} ({handle}): {problem}; run it on a kernel (--on netns)"
     )]
     Shape { kind: String, handle: Handle, problem: String },
     #[error("the qdisc setup has no root; begin with a step such as qdisc root handle 1: fq")]
     Rootless,
-    /// A number is out of range.
     #[error(transparent)]
     Number(#[from] KindError),
 }
 
-/// Builds the disciplines of a device with this many transmit queues and this layer-3 MTU.
-///
-/// # Errors
-/// Returns [`TreeError`] for an unsupported feature, which it names.
+/// Builds the disciplines of a device with this number of transmit queues and this layer-3 MTU.
 pub fn build(tree: &QdiscTree, flows: &[FlowKey], queues: u32, mtu: u32) -> Result<Disciplines, TreeError> {
     let root = tree.root().ok_or(TreeError::Rootless)?;
     let mut builder = Builder {
@@ -142,7 +139,7 @@ struct Builder<'a> {
 }
 
 impl<'a> Builder<'a> {
-    /// Returns the qdisc with all qdiscs below it, for the flows that reach it.
+    /// Returns the qdisc of `node` with all qdiscs below it, for the flows that reach it.
     fn qdisc(&mut self, node: &Node, flows: &[u32]) -> Result<Kind, TreeError> {
         match node.kind.as_str() {
             "htb" => self.htb(node, flows),
@@ -164,7 +161,6 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Registers a qdisc. Returns its index.
     fn register(&mut self, node: &Node, classes: u32, shapes: bool) -> u32 {
         let shaper = shapes.then_some(self.shapers);
         self.shapers += u32::from(shapes);
@@ -178,7 +174,6 @@ impl<'a> Builder<'a> {
         self.qdiscs.len() as u32 - 1
     }
 
-    /// Registers a qdisc without filters.
     fn register_leaf(&mut self, node: &Node, flows: &[u32]) {
         let qdisc = self.register(node, 0, false);
         for flow in flows {
@@ -186,7 +181,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Returns the class of each flow by the qdisc's filters, and records the number of compared rules.
+    /// Returns the class of each flow by the qdisc's filters. Records the number of compared rules.
     fn classify(&mut self, node: &Node, qdisc: u32, flows: &[u32]) -> Vec<Option<Handle>> {
         let filters: Vec<&Filter> = self.filters_of(node).collect();
         let mut found = Vec::with_capacity(flows.len());
@@ -211,7 +206,7 @@ impl<'a> Builder<'a> {
         })
     }
 
-    /// Returns an error unless all filters are below qdiscs.
+    /// Returns an error if a filter's parent is not a qdisc.
     fn check_filters(&self) -> Result<(), TreeError> {
         for step in &self.tree.steps {
             if let Step::Filter { parent, .. } = step
@@ -232,7 +227,6 @@ fn shape(node: &Node, problem: impl Into<String>) -> TreeError {
     TreeError::Shape { kind: node.kind.clone(), handle: node.handle, problem: problem.into() }
 }
 
-/// Returns the kernel classifier of a filter of this tree.
 fn classifier_of(filter: &Filter) -> qdisc::Classifier {
     match filter {
         Filter::PerFlow { .. } | Filter::ByRole { .. } => qdisc::Classifier::Bpf,
@@ -240,7 +234,6 @@ fn classifier_of(filter: &Filter) -> qdisc::Classifier {
     }
 }
 
-/// Returns the class that a filter assigns to a flow.
 fn class_by(filter: &Filter, flow: FlowKey) -> Option<Handle> {
     match filter {
         Filter::PerFlow { first, bulk_flows, probes, classes, rest } => {

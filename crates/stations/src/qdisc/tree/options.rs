@@ -1,11 +1,10 @@
-//! The options of one qdisc or class. Each option is read once; unread options are errors.
+//! The options of one qdisc or class. The builder reads each option once. An unread option is an error.
 
 use evenkeel_model::qdisc::{Curve, Node, SettingValue};
 
 use super::TreeError;
 use crate::time::{NANOSECOND, Span};
 
-/// Options by name.
 pub(super) struct Options<'a> {
     node: &'a Node,
     asked: Vec<bool>,
@@ -26,7 +25,7 @@ impl<'a> Options<'a> {
         TreeError::Option { kind: self.node.kind.clone(), handle: self.node.handle, option: name.to_owned() }
     }
 
-    /// Reads a number or a size.
+    /// Reads a number, a size in bytes or a rate in bit/s.
     pub(super) fn number(&mut self, name: &str) -> Result<Option<u64>, TreeError> {
         match self.take(name) {
             None => Ok(None),
@@ -37,12 +36,11 @@ impl<'a> Options<'a> {
         }
     }
 
-    /// Reads a number of 32 bits; larger ones are reduced to the largest.
+    /// Reads a number and limits it to 32 bits.
     pub(super) fn short(&mut self, name: &str) -> Result<Option<u32>, TreeError> {
         Ok(self.number(name)?.map(|value| u32::try_from(value).unwrap_or(u32::MAX)))
     }
 
-    /// Reads a time.
     pub(super) fn time(&mut self, name: &str) -> Result<Option<Span>, TreeError> {
         match self.take(name) {
             None => Ok(None),
@@ -51,7 +49,6 @@ impl<'a> Options<'a> {
         }
     }
 
-    /// Reads a class by its minor number.
     pub(super) fn class(&mut self, name: &str) -> Result<Option<u16>, TreeError> {
         match self.take(name) {
             None => Ok(None),
@@ -61,7 +58,6 @@ impl<'a> Options<'a> {
         }
     }
 
-    /// Reads a list of numbers.
     pub(super) fn list(&mut self, name: &str) -> Result<Option<&'a [u64]>, TreeError> {
         match self.take(name) {
             None => Ok(None),
@@ -70,7 +66,6 @@ impl<'a> Options<'a> {
         }
     }
 
-    /// Reads a service curve.
     pub(super) fn curve(&mut self, name: &str) -> Result<Option<Curve>, TreeError> {
         match self.take(name) {
             None => Ok(None),
@@ -79,13 +74,12 @@ impl<'a> Options<'a> {
         }
     }
 
-    /// Reads flags. Returns whether at least one of them is set.
+    /// Reads flags. Returns whether at least one flag is set.
     pub(super) fn any(&mut self, names: &[&str]) -> bool {
-        // `count` reads all of them; `any` would stop at the first.
+        // `count` reads all flags; `any` would stop at the first set flag.
         names.iter().filter(|name| self.take(name).is_some()).count() > 0
     }
 
-    /// Returns an error if an option is unread.
     pub(super) fn finish(self) -> Result<(), TreeError> {
         match self.asked.iter().position(|asked| !asked) {
             Some(index) => Err(self.wrong(&self.node.settings[index].name)),

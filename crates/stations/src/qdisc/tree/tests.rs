@@ -32,14 +32,13 @@ fn disciplines(catalogue: &Catalogue, name: &str) -> Result<Disciplines, TreeErr
     build(&setup.resolve(&surroundings()).expect("fits"), &flows(), 8, 1500)
 }
 
-/// Builds a setup of these steps in the format of a user's file.
+/// Builds a setup from steps in the format of a user's file.
 fn written(steps: &[&str]) -> Result<Disciplines, TreeError> {
     let steps: Vec<String> = steps.iter().map(|step| format!("{step:?}")).collect();
     let text = format!("schema = 1\n[setup.mine]\nsummary = \"mine\"\nsteps = [{}]\n", steps.join(", "));
     disciplines(&Catalogue::parse(&text, "mine.toml").expect("parses"), "mine")
 }
 
-/// Creates a segment of a flow as the host does.
 fn segment(flow: u32, sequence: u64) -> Segment {
     let band = u8::from(flow < BULK);
     Segment { band, ..testing::segment(flow, sequence, 1448) }
@@ -118,14 +117,14 @@ fn ports_and_defaults_of_ones_own_setup() {
         "qdisc parent 1:20 handle 20: tbf rate 10mbit burst 100KiB limit 1MiB",
         "qdisc parent 20:1 handle 30: sfq perturb 10",
     ]);
-    // Its timer changes which flows share a queue, which is not simulated.
+    // The timer of `perturb` changes which flows share a queue. The simulator does not model it.
     let error = built.expect_err("has an option that is not simulated").to_string();
     assert_eq!(error, "the simulator's sfq (30:0) has no option perturb; run it on a kernel (--on netns)");
 }
 
 #[test]
 fn sfq_has_no_more_than_its_limits_allow() {
-    // (options, segments, segments per flow, flows), as in `sfq_change`.
+    // Options, and the expected limit, depth and number of flows, as in `sfq_change`.
     for (options, limit, depth, flows) in [
         ("", 127, 127, 128),
         (" limit 50", 50, 127, 50),

@@ -1,11 +1,11 @@
-//! Packets acknowledged beyond the bandwidth, because acknowledgements arrive together
+//! Packets acknowledged in excess of the bandwidth, because acknowledgements arrive together
 //! (`bbr_update_ack_aggregation`, `bbr_ack_aggregation_cwnd`).
 
 use super::path_model::delivered_in;
 use crate::tcp::rate_control::Acknowledged;
 use crate::time::{MILLISECOND, Span, Time};
 
-/// Rounds of half of the filter (`bbr_extra_acked_win_rtts`).
+/// Rounds per half of the filter (`bbr_extra_acked_win_rtts`).
 pub const AGGREGATION_ROUNDS: u8 = 5;
 /// Largest allowance (`bbr_extra_acked_max_us`).
 const MOST: Span = 100 * MILLISECOND;
@@ -14,7 +14,8 @@ const EPOCH_PACKETS: u32 = 1 << 20;
 
 #[derive(Clone, Debug, Default)]
 pub struct AckAggregation {
-    /// Most packets acknowledged beyond the bandwidth, in two windows of rounds (`extra_acked`).
+    /// Largest excess of acknowledged packets over the bandwidth, in two windows of rounds
+    /// (`extra_acked`).
     extra: [u32; 2],
     window: usize,
     rounds: u8,
@@ -23,8 +24,8 @@ pub struct AckAggregation {
 }
 
 impl AckAggregation {
-    /// Handles an acknowledgement, with the estimated bandwidth and the congestion window. After `rounds` rounds the
-    /// older half of the filter is forgotten.
+    /// Handles an acknowledgement at the estimated bandwidth and congestion window. After `rounds`
+    /// rounds, the function clears the older half of the filter.
     pub fn update(
         &mut self,
         ack: &Acknowledged,
@@ -60,7 +61,7 @@ impl AckAggregation {
         (self.epoch_start, self.epoch_packets) = (now, 0);
     }
 
-    /// Returns the packets to add to the window.
+    /// Returns the number of packets to add to the window.
     pub fn allowance(&self, bandwidth: u64) -> u32 {
         self.extra[0].max(self.extra[1]).min(delivered_in(bandwidth, MOST))
     }

@@ -1,11 +1,11 @@
-//! Each mode of BBR, driven by acknowledgements of a path with 1 packet per microsecond and an RTT of 100 µs.
+//! Tests of each mode of BBR. The acknowledgements are those of a path with 1 packet per microsecond
+//! and an RTT of 100 µs.
 
 use super::*;
 
 const MSS: u32 = 1448;
 const RTT: Span = 100 * MICROSECOND;
 
-/// A flow's BBR with the values that it sets.
 struct Path {
     bbr: Bbr,
     window: u32,
@@ -32,7 +32,8 @@ impl Path {
         }
     }
 
-    /// Acknowledges `packets` that an interval of one RTT delivered; a round trip has passed.
+    /// Advances the time by a round trip, and acknowledges `packets` that were delivered in an interval
+    /// of one RTT.
     fn round(&mut self, packets: u32, change: impl FnOnce(&mut Acknowledged)) {
         self.now += RTT;
         let sample = RateSample {
@@ -65,7 +66,7 @@ impl Path {
         self.ignored = self.bbr.on_ack(&ack, &mut controls);
     }
 
-    /// Brings the flow to probing for bandwidth, at 100 packets per round trip.
+    /// Returns a flow that probes for bandwidth at 100 packets per round trip.
     fn full(kernel: BbrKernel) -> Self {
         let mut path = Self::new(kernel);
         for _ in 0..5 {
@@ -75,7 +76,6 @@ impl Path {
         path
     }
 
-    /// Returns the pacing rate in packets per round trip.
     fn pace(&self) -> f64 {
         self.pacing_rate as f64 / f64::from(MSS) * RTT as f64 / SECOND as f64
     }
@@ -96,7 +96,7 @@ fn startup_paces_at_2_885_times_the_bandwidth_while_it_grows() {
     }
 }
 
-/// The queue of the startup is drained at 1/2.885 of the bandwidth until the BDP is in flight.
+/// The drain paces at 1/2.885 of the bandwidth until the BDP is in flight.
 #[test]
 fn drain_follows_three_rounds_without_growth() {
     let mut path = Path::new(BbrKernel::Linux6_18);
@@ -106,14 +106,14 @@ fn drain_follows_three_rounds_without_growth() {
     }
     assert_eq!(path.bbr.mode, Mode::Drain);
     assert_near(path.pace(), 100.0 / 2.885 * 0.99);
-    // A BDP of 100 packets and three segments: (1448 MB/s >> 10) / 1448 B is above 45 packets, the most.
+    // The target is a BDP of 100 packets plus three segments. A segment has its maximum of 45 packets,
+    // because (1448 MB/s >> 10) / 1448 B is larger.
     path.round(100, |ack| ack.in_flight = 240);
     assert_eq!(path.bbr.mode, Mode::Drain);
     path.round(100, |ack| ack.in_flight = 190);
     assert_eq!(path.bbr.mode, Mode::ProbeBandwidth);
 }
 
-/// An application that writes less than the path carries does not end the startup, nor lower the bandwidth.
 #[test]
 fn samples_that_the_application_limits_are_ignored() {
     let mut path = Path::new(BbrKernel::Linux6_18);
@@ -149,7 +149,7 @@ fn a_cycle_probes_drains_and_cruises() {
     path.round(100, |ack| ack.in_flight_before = 300);
     assert_eq!(path.bbr.phase, 1);
     assert_near(path.pace(), 75.0 * 0.99);
-    // That of 3/4 lasts a round trip at most.
+    // The phase with gain 3/4 lasts at most a round trip.
     path.round(100, |ack| ack.in_flight_before = 300);
     assert_eq!(path.bbr.phase, 1);
     path.round(100, |ack| ack.in_flight_before = 300);
@@ -163,7 +163,6 @@ fn a_cycle_probes_drains_and_cruises() {
     assert_eq!(phases, [2, 3, 4, 5, 6, 7, 0]);
 }
 
-/// A loss ends the phase of 5/4 after a round trip.
 #[test]
 fn a_loss_ends_the_probe_for_bandwidth() {
     let mut path = Path::full(BbrKernel::Linux6_18);
@@ -175,8 +174,8 @@ fn a_loss_ends_the_probe_for_bandwidth() {
     assert_eq!(path.bbr.phase, 1);
 }
 
-/// "tcp_bbr: fix bw probing to raise in-flight data for very small BDPs": with a BDP of a packet, 5/4 of it is no
-/// packet more, until the fix adds two.
+/// Tests the kernel change "tcp_bbr: fix bw probing to raise in-flight data for very small BDPs". With
+/// a BDP of one packet, a gain of 5/4 adds no packet. Since the change, BBR adds two packets.
 #[test]
 fn probing_raises_the_packets_in_flight_only_since_the_fix() {
     for (kernel, more) in [(BbrKernel::Linux4_15, 0), (BbrKernel::Linux6_18, 2)] {
@@ -191,7 +190,8 @@ fn probing_raises_the_packets_in_flight_only_since_the_fix() {
     }
 }
 
-/// After 10 s without a smaller RTT the window is 4 packets for 200 ms and a round trip, and is then restored.
+/// After 10 s without a smaller RTT, the window is 4 packets for 200 ms and a round trip. Then BBR
+/// restores the window.
 #[test]
 fn the_minimum_rtt_is_measured_again_after_ten_seconds() {
     let mut path = Path::full(BbrKernel::Linux6_18);
@@ -214,11 +214,11 @@ fn the_minimum_rtt_is_measured_again_after_ten_seconds() {
     let lasted = path.now.since(began);
     assert!((200 * MILLISECOND..201 * MILLISECOND).contains(&lasted), "{lasted}");
     assert_eq!((path.bbr.mode, path.bbr.minimum_rtt), (Mode::ProbeBandwidth, RTT));
-    // Two BDPs and three segments, as before the probe.
+    // The window is two BDPs and three segments, as before the probe.
     assert!((200..350).contains(&path.window), "{}", path.window);
 }
 
-/// A recovery conserves packets for a round trip, and then returns to the window from before.
+/// A recovery conserves packets for a round trip. Then BBR restores the previous window.
 #[test]
 fn losses_do_not_reduce_the_rate() {
     let mut path = Path::full(BbrKernel::Linux6_18);
@@ -226,7 +226,7 @@ fn losses_do_not_reduce_the_rate() {
     path.bbr.begin_recovery(path.window);
     let recover =
         |ack: &mut Acknowledged| (ack.state, ack.in_flight, ack.delivered) = (State::Recovery, 60, 10);
-    // Not the end of a round: its packets were sent before.
+    // This acknowledgement does not end a round, because its packets were sent before the round.
     path.round(100, |ack| {
         recover(ack);
         ack.lost = 30;
@@ -248,7 +248,7 @@ fn a_timeout_starts_the_search_for_the_bandwidth_again() {
     assert_eq!((path.bbr.full_bandwidth, path.bbr.prior_state), (0, State::Loss));
 }
 
-/// Linux 4.15 has a pacing rate of 32 bits: 34.4 Gbit/s.
+/// Linux 4.15 stores the pacing rate in 32 bits, which limits it to 34.4 Gbit/s.
 #[test]
 fn the_old_pacing_rate_has_a_limit() {
     let rate = |kernel| {
@@ -260,7 +260,7 @@ fn the_old_pacing_rate_has_a_limit() {
     assert!(rate(BbrKernel::Linux6_18) > 10 * u64::from(u32::MAX));
 }
 
-/// Acknowledgements that arrive together raise the window, since Linux 5.1.
+/// Since Linux 5.1, acknowledgements that arrive together raise the window.
 #[test]
 fn aggregated_acknowledgements_raise_the_window() {
     let window = |kernel, together: u32| {
@@ -274,7 +274,7 @@ fn aggregated_acknowledgements_raise_the_window() {
     assert_eq!(window(BbrKernel::Linux4_15, 180), window(BbrKernel::Linux4_15, 100));
 }
 
-/// Eleven rounds after the last sample of a bandwidth, it is forgotten.
+/// BBR expires the largest bandwidth eleven rounds after its last sample.
 #[test]
 fn the_bandwidth_is_the_largest_of_ten_rounds() {
     let mut path = Path::full(BbrKernel::Linux6_18);

@@ -3,17 +3,17 @@
 use super::super::bbr::path_model::{LEAST_WINDOW, UNIT};
 use super::super::in_flight::Flight;
 
-/// Share that a loss leaves of bandwidth and window (1 − `bbr_beta`).
+/// Share of bandwidth and window that remains after a loss (1 − `bbr_beta`).
 pub const LOSS_CUT: u32 = UNIT - UNIT * 30 / 100;
-/// Share of lost packets above which too many are in flight (`bbr_loss_thresh`).
+/// Share of lost packets above which the number of packets in flight is too high (`bbr_loss_thresh`).
 pub const LOSS_THRESHOLD: u32 = UNIT * 2 / 100;
-/// Share of `inflight_hi` that is left to other flows (`bbr_inflight_headroom`).
+/// Share of `inflight_hi` that BBR leaves to other flows (`bbr_inflight_headroom`).
 pub const HEADROOM: u32 = UNIT * 15 / 100;
 /// No bound (`~0U`).
 pub const UNBOUNDED: u32 = u32::MAX;
 
-/// Bounds that losses set until the next probe for bandwidth; unbounded at first (`bw_lo`, `inflight_lo`), with the
-/// long-term bound (`inflight_hi`).
+/// Bounds that losses set. `bw_lo` and `inflight_lo` hold until the next bandwidth probe; `inflight_hi`
+/// is the long-term bound. All are unbounded at first.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
     pub bandwidth_low: u64,
@@ -25,8 +25,9 @@ impl Bounds {
     pub const NONE: Self =
         Self { bandwidth_low: u64::MAX, in_flight_low: UNBOUNDED, in_flight_high: UNBOUNDED };
 
-    /// Reduces the bounds until the next probe to 70 % of what they are, or of bandwidth and window, but not below that
-    /// which the path has just delivered (`bbr_init_lower_bounds`, `bbr_loss_lower_bounds`).
+    /// Reduces the bounds until the next probe to 70 % of their value (`bbr_init_lower_bounds`,
+    /// `bbr_loss_lower_bounds`). If there is no bound, reduces it from the bandwidth and the window.
+    /// The result is at least the latest delivery of the path.
     pub fn reduce(&mut self, bandwidth: u64, window: u32, delivered: (u64, u32)) {
         let low = if self.bandwidth_low == u64::MAX { bandwidth } else { self.bandwidth_low };
         let reduced = u128::from(low) * u128::from(LOSS_CUT) / u128::from(UNIT);
@@ -35,19 +36,18 @@ impl Bounds {
         self.in_flight_low = delivered.1.max(share(low, LOSS_CUT));
     }
 
-    /// Removes the bounds before a probe (`bbr_reset_lower_bounds`).
     pub fn reset_low(&mut self) {
         (self.bandwidth_low, self.in_flight_low) = (u64::MAX, UNBOUNDED);
     }
 
-    /// Returns to those of before, if they are higher (`bbr_undo_cwnd`).
+    /// Raises each bound to its value in `prior` (`bbr_undo_cwnd`).
     pub fn raise_to(&mut self, prior: Self) {
         self.bandwidth_low = self.bandwidth_low.max(prior.bandwidth_low);
         self.in_flight_low = self.in_flight_low.max(prior.in_flight_low);
         self.in_flight_high = self.in_flight_high.max(prior.in_flight_high);
     }
 
-    /// Returns the long-term bound that leaves room for other flows (`bbr_inflight_with_headroom`).
+    /// Returns the long-term bound, less the headroom for other flows (`bbr_inflight_with_headroom`).
     pub fn with_headroom(&self) -> u32 {
         let high = self.in_flight_high;
         if high == UNBOUNDED {
@@ -57,9 +57,9 @@ impl Bounds {
     }
 }
 
-/// Returns a part of `packets`, rounded down.
+/// Returns `packets` times `gain`, rounded down. The gain is at most 1.
 pub fn share(packets: u32, gain: u32) -> u32 {
-    // With a gain of at most 1 it fits.
+    // With a gain of at most 1, the result fits 32 bits.
     (u64::from(packets) * u64::from(gain) / u64::from(UNIT)) as u32
 }
 
@@ -68,8 +68,8 @@ pub fn is_too_high(flight: &Flight) -> bool {
     flight.packets > 0 && flight.lost > share(flight.packets, LOSS_THRESHOLD)
 }
 
-/// Returns how many packets were in flight when the losses reached the threshold, within the `lost` packets that are
-/// the last of the flight (`bbr_inflight_hi_from_lost_skb`).
+/// Returns the number of packets in flight at which the losses reached the threshold
+/// (`bbr_inflight_hi_from_lost_skb`). `lost` counts the last packets of the flight, which are lost.
 pub fn flight_at_threshold(flight: &Flight, lost: u32) -> u32 {
     let (Some(before), Some(lost_before)) = (flight.packets.checked_sub(lost), flight.lost.checked_sub(lost))
     else {

@@ -1,4 +1,4 @@
-//! The search for more bandwidth: down, cruise, refill, up.
+//! The search for more bandwidth in four phases: down, cruise, refill, up.
 
 use super::super::bbr::path_model::random;
 use super::super::in_flight::Flight;
@@ -7,14 +7,15 @@ use super::bounds::{LOSS_CUT, UNBOUNDED, is_too_high, share};
 use super::{AckPhase, Bbr3, Mode};
 use crate::time::{SECOND, Span, Time};
 
-/// Most rounds between two probes for bandwidth (`bbr_bw_probe_max_rounds`), and the random part
-/// (`bbr_bw_probe_rand_rounds`).
+/// Largest number of rounds between two bandwidth probes (`bbr_bw_probe_max_rounds`), and its random
+/// part (`bbr_bw_probe_rand_rounds`).
 const PROBE_ROUNDS: u32 = 63;
 const PROBE_RANDOM_ROUNDS: u64 = 2;
-/// Shortest time until the next probe (`bbr_bw_probe_base_us`), and the random part (`bbr_bw_probe_rand_us`).
+/// Shortest time until the next probe (`bbr_bw_probe_base_us`), and its random part
+/// (`bbr_bw_probe_rand_us`).
 const PROBE_WAIT: Span = 2 * SECOND;
 const PROBE_RANDOM_WAIT: Span = SECOND;
-/// Most doublings of the growth of `inflight_hi` (`bbr_raise_inflight_hi_slope`).
+/// Largest number of doublings of the growth of `inflight_hi` (`bbr_raise_inflight_hi_slope`).
 const MOST_DOUBLINGS: u8 = 30;
 
 impl Bbr3 {
@@ -33,7 +34,7 @@ impl Bbr3 {
         match self.mode {
             Mode::Cruise if self.is_time_to_probe(ack, controls) => self.start_refill(),
             Mode::Refill if self.round_started => {
-                // From here on, samples are of packets sent while the pipe was full.
+                // From this point, samples are of packets that the flow sent while the pipe was full.
                 self.probes_losses = true;
                 self.start_up(ack.now, bandwidth, *controls.window);
             }
@@ -62,8 +63,8 @@ impl Bbr3 {
         }
     }
 
-    /// Adapts the long-term bound to the losses of a probe. Returns whether it starts another one
-    /// (`bbr_adapt_upper_bounds`).
+    /// Adapts the long-term bound to the losses of a probe (`bbr_adapt_upper_bounds`). Returns whether
+    /// the function starts another probe.
     fn adapt_upper_bounds(
         &mut self,
         ack: &Acknowledged,
@@ -74,7 +75,7 @@ impl Bbr3 {
             self.ack_phase = AckPhase::Feedback;
         }
         if self.round_started && self.ack_phase == AckPhase::Stopping {
-            // The last packets of the probe are acknowledged.
+            // The flow has received the acknowledgements of the probe's last packets.
             self.probes_losses = false;
             self.ack_phase = AckPhase::Other;
             if self.probes_bandwidth() {
@@ -134,14 +135,14 @@ impl Bbr3 {
         self.up_rounds = (self.up_rounds + 1).min(MOST_DOUBLINGS);
     }
 
-    /// Returns whether the next probe for bandwidth is due, by the clock or because a flow of Reno with this BDP would
-    /// have had a loss (`bbr_check_time_to_probe_bw`).
+    /// Returns whether the next bandwidth probe is due (`bbr_check_time_to_probe_bw`). The reason is
+    /// the clock, or the number of rounds after which a Reno flow with this BDP would have a loss.
     fn is_time_to_probe(&self, ack: &Acknowledged, controls: &Controls<'_>) -> bool {
         ack.now.since(self.phase_start) > self.probe_wait
             || self.rounds_since_probe >= PROBE_ROUNDS.min(self.usual_in_flight(controls, ack.mss))
     }
 
-    /// Starts a cycle (`bbr_start_bw_probe_down`).
+    /// Starts a probe cycle with the mode down (`bbr_start_bw_probe_down`).
     pub(super) fn start_down(&mut self, now: Time) {
         self.reset_congestion_signals();
         self.up_each = u32::MAX;
@@ -160,7 +161,8 @@ impl Bbr3 {
         self.mode = Mode::Cruise;
     }
 
-    /// Fills the pipe, so that the probe does not end before it is full (`bbr_start_bw_probe_refill`).
+    /// Starts to refill the pipe, so that the probe does not end before the pipe is full
+    /// (`bbr_start_bw_probe_refill`).
     fn start_refill(&mut self) {
         self.bounds.reset_low();
         (self.up_rounds, self.up_credit) = (0, 0);

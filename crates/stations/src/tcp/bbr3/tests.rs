@@ -1,4 +1,5 @@
-//! Each mode of BBR version 3, driven by acknowledgements of a path with 1 packet per microsecond and an RTT of 1 ms.
+//! Tests of each mode of BBR version 3. The acknowledgements are those of a path with 1 packet per
+//! microsecond and an RTT of 1 ms.
 
 use proptest::prelude::*;
 
@@ -9,14 +10,12 @@ use crate::tcp::delivery_rate::RateSample;
 const MSS: u32 = 1448;
 const RTT: Span = MILLISECOND;
 
-/// A flow's BBR with the values that it sets.
 struct Path {
     bbr: Bbr3,
     window: u32,
     threshold: u32,
     pacing_rate: u64,
     now: Time,
-    /// Length of a round.
     rtt: Span,
     delivered: u64,
     ignored: bool,
@@ -40,7 +39,8 @@ impl Path {
         (bbr, Controls { window, threshold, pacing_rate })
     }
 
-    /// Acknowledges `packets` that an interval of one RTT delivered; with `begins`, they are the first of a round.
+    /// Acknowledges `packets` that were delivered in an interval of one RTT. If `begins` is set, a
+    /// round begins.
     fn acknowledge(
         &mut self,
         packets: u32,
@@ -76,13 +76,12 @@ impl Path {
         self.ignored = bbr.control(&ack, &sample, &mut controls);
     }
 
-    /// Acknowledges the packets of a round trip.
     fn round(&mut self, packets: u32, change: impl FnOnce(&mut Acknowledged, &mut FlightSample)) {
         self.now += self.rtt;
         self.acknowledge(packets, true, change);
     }
 
-    /// Finds `lost` packets of a flight lost, of which the last one is found now.
+    /// Reports the loss of one packet. It is the last of `lost` lost packets of the flight.
     fn lose(&mut self, packets: u32, lost: u32) {
         let flight = Some(Flight { packets, lost, is_app_limited: false });
         let loss = Loss { now: self.now, packets: 1, flight, delivered_ever: self.delivered, mss: MSS };
@@ -90,7 +89,7 @@ impl Path {
         bbr.on_loss(&loss, &mut controls);
     }
 
-    /// Brings the flow to the end of the startup, at 1000 packets per round trip.
+    /// Returns a flow at the end of the startup, with 1000 packets per round trip.
     fn full(rtt: Span) -> Self {
         Self::new(rtt).filled()
     }
@@ -103,7 +102,6 @@ impl Path {
         self
     }
 
-    /// Acknowledges rounds until the flow is in this mode.
     fn until(&mut self, mode: Mode) {
         for _ in 0..200 {
             if self.bbr.mode != mode {
@@ -113,7 +111,6 @@ impl Path {
         assert_eq!(self.bbr.mode, mode);
     }
 
-    /// Returns the pacing rate in packets per round trip.
     fn pace(&self) -> f64 {
         self.pacing_rate as f64 / f64::from(MSS) * self.rtt as f64 / SECOND as f64
     }
@@ -150,7 +147,8 @@ fn a_plateau_ends_the_startup_and_the_queue_is_drained() {
     assert_near(path.pace(), 910.0 * 0.99);
 }
 
-/// Six losses in a round of recovery, and more than 2 % of the flight, end the startup although the bandwidth grows.
+/// The startup ends although the bandwidth grows, after six losses in a round of recovery and a loss
+/// rate above 2 % of the flight.
 #[test]
 fn losses_end_the_startup() {
     let startup = |losses: u32, percent: u32| {
@@ -173,7 +171,7 @@ fn losses_end_the_startup() {
     assert_eq!((path.bbr.mode, path.bbr.bounds.in_flight_high), (Mode::Drain, 1000));
 }
 
-/// With an RTT of 1 ms, a flow of Reno would have a loss within 63 rounds.
+/// With an RTT of 1 ms, a Reno flow would have a loss within 63 rounds.
 #[test]
 fn a_cycle_goes_down_cruises_refills_and_goes_up() {
     let mut path = Path::full(RTT);
@@ -197,7 +195,7 @@ fn a_cycle_goes_down_cruises_refills_and_goes_up() {
     for (mode, rounds) in &phases[..8] {
         let expected = match mode {
             Mode::Cruise => 61..=62,
-            // Three rounds without growth.
+            // The mode up ends after three rounds without growth.
             Mode::Up => 3..=3,
             _ => 1..=1,
         };
@@ -205,7 +203,7 @@ fn a_cycle_goes_down_cruises_refills_and_goes_up() {
     }
 }
 
-/// With a long RTT the clock starts the next probe.
+/// With a long RTT, the clock decides when the next probe starts.
 #[test]
 fn a_probe_starts_two_to_three_seconds_after_the_last_one() {
     let mut waits = Vec::new();
@@ -221,7 +219,6 @@ fn a_probe_starts_two_to_three_seconds_after_the_last_one() {
     assert!(waits.len() > 1, "{waits:?}");
 }
 
-/// A probe ends when its bandwidth does not grow, and goes on while it does.
 #[test]
 fn more_bandwidth_is_found() {
     let mut path = Path::full(RTT);
@@ -234,7 +231,6 @@ fn more_bandwidth_is_found() {
     }
 }
 
-/// Two cycles after the last sample of a bandwidth, it is forgotten.
 #[test]
 fn the_bandwidth_is_the_largest_of_two_cycles() {
     let mut path = Path::full(RTT);
@@ -250,7 +246,8 @@ fn the_bandwidth_is_the_largest_of_two_cycles() {
     assert_eq!((cycles, path.bbr.bandwidth()), (2, full / 2));
 }
 
-/// More than 2 % of lost packets lower the long-term bound to 70 % of the BDP, or to the flight at which it was safe.
+/// A loss rate above 2 % lowers the long-term bound. The bound becomes the flight at which losses
+/// reached 2 %, but at least 70 % of the BDP.
 #[test]
 fn losses_above_two_percent_bound_the_packets_in_flight() {
     let mut path = Path::full(RTT);
@@ -258,11 +255,11 @@ fn losses_above_two_percent_bound_the_packets_in_flight() {
     path.lose(500, 5);
     assert_eq!((path.bbr.mode, path.bbr.bounds.in_flight_high), (Mode::Up, UNBOUNDED), "1 %");
     path.lose(500, 10);
-    // The BDP, and two packets while probing.
+    // The target is the BDP plus two packets while probing.
     let reduced = share(1002, LOSS_CUT);
     assert!((700..710).contains(&reduced));
     assert_eq!((path.bbr.mode, path.bbr.bounds.in_flight_high), (Mode::Down, reduced), "2 %");
-    // Once per probe.
+    // A probe lowers the bound only once.
     path.lose(300, 100);
     assert_eq!(path.bbr.bounds.in_flight_high, reduced);
 
@@ -272,7 +269,6 @@ fn losses_above_two_percent_bound_the_packets_in_flight() {
     assert_eq!(path.bbr.bounds.in_flight_high, 1499);
 }
 
-/// Losses that are not due to a probe do not lower the long-term bound.
 #[test]
 fn only_a_probe_lowers_the_long_term_bound() {
     let mut path = Path::full(RTT);
@@ -281,7 +277,8 @@ fn only_a_probe_lowers_the_long_term_bound() {
     assert_eq!((path.bbr.mode, path.bbr.bounds.in_flight_high), (Mode::Cruise, UNBOUNDED));
 }
 
-/// Cruising leaves 15 % of the bound to others; the next probe stops at the bound, and the one after it raises it.
+/// Cruising leaves 15 % of the bound to other flows. The next probe stops at the bound, and the
+/// following probe raises it.
 #[test]
 fn the_bound_has_headroom_and_is_raised_again() {
     let mut path = Path::full(RTT);
@@ -311,11 +308,12 @@ fn the_bound_has_headroom_and_is_raised_again() {
         assert_eq!(path.bbr.mode, Mode::Up);
         bounds.push(path.bbr.bounds.in_flight_high - high);
     }
-    // Twice as much in each round, nearly.
+    // The growth almost doubles in each round.
     assert!(bounds.is_sorted() && bounds[4] - bounds[3] > 2 * (bounds[2] - bounds[1]), "{bounds:?}");
 }
 
-/// Losses while cruising reduce rate and window to 70 % until the next probe, but not below what is delivered.
+/// Losses while cruising reduce rate and window to 70 % until the next probe, but not below the
+/// delivered rate and number of packets.
 #[test]
 fn losses_bound_the_rate_until_the_next_probe() {
     let mut path = Path::full(RTT);
@@ -336,8 +334,8 @@ fn losses_bound_the_rate_until_the_next_probe() {
     assert_near(path.pace(), 1000.0 * 0.99);
 }
 
-/// After 5 s without a smaller RTT half of the BDP is in flight for 200 ms and a round trip. The old minimum RTT is
-/// forgotten after 10 s.
+/// After 5 s without a smaller RTT, half of the BDP is in flight for 200 ms and a round trip. BBR
+/// expires the previous minimum RTT after 10 s.
 #[test]
 fn the_minimum_rtt_is_measured_again_every_five_seconds() {
     let path = Path::new(RTT);
@@ -365,7 +363,8 @@ fn the_minimum_rtt_is_measured_again_every_five_seconds() {
     }
 }
 
-/// A timeout bounds the window by that of before, and its end restores it.
+/// A timeout bounds the window by its previous value. At the end of the timeout's recovery, BBR
+/// restores the window.
 #[test]
 fn the_window_is_restored_after_a_timeout() {
     let mut path = Path::full(RTT);
@@ -381,7 +380,6 @@ fn the_window_is_restored_after_a_timeout() {
     assert!(path.window >= window, "{} after {window}", path.window);
 }
 
-/// Samples that the application limits neither end the startup nor lower the bandwidth.
 #[test]
 fn samples_that_the_application_limits_are_ignored() {
     let mut path = Path::new(RTT);
@@ -396,7 +394,7 @@ fn samples_that_the_application_limits_are_ignored() {
 
 #[test]
 fn the_flight_at_the_threshold_is_between_the_packets() {
-    // 1000 packets of which the last 100 were lost: at 900 none was lost.
+    // The last 100 of 1000 packets were lost. Up to packet 900, no packet was lost.
     let flight = Flight { packets: 1000, lost: 100, is_app_limited: false };
     let found = flight_at_threshold(&flight, 100);
     assert!((918..=919).contains(&found), "{found}");
@@ -454,7 +452,7 @@ fn any_step() -> impl Strategy<Value = AnyStep> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever is acknowledged and when, window and pacing rate allow packets, and no sum overflows.
+    /// For any sequence of acknowledgements, window and pacing rate are above 0, and no sum overflows.
     #[test]
     fn the_flow_goes_on_after_any_acknowledgements(
         steps in prop::collection::vec(any_step(), 1..120),

@@ -1,10 +1,10 @@
-//! Accounts of the board, driven by hand.
+//! Tests of the board's sums.
 
 use super::*;
 
 const MSS: u32 = 1000;
 
-/// Creates a board with segments of 4 packets each, sent 1 ps apart.
+/// Creates a board with segments of 4 packets each. The segments are sent 1 ps apart.
 fn board(segments: u64) -> Scoreboard {
     let mut board = Scoreboard::new(MSS);
     for index in 0..segments {
@@ -36,7 +36,8 @@ fn cumulative_acknowledgements_pop_and_trim() {
     assert!(board.is_consistent(6500, 12_000));
 }
 
-/// Checks acknowledgements that end at segments, at packets, within packets, and at the present position.
+/// Checks acknowledgements that end at a segment, at a packet, within a packet, and at the present
+/// position.
 #[test]
 fn a_plain_acknowledgement_is_one_like_any() {
     for cumulative in (0..=12_000).step_by(500) {
@@ -63,7 +64,6 @@ fn what_was_marked_is_not_plain() {
     sack(&mut board, 4000, 8000);
     assert!(!board.is_plain(0));
     assert!(!board.is_plain(7999));
-    // Data above has no marks.
     assert!(board.is_plain(8000));
     board.judge_all_lost(Time::NEVER);
     assert!(!board.is_plain(8000));
@@ -81,7 +81,7 @@ fn sack_splits_at_packets_and_merges() {
     let progress = sack(&mut board, 3500, 9500);
     assert_eq!(progress.sacked, 3);
     assert_eq!(progress.reordered_from, Some(4000));
-    // [0, 4000) without marks, [4000, 9000) as one entry, [9000, 12000).
+    // The entries are [0, 4000) without marks, [4000, 9000) SACKed, and [9000, 12000).
     assert_eq!(board.len(), 3);
     assert!(board.is_consistent(0, 12_000));
     assert_eq!(sack(&mut board, 3500, 9500).sacked, 0);
@@ -128,11 +128,12 @@ fn time_tells_losses_and_doubts() {
     let mut board = board(4);
     sack(&mut board, 8000, 12_000);
     let rule = TimeRule { newest: SentOrder { sent_at: Time(3), end: 12_000 }, limit: Time(2), slack: 1 };
-    // Sent at 1: lost. Sent at 2: undecided for 1 ps more. Sent at 4: after the delivered data.
+    // The packet sent at 1 is lost. The packet sent at 2 is undecided for 1 ps more. The packet sent at
+    // 4 was sent after the delivered data.
     assert_eq!(board.judge_by_time(rule), (true, 1));
     assert_eq!(board.lost(), 4);
     assert!(board.is_consistent(0, 16_000));
-    // The retransmission is lost too, because a packet sent after it arrives.
+    // The retransmission is lost too, because a packet that was sent after it arrives.
     board.retransmit(Time(5), 0);
     assert_eq!(board.due(), 0);
     let rule = TimeRule { newest: SentOrder { sent_at: Time(9), end: 16_000 }, limit: Time(7), slack: 1 };

@@ -1,4 +1,4 @@
-//! Acknowledgements (net/ipv4/tcp_input.c, `tcp_ack`).
+//! Handling of acknowledgements (net/ipv4/tcp_input.c, `tcp_ack`).
 
 use super::super::cubic::DelaySample;
 use super::super::rate_control::{Acknowledged, FlightSample};
@@ -11,7 +11,7 @@ use crate::time::{Span, Time};
 const MOST_REORDERING: u32 = 300;
 
 impl Sender {
-    /// Handles an acknowledgement. Ignores it if it covers data that was never sent.
+    /// Handles an acknowledgement. Ignores an acknowledgement of data that was never sent.
     #[inline]
     pub fn on_ack(&mut self, now: Time, ack: &Ack) {
         if ack.cumulative > self.next {
@@ -29,7 +29,7 @@ impl Sender {
         }
     }
 
-    /// Handles an acknowledgement; `is_marked`: it has the flag ECE.
+    /// Handles an acknowledgement. `is_marked`: whether it has the flag ECE.
     pub fn on_ack_with_mark(&mut self, now: Time, ack: &Ack, is_marked: bool) {
         let before = self.counters.delivered_packets;
         self.on_ack(now, ack);
@@ -45,8 +45,8 @@ impl Sender {
         self.window.uses_ecn()
     }
 
-    /// Handles the common case of [`Self::on_any_ack`]: new data has arrived in order, and no outstanding
-    /// data is SACKed or marked lost. Recovery then has no work.
+    /// Fast path of [`Self::on_any_ack`]: new data has arrived in order, and no outstanding data is
+    /// SACKed or marked lost.
     #[inline]
     fn on_plain_ack(&mut self, now: Time, cumulative: u64) {
         self.unacknowledged = cumulative;
@@ -120,8 +120,8 @@ impl Sender {
         }
     }
 
-    /// Lets the algorithm set window and pacing rate (`tcp_rate_gen`, `tcp_cong_control`). `last` is the transmission
-    /// time of the last packet that gives a round trip.
+    /// Lets the algorithm set window and pacing rate (`tcp_rate_gen`, `tcp_cong_control`). `last` is
+    /// the transmission time of the last packet with an RTT sample.
     fn control(
         &mut self,
         now: Time,
@@ -174,7 +174,8 @@ impl Sender {
             blocks[0] = blocks[2];
             blocks[2] = Block::default();
         }
-        // Handle the blocks in order of sequence: a higher block first would make a lower one look reordered.
+        // Handle the blocks in order of sequence. If a higher block came first, a lower block would
+        // look reordered.
         blocks.sort_unstable_by_key(|block| block.start);
         for block in blocks {
             if !block.is_empty() && block.end > cumulative && block.end <= self.next {
@@ -183,7 +184,7 @@ impl Sender {
         }
     }
 
-    /// Adds RTT samples of the first and the last acknowledged packets by their transmission times
+    /// Adds RTT samples from the transmission times of the first and the last acknowledged packets
     /// (`tcp_ack_update_rtt`, `pkts_acked`).
     #[inline]
     fn measure(&mut self, now: Time, first: Option<Time>, last: Option<Time>) {
@@ -205,7 +206,7 @@ impl Sender {
         }
     }
 
-    /// Records the most recently sent packet of those delivered (RFC 8985, section 6.2, step 2;
+    /// Records the delivered packet that was sent last (RFC 8985, section 6.2, step 2;
     /// `tcp_rack_advance`).
     fn note_newest(&mut self, now: Time, progress: &Progress) {
         if progress.newest > self.newest {
@@ -213,7 +214,7 @@ impl Sender {
             self.newest_rtt = now.since(self.newest.sent_at);
         }
         let again = progress.newest_retransmitted;
-        // An acknowledgement within less than the minimum RTT is for the original.
+        // An acknowledgement sooner than the minimum RTT is for the original packet.
         if again > self.newest && now.since(again.sent_at) >= self.minimum_for_retransmissions() {
             self.newest = again;
             self.newest_rtt = now.since(again.sent_at);
@@ -227,8 +228,8 @@ impl Sender {
         }
     }
 
-    /// Raises the number of SACKed packets that loss detection requires, if packets arrived behind later ones
-    /// (`tcp_check_sack_reordering`).
+    /// Raises the number of SACKed packets that loss detection requires, if packets arrived after
+    /// packets that were sent later (`tcp_check_sack_reordering`).
     fn note_reordering(&mut self, progress: &Progress) {
         if let Some(from) = progress.reordered_from {
             let distance = self.board.distance_to_highest(from);
@@ -242,7 +243,8 @@ impl Sender {
         matches!(self.state, State::Reduction | State::Recovery)
     }
 
-    /// Grows the window for this many packets, if the window limits the flow (`tcp_cong_avoid`).
+    /// Grows the window for `packets` acknowledged packets, if the window limits the flow
+    /// (`tcp_cong_avoid`).
     #[inline]
     fn grow_window(&mut self, now: Time, packets: u32) {
         if packets == 0 {
@@ -260,9 +262,9 @@ impl Sender {
 
     /// Reduces the window in proportion to the delivered packets (PRR: RFC 6937; `tcp_cwnd_reduction`).
     ///
-    /// While more than the threshold is in flight, a fixed share of the delivered packets may be sent, so
-    /// that the window ends at the threshold. Below the threshold, slow start raises the window to it.
-    /// `entered` says that this acknowledgement started recovery.
+    /// While the packets in flight exceed the threshold, the sender may send a fixed share of the
+    /// delivered packets. The window then ends at the threshold. Below the threshold, slow start raises
+    /// the window to the threshold. `entered`: whether this acknowledgement started recovery.
     fn reduce_in_proportion(&mut self, advanced: bool, lost: bool, entered: bool, progress: &Progress) {
         let delivered = progress.delivered;
         if delivered == 0 || self.prior_window == 0 {
@@ -289,7 +291,7 @@ impl Sender {
             let allowed = if slow_start { outpaced.max(delivered) } else { delivered };
             room.min(allowed + u32::from(one_more))
         };
-        // The first retransmission is always sent.
+        // The sender always sends the first retransmission.
         let first = match self.profile {
             Profile::Linux4_4 => entered && self.state == State::Recovery,
             Profile::Linux6_18 => self.reduction_sent == 0,

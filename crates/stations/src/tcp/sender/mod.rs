@@ -14,38 +14,40 @@ use crate::time::{MILLISECOND, SECOND, Span, Time};
 
 /// Bytes that the kernel reserves for headers in a segment (`MAX_TCP_HEADER + 1`, x86-64).
 const HEADER_RESERVE: u32 = 321;
-/// Time whose data a segment and a small queue hold at the pacing rate: 2^-10 s (`sk_pacing_shift`).
+/// Shift for the time whose data a segment and a small queue hold at the pacing rate: 2^-10 s
+/// (`sk_pacing_shift`).
 const PACING_SHIFT: u32 = 10;
-/// 6.18 halves the segment size allowance for short RTTs at each 2^9 µs of RTT (`tcp_tso_rtt_log`).
+/// Unit of the RTT in the segment size of 6.18. Each unit of 2^9 µs halves the allowance for short RTTs
+/// (`tcp_tso_rtt_log`).
 const TSO_RTT_UNIT: Span = 512 * crate::time::MICROSECOND;
 /// Reordering that recovery expects at first, packets (`tcp_reordering`).
 const INITIAL_REORDERING: u32 = 3;
 
-/// The configuration of a sender. Names in brackets are those of the kernel.
+/// The configuration of a sender, with the kernel's names in brackets.
 #[derive(Clone, Debug)]
 pub struct SenderConfig {
     pub profile: Profile,
     pub congestion: CongestionControl,
     /// Largest payload of a packet, bytes: 1448 in an Ethernet frame of 1514 with timestamps.
     pub mss: u32,
-    /// Largest `skb->len` of a segment, bytes, headers included (`gso_max_size`).
+    /// Largest `skb->len` of a segment, bytes, including headers (`gso_max_size`).
     pub gso_max_bytes: u32,
-    /// Whether segments have several packets; otherwise each has one.
+    /// Whether segments may have several packets.
     pub tso: bool,
     /// Limit of the memory of the flow's segments below TCP, bytes (`tcp_limit_output_bytes`; TCP small
     /// queues); `None` disables small queues.
     pub small_queue_limit: Option<u32>,
-    /// Whether even a slow flow may have two segments below TCP. Disabled in Titan's kernel, where the small
-    /// queue limit depends only on the pacing rate.
+    /// Whether even a slow flow may have two segments below TCP. The kernel of the Titan paper disables
+    /// this: its small queue limit depends only on the pacing rate.
     pub small_queue_floor: bool,
-    /// Whether packets are spaced at the pacing rate, as `fq` does it or, from Linux 4.13, TCP itself.
+    /// Whether packets are sent at the pacing rate, by `fq` or, since Linux 4.13, by TCP.
     pub pacing: bool,
     /// Window at the start and after idle times, packets (RFC 6928).
     pub initial_window: u32,
     /// Smallest margin of the retransmission timeout above the smoothed RTT (`TCP_RTO_MIN`).
     pub minimum_timeout: Span,
-    /// Round-trip time that the handshake measured. If it is 0 (unknown), the pacing rate is unlimited until
-    /// the first acknowledgement.
+    /// Round-trip time of the handshake. If it is 0 (unknown), the pacing rate is unlimited until the
+    /// first acknowledgement.
     pub handshake_rtt: Span,
     /// The receiver's buffer, bytes. It never changes.
     pub receive_window: u64,
@@ -75,18 +77,19 @@ impl SenderConfig {
     }
 }
 
-/// The reason why the sender may not send.
+/// The reason why the sender must not send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Blocked {
-    /// Everything that the application has written is sent.
+    /// The sender has sent all data that the application has written.
     NoData,
-    /// The congestion window or the receiver's is full. An acknowledgement changes it.
+    /// The congestion window or the receive window is full until an acknowledgement arrives.
     Window,
     /// The flow has too much data below TCP. [`Sender::freed`] returns when to continue.
     SmallQueue,
     /// Pacing allows the next segment at this time.
     Pacing(Time),
-    /// Waiting for acknowledgements to make room for a larger segment (`tcp_tso_should_defer`).
+    /// The sender waits for acknowledgements, which make room for a larger segment
+    /// (`tcp_tso_should_defer`).
     Deferred,
 }
 
@@ -95,9 +98,9 @@ pub enum Blocked {
 pub enum State {
     /// No data is SACKed or lost.
     Open,
-    /// Some data is SACKed, none is lost.
+    /// Some data is SACKed; no data is lost.
     Disorder,
-    /// The window is being reduced because the host's queues overflowed.
+    /// The sender reduces the window because the host's queues overflowed.
     Reduction,
     Recovery,
     /// After a retransmission timeout.
@@ -108,11 +111,10 @@ pub enum State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Timer {
     Idle,
-    /// Retransmission timeout.
     Retransmit,
     /// Tail loss probe (RFC 8985, section 7).
     Probe,
-    /// The time of undecided packets is over: they are lost (RFC 8985, section 6.3).
+    /// The waiting time of undecided packets is over, so they are lost (RFC 8985, section 6.3).
     Reorder,
     /// Retry the segment that the qdisc refused when no other data was in flight.
     Retry,
@@ -138,22 +140,22 @@ enum Timer {
 /// assert_eq!(sender.window_packets(), 20);
 /// ```
 #[derive(Clone, Debug)]
-// The order of the fields matters: those that every acknowledgement accesses are adjacent, and those of
-// recovery are separate. With thousands of flows, each saved cache line counts.
+// The fields that every acknowledgement accesses are adjacent; the fields of recovery are separate.
+// With thousands of flows, each saved cache line counts.
 #[repr(C)]
 pub struct Sender {
-    // Accessed for every acknowledgement and segment.
+    // Fields that every acknowledgement and segment accesses.
     /// First unacknowledged byte (`snd_una`).
     unacknowledged: u64,
     /// First byte not yet sent (`snd_nxt`).
     next: u64,
     /// End of the data that the application has written (`write_seq`).
     written: u64,
-    /// End of the first skb in the send queue, if the application has written that much.
+    /// End of the first skb in the send queue. The application may have written less.
     head_end: u64,
-    /// End of the skb that the first one was cut from.
+    /// End of the original skb, from which the first skb was cut.
     skb_end: u64,
-    /// `sk_pacing_rate`, bytes a second.
+    /// `sk_pacing_rate`, bytes per second.
     pacing_rate: u64,
     /// Memory of the segments below TCP, bytes (`sk_wmem_alloc`).
     bytes_below: u64,
@@ -163,7 +165,8 @@ pub struct Sender {
     deadline: Time,
     /// When data was last sent (`lsndtime`).
     last_sent: Time,
-    /// Departure time of the last segment (`tcp_wstamp_ns`); later than now only with pacing.
+    /// Departure time of the last segment (`tcp_wstamp_ns`). Only pacing makes it later than the
+    /// present.
     departure: Time,
     receive_window: u64,
     small_queue_limit: Option<u32>,
@@ -179,17 +182,18 @@ pub struct Sender {
     window_limited: bool,
     /// The window limited the flow in the present loop of [`Sender::next_segment`].
     limited_now: bool,
-    /// A segment was sent in this loop.
+    /// The present loop has sent a segment.
     sent_now: bool,
-    /// A tail loss probe is to be sent.
+    /// The sender must send a tail loss probe.
     probe_due: bool,
-    /// The next segment is a single packet, because the qdisc refused the last one (`tcp_write_wakeup`).
+    /// The next segment must be a single packet, because the qdisc refused the last segment
+    /// (`tcp_write_wakeup`).
     wakeup_due: bool,
-    /// The window and threshold before the last reduction are stored, so the reduction can be undone.
+    /// Whether the last reduction can be undone: the previous window and threshold are stored.
     can_undo: bool,
     /// Reordering was detected (`reord_seen`).
     reordering_seen: bool,
-    /// The application is waiting for room in the send buffer (`SOCK_NOSPACE`).
+    /// The application waits for room in the send buffer (`SOCK_NOSPACE`).
     buffer_full: bool,
     /// Upper limit of a segment's packets.
     largest: u32,
@@ -198,31 +202,32 @@ pub struct Sender {
     board: Scoreboard,
     round_trip: RoundTrip,
     window: Window,
-    /// Samples of the delivery rate, for an algorithm that sets window and pacing rate by them (`cong_control`).
+    /// Samples of the delivery rate, for an algorithm that sets window and pacing rate
+    /// (`cong_control`).
     rates: Option<Box<DeliveryRate>>,
 
-    // Bookkeeping of the window's use (`tcp_cwnd_validate`).
+    // Use of the window (`tcp_cwnd_validate`).
     /// Most packets outstanding in this round (`max_packets_out`).
     most_outstanding: u32,
     /// Most packets outstanding since the window was last full (`snd_cwnd_used`).
     window_used: u32,
-    /// The round ends when this is acknowledged (`cwnd_usage_seq`).
+    /// The byte whose acknowledgement ends the round (`cwnd_usage_seq`).
     usage_end: u64,
     /// When the window was last full (`snd_cwnd_stamp`).
     window_full_at: Time,
 
-    /// The most recently sent packet of those delivered (`rack.mstamp`, `rack.end_seq`).
+    /// The delivered packet that was sent last (`rack.mstamp`, `rack.end_seq`).
     newest: SentOrder,
     /// Round-trip time of `newest` (`rack.rtt_us`).
     newest_rtt: Span,
-    /// Until this byte is acknowledged, the sender sends no second probe by retransmission (`tlp_high_seq`).
+    /// Until this byte is acknowledged, the sender does not probe by another retransmission
+    /// (`tlp_high_seq`).
     probe_end: Option<u64>,
     counters: Counters,
 
-    // Loss recovery.
-    /// Recovery ends when this byte is acknowledged (`high_seq`).
+    /// The byte whose acknowledgement ends recovery (`high_seq`).
     recovery_end: u64,
-    /// SACKed packets required above a lost packet (`reordering`).
+    /// Number of SACKed packets above a packet that make this packet lost (`reordering`).
     reordering: u32,
     /// Window before the reduction, packets (`prior_cwnd`).
     prior_window: u32,
@@ -232,8 +237,8 @@ pub struct Sender {
     reduction_delivered: u32,
     /// Packets sent since the reduction began (`prr_out`).
     reduction_sent: u32,
-    /// Retransmitted packets whose duplicates have not been reported (`undo_retrans`); `None` before the
-    /// first retransmission.
+    /// Retransmitted packets for which the receiver has not reported a duplicate (`undo_retrans`);
+    /// `None` before the first retransmission.
     undo_packets: Option<u32>,
     /// Retransmissions below this byte belong to an earlier loss (`undo_marker`).
     undo_from: u64,
@@ -248,25 +253,20 @@ pub struct Sender {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Segments sent, retransmissions included.
+    /// Segments sent, including retransmissions.
     pub segments: u64,
     /// Packets in `segments`.
     pub packets: u64,
     /// Payload of `segments`, bytes.
     pub bytes: u64,
     pub retransmitted_segments: u64,
-    /// Packets in `retransmitted_segments`.
     pub retransmitted_packets: u64,
-    /// Packets delivered according to acknowledgements.
     pub delivered_packets: u64,
     pub recoveries: u64,
-    /// Expirations of the retransmission timer.
     pub timeouts: u64,
-    /// Tail loss probes sent.
     pub probes: u64,
     /// Window reductions that were undone.
     pub undone: u64,
-    /// Segments that the qdisc refused.
     pub refused_segments: u64,
 }
 
@@ -341,7 +341,7 @@ impl Sender {
             initial_window: config.initial_window.max(1),
             small_queue_limit: config.small_queue_limit,
             small_queue_floor: config.small_queue_floor,
-            // A window of less than a packet would never allow one.
+            // A window smaller than a packet would never allow a packet.
             receive_window: config.receive_window.max(u64::from(mss)),
             minimum_timeout: config.minimum_timeout,
             counters: Counters::default(),
@@ -361,7 +361,7 @@ impl Sender {
         sender
     }
 
-    /// Appends data of the application; `u64::MAX / 2` bytes are an endless bulk transfer.
+    /// Appends data of the application. `u64::MAX / 2` bytes are an endless bulk transfer.
     pub fn write(&mut self, bytes: u64) {
         if self.next == self.written {
             // Data appended to a non-empty send queue fills its last skb.
@@ -381,54 +381,54 @@ impl Sender {
         self.written = self.written.saturating_add(bytes);
     }
 
-    /// Sets the end of the receiver's window. With a window that moves, call it after [`Self::on_ack`] with the end
-    /// that the acknowledgement advertises.
+    /// Sets the end of the receive window. If the window moves, call this after [`Self::on_ack`] with
+    /// the end that the acknowledgement advertises.
     pub fn set_window_end(&mut self, end: u64) {
         self.receive_window = end.saturating_sub(self.unacknowledged);
     }
 
-    /// Sets whether the application is waiting for room in the send buffer (`SOCK_NOSPACE`, which `poll` and
-    /// a blocking write set); initially it is not. While it waits, an unused window is not caused by the
-    /// application and does not shrink.
+    /// Sets whether the application waits for room in the send buffer (`SOCK_NOSPACE`; set by `poll`
+    /// and by a blocking write). The initial value is false. While the application waits, small queues
+    /// cause an unused window, so the window does not shrink.
     pub fn set_buffer_full(&mut self, full: bool) {
         self.buffer_full = full;
     }
 
-    /// Accounts for the split of a segment into this many pieces before the qdisc. Each piece has its own
-    /// buffer and is freed separately.
+    /// Accounts for the split of a segment into `pieces` before the qdisc. Each piece has its own
+    /// buffer, which the device frees separately.
     pub fn cut(&mut self, pieces: u32) {
         self.bytes_below += u64::from(pieces.saturating_sub(1)) * u64::from(SKB_OVERHEAD);
     }
 
-    /// Handles a segment that the device has freed (`tcp_wfree` and the TSQ tasklet). Returns whether small
-    /// queues blocked the flow, so that it may send now.
+    /// Handles a segment that the device has freed (`tcp_wfree` and the TSQ tasklet). Returns whether
+    /// small queues blocked the flow. The flow may then send.
     ///
-    /// The segment must be one that [`Self::next_segment`] returned, even if it was split later.
+    /// The segment must be a result of [`Self::next_segment`], even if it was split later.
     pub fn freed(&mut self, segment: &Segment) -> bool {
         self.bytes_below = self.bytes_below.saturating_sub(u64::from(truesize(segment.payload)));
         std::mem::take(&mut self.throttled)
     }
 
-    /// Returns when to call [`Self::on_deadline`]; `Time::NEVER` is never. Every call of the sender can
-    /// change it.
+    /// Returns when to call [`Self::on_deadline`], or `Time::NEVER`. Every call of the sender can
+    /// change this time.
     #[must_use]
     pub fn deadline(&self) -> Time {
         self.deadline
     }
 
-    /// Returns the smoothed round-trip time; 0 before the first sample.
+    /// Returns the smoothed RTT; 0 before the first sample.
     #[must_use]
     pub fn smoothed_rtt(&self) -> Span {
         self.round_trip.smoothed()
     }
 
-    /// Returns the round-trip time of the most recently sent packet of those delivered; 0 before the first.
+    /// Returns the RTT of the delivered packet that was sent last; 0 before the first delivery.
     #[must_use]
     pub fn newest_rtt(&self) -> Span {
         self.newest_rtt
     }
 
-    /// Returns the retransmission timeout, backoff included.
+    /// Returns the retransmission timeout, including backoff.
     #[must_use]
     pub fn retransmission_timeout(&self) -> Span {
         self.round_trip.timeout(self.backoff)
@@ -440,7 +440,7 @@ impl Sender {
         self.window.packets
     }
 
-    /// Returns the packets for which the send buffer grows (`tcp_sndbuf_expand`).
+    /// Returns the number of packets for which the send buffer grows (`tcp_sndbuf_expand`).
     #[must_use]
     pub fn buffered_packets(&self) -> u64 {
         self.window.buffered_packets()
@@ -489,7 +489,7 @@ impl Sender {
         self.written - self.next
     }
 
-    /// Returns the bytes written and not yet acknowledged: the content of the send buffer.
+    /// Returns the content of the send buffer: the bytes written and not yet acknowledged.
     #[must_use]
     pub fn unfinished(&self) -> u64 {
         self.written - self.unacknowledged
@@ -506,12 +506,12 @@ impl Sender {
     }
 
     /// Recomputes the pacing rate and the segment size after a change of the window or the RTT
-    /// (`tcp_update_pacing_rate`). The pacing rate is twice the delivery rate in early
-    /// slow start and 1.2 times it later.
+    /// (`tcp_update_pacing_rate`). The pacing rate is twice the delivery rate in early slow start, and
+    /// later 1.2 times the delivery rate.
     fn update_pacing_rate(&mut self) {
         let percent = if self.window.packets < self.window.threshold / 2 { 200 } else { 120 };
         let packets = self.window.packets.max(self.board.outstanding());
-        // In nanoseconds the product overflows only above 9 GB in flight.
+        // In nanoseconds, the product overflows only above 9 GB in flight.
         let rtt = (self.round_trip.smoothed() / 1000).max(1);
         self.pacing_rate =
             (u64::from(self.mss) * percent * (SECOND / 1000 / 100)).saturating_mul(u64::from(packets)) / rtt;
@@ -530,7 +530,7 @@ impl Sender {
                 bytes += u64::from(self.gso_max_bytes.saturating_sub(HEADER_RESERVE) >> shift);
             }
         }
-        // Limited to the largest segment, the quotient fits into 32 bits.
+        // The quotient is limited to the largest segment, so it fits 32 bits.
         let most = u64::from(self.largest) * u64::from(self.mss);
         let packets = bytes.min(most) as u32 / self.mss;
         self.goal = packets.max(self.window.least_segment(self.pacing_rate)).min(self.largest);
@@ -541,7 +541,6 @@ impl Sender {
         self.window.packets = packets;
     }
 
-    /// Checks the sums and the order of the outstanding data.
     #[cfg(test)]
     pub(super) fn is_consistent(&self) -> bool {
         self.board.is_consistent(self.unacknowledged, self.next)

@@ -1,26 +1,28 @@
-//! Decides when to send and how much, and sizes the segments (net/ipv4/tcp_output.c).
+//! Decides when to send, how much to send, and the size of segments (net/ipv4/tcp_output.c).
 
 use super::super::{JIFFY, Profile};
 use super::{Blocked, PACING_SHIFT, Sender, State, Timer};
 use crate::segment::{Segment, truesize};
 use crate::time::{MILLISECOND, SECOND, Time};
 
-/// The part of the window that is worth a segment, as a divisor (`tcp_tso_win_divisor`).
+/// Divisor of the window. A segment of this part of the window is sent without deferral
+/// (`tcp_tso_win_divisor`).
 const DEFER_DIVISOR: u64 = 3;
-/// 6.18 defers only if data was sent within this time and an acknowledgement is due within it.
+/// 6.18 defers only if it has sent data within this time and expects an acknowledgement within this
+/// time.
 const DEFER_HORIZON: u64 = MILLISECOND;
-/// The first packets of a connection are not paced (`tcp_update_skb_after_send`).
+/// Number of packets at the start of a connection that are not paced (`tcp_update_skb_after_send`).
 const UNPACED_PACKETS: u64 = 10;
 
 impl Sender {
-    /// Returns the next segment, if window, small queue and pacing allow one (`tcp_write_xmit`,
+    /// Returns the next segment, if window, small queue and pacing allow a segment (`tcp_write_xmit`,
     /// `tcp_xmit_retransmit_queue`).
     ///
-    /// The host calls this until it returns a reason for stopping. The sender then checks whether its window
-    /// limits it.
+    /// The host calls this function until it returns a reason to stop. The sender then records whether
+    /// the window limited it.
     ///
     /// # Errors
-    /// Returns the reason for stopping.
+    /// Returns the reason to stop.
     #[inline]
     pub fn next_segment(&mut self, now: Time) -> Result<Segment, Blocked> {
         if self.throttled && self.is_still_throttled() {
@@ -39,9 +41,11 @@ impl Sender {
         result
     }
 
-    /// Handles a segment that the qdisc refused (`NET_XMIT_DROP`): the host calls this right after
-    /// [`Self::next_segment`], and ends the loop. The segment stays in the send queue and counts as freed.
-    /// The window is reduced (`tcp_enter_cwr`), because the host's queue is congested.
+    /// Handles a segment that the qdisc refused (`NET_XMIT_DROP`). The host calls this right after
+    /// [`Self::next_segment`], and ends the loop.
+    ///
+    /// The segment stays in the send queue and counts as freed. The sender reduces the window
+    /// (`tcp_enter_cwr`), because the host's queue is congested.
     pub fn refused(&mut self, now: Time, segment: &Segment) {
         self.bytes_below = self.bytes_below.saturating_sub(u64::from(truesize(segment.payload)));
         self.counters.refused_segments += 1;
@@ -79,7 +83,8 @@ impl Sender {
             return Err(Blocked::Window);
         }
         let room = self.window.packets - in_flight;
-        // At least two segments in flight (`tcp_cwnd_test`).
+        // A segment is at most half of the window, so that at least two segments are in flight
+        // (`tcp_cwnd_test`).
         let is_wakeup = std::mem::take(&mut self.wakeup_due);
         let quota = if is_wakeup { 1 } else { room.min((self.window.packets / 2).max(1)).min(self.goal) };
         let most = quota * self.mss;
@@ -100,10 +105,10 @@ impl Sender {
             // `tcp_mss_split_point` with Nagle's algorithm off.
             payload = head.min(receive_room).min(u64::from(most));
         }
-        // `payload` has at most `quota` packets, so it fits.
+        // `payload` is at most `quota` packets, so it fits 32 bits.
         let payload = payload as u32;
         self.check_small_queue(payload, 0).inspect_err(|_| {
-            // The kernel cuts the skb before this check, so it stays cut.
+            // The kernel cuts the skb before this check, so the skb stays cut.
             self.head_end = self.next + u64::from(payload);
         })?;
 
@@ -121,7 +126,7 @@ impl Sender {
         Ok(self.send(now, sequence, payload, packets, false))
     }
 
-    /// Retransmits a lost segment, or the part of it that the window allows.
+    /// Retransmits a lost segment, or as much of it as the window allows.
     fn retransmission(&mut self, now: Time) -> Result<Segment, Blocked> {
         if self.pacing && self.departure > now {
             return Err(Blocked::Pacing(self.departure));
@@ -147,7 +152,7 @@ impl Sender {
         Ok(segment)
     }
 
-    /// Returns a packet of new data regardless of the window; without new data, the last packet
+    /// Returns a packet of new data regardless of the window. Without new data, returns the last packet
     /// (`tcp_send_loss_probe`).
     fn loss_probe(&mut self, now: Time) -> Result<Segment, Blocked> {
         self.probe_due = false;
@@ -157,8 +162,8 @@ impl Sender {
             if self.next + payload > self.unacknowledged.saturating_add(self.receive_window) {
                 return Err(Blocked::Window);
             }
-            // A probe may exceed the congestion window only. If small queues block it, the retransmission
-            // timer runs.
+            // A probe may exceed the congestion window, but not the other limits. If small queues block
+            // the probe, the retransmission timer runs.
             self.check_small_queue(payload as u32, 0)?;
             let sequence = self.next;
             self.board.push(now, sequence, payload as u32, 1);
@@ -168,7 +173,7 @@ impl Sender {
             }
             self.counters.probes += 1;
             let segment = self.send(now, sequence, payload as u32, 1, false);
-            // A flow sends one probe only, so the retransmission timer stays unchanged.
+            // A flow sends only one probe, so the retransmission timer stays unchanged.
             self.sent_now = false;
             return Ok(segment);
         }
@@ -208,19 +213,19 @@ impl Sender {
         let before = self.departure;
         self.departure = before.max(now);
         if self.pacing && self.pacing_rate != u64::MAX && self.counters.packets > UNPACED_PACKETS {
-            // A late segment makes up for up to half of its own transmission time.
+            // A late segment advances its successor by at most half of its own transmission time.
             let span = u64::from(payload) * SECOND / self.pacing_rate.max(1);
             self.departure += span - (span / 2).min(self.departure.since(before));
         }
         Segment { flow: self.flow, hash: self.hash, sequence, payload, mss: self.mss, band: 0, retransmit }
     }
 
-    /// Returns whether small queues still block the flow as in its last attempt: another attempt would have
-    /// the same result. This is the common case of an acknowledgement. Returns false if the check would be
+    /// Returns whether small queues still block the flow, so that another attempt would have the same
+    /// result. This is the common case of an acknowledgement. Returns false if the check would be
     /// expensive.
     #[inline]
     fn is_still_throttled(&self) -> bool {
-        // The first skb would not be split, so only the small queue limit matters.
+        // No check would split the first skb, so only the small queue limit matters.
         let head = self.head_end.min(self.written) - self.next;
         let limit = self.small_queue_limit_for(head as u32).unwrap_or(u64::MAX);
         if self.bytes_below < limit.max(1) || head == 0 || head > u64::from(self.goal * self.mss) {
@@ -232,12 +237,12 @@ impl Sender {
             && self.next + head <= self.unacknowledged.saturating_add(self.receive_window)
             && self.board.outstanding() > 0
             && self.board.due() == 0
-            // 6.18 also records a full window if no segment was sent.
+            // 6.18 also records a full window after a loop without a segment.
             && !(self.sent_now || self.pacing || self.probe_due || self.profile == Profile::Linux6_18)
     }
 
     /// Returns whether another attempt to send would change no state; `None` unless
-    /// [`Self::is_still_throttled`] holds.
+    /// [`Self::is_still_throttled`] returns true.
     #[cfg(test)]
     pub(in super::super) fn trying_again_is_idle(&self, now: Time) -> Option<bool> {
         if !(self.throttled && self.is_still_throttled()) {
@@ -250,7 +255,7 @@ impl Sender {
         Some(is_blocked && format!("{again:?}") == format!("{self:?}"))
     }
 
-    /// Returns the limit of the data below TCP before a segment with this payload, bytes.
+    /// Returns the limit of the data below TCP before a segment with `payload` bytes.
     #[inline]
     fn small_queue_limit_for(&self, payload: u32) -> Option<u64> {
         let cap = self.small_queue_limit?;
@@ -258,11 +263,12 @@ impl Sender {
         Some(floor.max(self.pacing_rate >> PACING_SHIFT).min(u64::from(cap)))
     }
 
-    /// Checks the limit of TCP small queues, doubled `doublings` times (`tcp_small_queue_check`).
+    /// Checks the limit of TCP small queues, multiplied by 2 to the power of `doublings`
+    /// (`tcp_small_queue_check`).
     fn check_small_queue(&mut self, payload: u32, doublings: u32) -> Result<(), Blocked> {
         let Some(limit) = self.small_queue_limit_for(payload) else { return Ok(()) };
-        // `sk_wmem_alloc` is 1 higher (`sk_alloc`), so two of the largest skbs exceed a limit of two. With no
-        // data below TCP, no completion would restart the flow.
+        // `sk_wmem_alloc` is 1 higher (`sk_alloc`), so two of the largest skbs exceed a limit of two
+        // skbs. With no data below TCP, no completion would restart the flow.
         if self.bytes_below == 0 || self.bytes_below < limit << doublings {
             return Ok(());
         }
@@ -273,9 +279,9 @@ impl Sender {
         Err(Blocked::SmallQueue)
     }
 
-    /// Returns whether to wait for acknowledgements, so that the segment becomes larger
-    /// (`tcp_tso_should_defer`). `room` packets and `receive_room` bytes may be sent; the first skb has
-    /// `head` bytes.
+    /// Returns whether the sender should wait for acknowledgements, so that the segment becomes larger
+    /// (`tcp_tso_should_defer`). The windows have room for `room` packets and `receive_room` bytes. The
+    /// first skb has `head` bytes.
     fn should_defer(&mut self, now: Time, room: u32, receive_room: u64, head: u64) -> bool {
         if self.state >= State::Recovery {
             return false;
@@ -314,7 +320,7 @@ impl Sender {
         soon
     }
 
-    /// Fills up a short first skb from the next one (`tcp_grow_skb`).
+    /// Fills up a short first skb from the next skb (`tcp_grow_skb`).
     fn grow_head(&mut self, most: u32) {
         let target = self.next + u64::from(most);
         let end = self.head_end.min(self.written);
@@ -338,7 +344,7 @@ impl Sender {
         u64::from(self.largest) * u64::from(self.mss)
     }
 
-    /// Ends a loop of [`Self::next_segment`]: records whether the window limited the flow, and arms the
+    /// Ends a loop of [`Self::next_segment`]. Records whether the window limited the flow, and arms the
     /// timer.
     fn end_loop(&mut self, now: Time) {
         self.limited_now |= self.board.in_flight() >= self.window.packets;
@@ -352,7 +358,7 @@ impl Sender {
         self.limited_now = false;
     }
 
-    /// Records how much of the window is used (`tcp_cwnd_validate`).
+    /// Records the use of the window (`tcp_cwnd_validate`).
     fn validate_window(&mut self, now: Time) {
         let outstanding = self.board.outstanding();
         let new_round = self.unacknowledged >= self.usage_end;
@@ -389,9 +395,9 @@ impl Sender {
         }
     }
 
-    /// Shrinks the window after the flow has not used it for a timeout (RFC 2861;
-    /// `tcp_cwnd_application_limited`). If the send buffer is full, small queues limit the flow, not the
-    /// application.
+    /// Shrinks the window if the flow has not used it during a timeout (RFC 2861;
+    /// `tcp_cwnd_application_limited`). If the send buffer is full, the window stays, because small
+    /// queues limit the flow.
     fn shrink_unused_window(&mut self, now: Time) {
         if self.state == State::Open && !self.buffer_full && self.rates.is_none() {
             let used = self.window_used.max(self.initial_window);
@@ -407,7 +413,7 @@ impl Sender {
     /// Handles the start of sending after idle time (`tcp_slow_start_after_idle_check`, `CA_EVENT_TX_START`).
     fn restart_after_idle(&mut self, now: Time) {
         if self.counters.packets == 0 {
-            // Time before the application's first write is not idle time of the flow.
+            // The time before the application's first write is not idle time of the flow.
             self.window_full_at = now;
             return;
         }
@@ -424,13 +430,13 @@ impl Sender {
             control.on_restart(now, self.mss, &mut controls);
         }
         self.window.resume(now, idle);
-        // Count the idle time once, even if the loop runs several times before a segment is sent.
+        // Count the idle time only once, even if the loop runs several times before it sends a segment.
         self.last_sent = now;
     }
 
-    /// Sets the timer of the outstanding data: the retransmission timeout or, before it, a tail loss probe
-    /// (`tcp_rearm_rto`, `tcp_schedule_loss_probe`). `advanced` says that this acknowledgement covered new
-    /// data.
+    /// Sets the timer of the outstanding data: the retransmission timeout or, before it, a tail loss
+    /// probe (`tcp_rearm_rto`, `tcp_schedule_loss_probe`). `advanced`: whether this acknowledgement
+    /// covered new data.
     pub(super) fn arm_timer(&mut self, now: Time, advanced: bool) {
         if self.board.outstanding() == 0 {
             self.timer = Timer::Idle;
@@ -438,7 +444,8 @@ impl Sender {
             return;
         }
         let timeout = self.round_trip.timeout(self.backoff);
-        // If the front advanced, use the time of now: the oldest entry of the board may not be in the cache.
+        // If the front advanced, use the present time: the oldest entry of the board may not be in the
+        // CPU cache.
         let from = if advanced { now } else { self.board.oldest_sent_at().unwrap_or(now) };
         self.timer = Timer::Retransmit;
         self.deadline = (from + timeout).max(now);

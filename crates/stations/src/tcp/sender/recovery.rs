@@ -6,13 +6,14 @@ use super::super::{Block, Profile};
 use super::{INITIAL_REORDERING, Sender, State, Timer};
 use crate::time::{MILLISECOND, Span, Time};
 
-/// Slack of Linux 4.4 for packets sent before a delivered one.
+/// Time by which a packet must be sent before a delivered packet to be lost, in Linux 4.4.
 const OLD_SLACK: Span = MILLISECOND;
-/// Margin of the timer for undecided packets (`TCP_TIMEOUT_MIN`: two jiffies).
+/// Margin of the timer for undecided packets (`TCP_TIMEOUT_MIN_US`).
 const REORDER_TIMER_MARGIN: Span = 2 * MILLISECOND;
 
 impl Sender {
-    /// Handles SACKed or lost data: finds losses and changes the state. Returns whether it found any.
+    /// Handles SACKed or lost data: finds losses and changes the state. Returns whether it found
+    /// losses.
     pub(super) fn react(&mut self, now: Time, advanced: bool) -> bool {
         // A reduction without a loss lasts until a byte above its end is acknowledged.
         let end = self.recovery_end + u64::from(self.state == State::Reduction);
@@ -57,7 +58,8 @@ impl Sender {
                 } else {
                     OLD_SLACK
                 };
-                // Lost if sent before the newest delivered packet by more than the slack.
+                // A packet is lost if it was sent before the newest delivered packet by more than the
+                // slack.
                 let limit = Time(self.newest.sent_at.0.saturating_sub(1));
                 let (timed, _) = self.board.judge_by_time(TimeRule { newest: self.newest, limit, slack });
                 counted | timed
@@ -75,8 +77,7 @@ impl Sender {
         }
     }
 
-    /// Reports the packets that were just found lost to an algorithm that records them
-    /// (`tcp_notify_skb_loss_event`).
+    /// Reports newly lost packets to an algorithm that records them (`tcp_notify_skb_loss_event`).
     fn report_losses(&mut self, now: Time) {
         let Some(rates) = &self.rates else { return };
         for lost in self.board.take_losses() {
@@ -91,16 +92,16 @@ impl Sender {
         }
     }
 
-    /// Returns the number of SACKed packets above a packet that make it lost in Linux 4.4. The number is
-    /// smaller if few packets are outstanding and the flow has no new data (early retransmit, RFC 5827;
-    /// without the kernel's delay of RTT/4).
+    /// Returns the number of SACKed packets above a packet that make this packet lost in Linux 4.4. The
+    /// number is 1 if few packets are outstanding and the flow has no new data (early retransmit, RFC
+    /// 5827). The kernel's delay of RTT/4 is not modelled.
     fn loss_threshold(&self) -> u32 {
         let few = self.board.outstanding() <= INITIAL_REORDERING && self.next == self.written;
         if few && !self.reordering_seen && self.board.retransmitted() == 0 { 1 } else { self.reordering }
     }
 
-    /// Returns the delay that reordering may cause (RFC 8985, section 6.2, step 4; `tcp_rack_reo_wnd`); zero
-    /// without evidence of reordering.
+    /// Returns the delay that reordering may cause (RFC 8985, section 6.2, step 4; `tcp_rack_reo_wnd`).
+    /// Returns 0 in recovery if no reordering was seen.
     fn reordering_slack(&self) -> Span {
         if !self.reordering_seen && (self.state >= State::Recovery || self.board.sacked() >= self.reordering)
         {
@@ -167,7 +168,7 @@ impl Sender {
             self.window.reduce(now);
         }
         if self.state <= State::Disorder && self.board.sacked() >= self.reordering {
-            // Disorder that lasted until the timeout was not reordering.
+            // Disorder that lasts until a timeout is a loss, not reordering.
             self.reordering = self.reordering.min(INITIAL_REORDERING);
         }
         let packets = match self.profile {
@@ -189,9 +190,9 @@ impl Sender {
         self.deadline = now + self.round_trip.timeout(self.backoff);
     }
 
-    /// Handles a D-SACK: the receiver got these bytes twice. If duplicates explain all retransmissions since
-    /// the reduction, no packet was lost. The reduction is then undone, even after recovery
-    /// (`tcp_try_undo_dsack`).
+    /// Handles a D-SACK: the receiver got the bytes of `block` twice. If duplicates explain all
+    /// retransmissions since the reduction, no packet was lost. The sender then undoes the reduction,
+    /// even after recovery (`tcp_try_undo_dsack`).
     pub(super) fn on_duplicate(&mut self, block: Block) {
         let Some(left) = self.undo_packets.filter(|_| self.can_undo && block.end > self.undo_from) else {
             return;

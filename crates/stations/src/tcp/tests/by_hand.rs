@@ -1,11 +1,11 @@
-//! Single steps of the sender, with numbers computed by hand.
+//! Single steps of the sender, with precomputed results.
 
 use super::*;
 
 #[test]
 fn the_small_queue_limit_follows_a_slow_flows_rate() {
-    // 10 packets per 10 ms are 2.9 MB/s, so the limit is 2 skbs of 2 packets. They reach it, because
-    // `sk_wmem_alloc` is 1 more than the data below TCP.
+    // 10 packets per 10 ms are a pacing rate of 2.9 MB/s, so the limit is 2 skbs of 2 packets. The two
+    // skbs reach the limit, because `sk_wmem_alloc` is 1 more than the data below TCP.
     let config =
         SenderConfig { handshake_rtt: 10 * MILLISECOND, initial_window: 10, ..config(Profile::Linux4_4) };
     let mut sender = Sender::new(&config, 0, 0);
@@ -28,7 +28,7 @@ fn the_small_queue_limit_follows_a_slow_flows_rate() {
 
 #[test]
 fn without_the_floor_a_slow_flow_has_one_segment_below() {
-    // As above, but the limit is the data of 1/1024 s at 2.9 MB/s; one skb of 2 packets exceeds it.
+    // The limit is the data of 1/1024 s at 2.9 MB/s. One skb of 2 packets exceeds this limit.
     let config = SenderConfig {
         handshake_rtt: 10 * MILLISECOND,
         small_queue_floor: false,
@@ -45,9 +45,9 @@ fn without_the_floor_a_slow_flow_has_one_segment_below() {
 
 #[test]
 fn segments_are_sized_by_rate_and_by_distance() {
-    // (RTT in µs, gso_max_size, packets with 4.4, packets with 6.18). The rate is 2 · 10 · 1448 bytes per
-    // RTT, and a segment holds 1/1024 s of it. 6.18 adds the largest segment's 65,215 bytes, halved for every
-    // 512 µs.
+    // RTT in µs, gso_max_size, packets with 4.4, packets with 6.18. The rate is 2 · 10 · 1448 bytes per
+    // RTT, and a segment holds the data of 1/1024 s. 6.18 adds the largest segment's 65,215 bytes,
+    // halved for every 512 µs of RTT.
     for (rtt, gso, old, new) in [
         (100, 65_536, 45, 45),
         (1000, 65_536, 19, 42),
@@ -71,7 +71,8 @@ fn segments_are_sized_by_rate_and_by_distance() {
 
 #[test]
 fn old_kernels_send_remainders_alone() {
-    // Skbs of 45 packets in segments of 19: 19, 19, 7. The window is large, and small queues are off.
+    // 4.4 splits skbs of 45 packets into segments of 19, 19 and 7 packets. The window is large, and
+    // small queues are off.
     for (profile, expected) in
         [(Profile::Linux4_4, [19, 19, 7, 19, 19, 7]), (Profile::Linux6_18, [42, 42, 42, 42, 42, 42])]
     {
@@ -110,12 +111,12 @@ fn a_little_room_is_not_used_at_once() {
         sender.write(u64::MAX / 2);
         let mut now = Time(MILLISECOND / 2);
         while sender.next_segment(now).is_ok() {}
-        // An acknowledgement of 4 packets makes room for 8, and more follow soon.
+        // An acknowledgement of 4 packets makes room for 8 packets. More acknowledgements follow soon.
         now += 90 * MICROSECOND;
         sender.on_ack(now, &Ack { cumulative: 4 * MSS, ..Ack::default() });
         assert_eq!(sender.window_packets(), 94);
         assert_eq!(sender.next_segment(now), Err(Blocked::Deferred));
-        // A third of the window is worth a segment.
+        // The sender does not defer a segment of a third of the window.
         sender.on_ack(now, &Ack { cumulative: 20 * MSS, ..Ack::default() });
         assert!(sender.next_segment(now).is_ok());
     }
@@ -134,11 +135,12 @@ fn a_remainder_that_fits_is_not_deferred() {
     for _ in 0..2 {
         assert_eq!(sender.next_segment(Time::ZERO).map(|segment| segment.packets()), Ok(19));
     }
-    // Room for 8 packets: not worth a segment, but enough for the skb's last 7.
+    // The window has room for 8 packets. The sender would defer a segment of this size, but the skb has
+    // only 7 more packets.
     sender.window_for_test(38 + 8);
     let now = Time(600 * MICROSECOND);
     assert_eq!(sender.next_segment(now).map(|segment| segment.packets()), Ok(7));
-    // The eighth packet belongs to the next skb, which has 45.
+    // The eighth packet belongs to the next skb, which has 45 packets.
     assert_eq!(sender.next_segment(now), Err(Blocked::Deferred));
 }
 
@@ -171,8 +173,8 @@ fn an_unused_window_stays_while_acknowledgements_come() {
     for profile in PROFILES {
         let mut sender = Sender::new(&config(profile), 0, 0);
         sender.window_for_test(100);
-        // Two packets every 10 ms, for more than two timeouts of 201 ms. Each acknowledgement counts as use
-        // of the window (`tcp_cong_avoid`).
+        // The sender sends two packets every 10 ms, for more than two timeouts of 201 ms. Each
+        // acknowledgement counts as use of the window (`tcp_cong_avoid`).
         for turn in 0..45_u64 {
             let now = Time(turn * 10 * MILLISECOND);
             sender.write(2 * MSS);
@@ -227,7 +229,7 @@ fn timeouts_back_off_and_slow_start_follows() {
         sender.write(10 * MSS);
         while sender.next_segment(Time::ZERO).is_ok() {}
         assert_eq!(sender.in_flight(), 10);
-        // First a probe, which retransmits the last packet.
+        // The first action is a probe, which retransmits the last packet.
         let probe = match profile {
             Profile::Linux4_4 => 200 * MILLISECOND,
             Profile::Linux6_18 => 202 * MILLISECOND,
@@ -236,7 +238,7 @@ fn timeouts_back_off_and_slow_start_follows() {
         sender.on_deadline(Time(probe));
         let segment = sender.next_segment(Time(probe)).unwrap();
         assert_eq!((segment.sequence, segment.payload, segment.retransmit), (9 * MSS, 1448, true));
-        // Then timeouts of SRTT 100 ms + 4 · 50 ms, doubled each time.
+        // The first timeout is SRTT 100 ms + 4 · 50 ms. Each further timeout is twice as long.
         let mut now = Time(probe);
         for backoff in 0..6 {
             let timeout = (300 * MILLISECOND) << backoff;
@@ -250,7 +252,7 @@ fn timeouts_back_off_and_slow_start_follows() {
             assert_eq!(sender.next_segment(now), Err(Blocked::Window));
         }
         assert_eq!(sender.slow_start_threshold(), 7);
-        // An acknowledgement ends the backoff; slow start sends two packets, then four.
+        // An acknowledgement ends the backoff. Slow start sends two packets, then four packets.
         for (cumulative, sent) in [(1, 2), (3, 4)] {
             now += 100 * MILLISECOND;
             sender.on_ack(now, &Ack { cumulative: cumulative * MSS, ..Ack::default() });
@@ -292,7 +294,7 @@ fn pacing_spaces_segments() {
                 Err(other) => panic!("{other:?}"),
             }
         }
-        // At 28.96 MB/s, the last segment departs after the transmission time of all previous ones.
+        // At 28.96 MB/s, the last segment departs after the transmission time of all previous segments.
         let expected = (bytes - last) * SECOND / 28_960_000;
         assert!(now.0.abs_diff(expected) < 1000, "{profile:?}: {now:?} instead of {expected}");
     }
@@ -312,15 +314,16 @@ fn late_paced_segments_catch_up_by_half() {
     // 19 packets at 28.96 MB/s take 950 µs.
     assert!(sender.next_segment(Time::ZERO).is_ok());
     assert_eq!(sender.next_segment(Time::ZERO), Err(Blocked::Pacing(Time(950 * MICROSECOND))));
-    // 100 µs late: the next one departs 100 µs earlier. A second late: half of its transmission time earlier.
+    // A segment that is 100 µs late advances its successor by 100 µs. A segment that is 1 s late
+    // advances its successor by half of its own transmission time.
     assert!(sender.next_segment(Time(1050 * MICROSECOND)).is_ok());
     assert_eq!(sender.next_segment(Time(1050 * MICROSECOND)), Err(Blocked::Pacing(Time(1900 * MICROSECOND))));
     assert!(sender.next_segment(Time(SECOND)).is_ok());
     assert_eq!(sender.next_segment(Time(SECOND)), Err(Blocked::Pacing(Time(SECOND + 475 * MICROSECOND))));
 }
 
-/// Returns a sender with 20 packets of one segment each in flight since time 0, with an RTT of 10 ms. Only
-/// the congestion window limits it.
+/// Returns a sender with 20 segments of one packet in flight since time 0, and an RTT of 10 ms. Only
+/// the congestion window limits the sender.
 fn twenty_under_way(profile: Profile) -> Sender {
     let config = SenderConfig {
         congestion: CongestionControl::Reno,
@@ -336,7 +339,7 @@ fn twenty_under_way(profile: Profile) -> Sender {
     sender
 }
 
-/// Sends all packets that the window allows, and returns their number.
+/// Sends all packets that the window allows. Returns their number.
 fn send_all(sender: &mut Sender, now: Time) -> u32 {
     let mut packets = 0;
     while let Ok(segment) = sender.next_segment(now) {
@@ -346,7 +349,7 @@ fn send_all(sender: &mut Sender, now: Time) -> u32 {
     packets
 }
 
-/// Creates an acknowledgement of these ranges, in packets.
+/// Creates an acknowledgement with sequences in packets.
 fn ack(cumulative: u64, sack: &[(u64, u64)]) -> Ack {
     let mut ack = Ack { cumulative: cumulative * MSS, ..Ack::default() };
     for (slot, (start, end)) in ack.sack.iter_mut().zip(sack) {
@@ -361,25 +364,28 @@ fn the_window_is_reduced_in_proportion() {
         let mut sender = twenty_under_way(profile);
         let mut now = Time(10 * MILLISECOND);
         let mut sent = 0;
-        // Packet 0 is lost. The threshold is 10 of 20 packets, so PRR sends one packet per two delivered.
+        // Packet 0 is lost. The threshold is 10 of 20 packets, so PRR sends one packet per two
+        // delivered packets.
         for packet in 2..=20 {
             now += MICROSECOND;
             sender.on_ack(now, &ack(0, &[(1, packet)]));
             sent += send_all(&mut sender, now);
         }
-        // Two packets are sent before the loss is detected. PRR would send ceil(10 · 17 / 20) = 9 for the 17
-        // delivered afterwards, but the threshold is reached at 10 in flight.
+        // The sender sends two packets before it detects the loss. For the 17 packets delivered later,
+        // PRR would send ceil(10 · 17 / 20) = 9 packets. The sender stops when 10 packets are in
+        // flight, which is the threshold.
         assert_eq!(sender.slow_start_threshold(), 10, "{profile:?}");
         assert!((9..=10).contains(&sent), "{profile:?} {sent}");
         assert!(sender.in_flight() <= 10);
-        // All data up to the end of recovery is acknowledged: the window is the threshold.
+        // This acknowledgement covers all data up to the end of recovery, so the window becomes the
+        // threshold.
         sender.on_ack(now + MICROSECOND, &ack(22, &[]));
         assert_eq!(sender.state(), State::Open);
-        // 4.4 counts all 22 packets of this acknowledgement, and CUBIC's Reno-friendly region grows the
-        // window by one per 10. 6.18 counts only the three that it newly delivers.
+        // 4.4 counts all 22 packets of this acknowledgement, and Reno grows the window by one packet
+        // per 10 packets. 6.18 counts only the three newly delivered packets.
         let window = if profile == Profile::Linux4_4 { 12 } else { 10 };
         assert_eq!(sender.window_packets(), window, "{profile:?}");
-        // From here on the rate is 1.2 times the window per RTT.
+        // From this point, the rate is 1.2 times the window per RTT.
         let expected = u64::from(window) * MSS * 120 / 100 * SECOND / sender.smoothed_rtt();
         assert!(sender.pacing_rate().abs_diff(expected) < expected / 1000, "{profile:?}");
     }
@@ -387,8 +393,9 @@ fn the_window_is_reduced_in_proportion() {
 
 #[test]
 fn below_the_threshold_what_was_not_sent_is_made_up_for() {
-    // 15 packets are lost and 3 SACKed: 2 are in flight, the threshold is 10, and 3 may be sent. The host
-    // sends none. After one more delivered packet, 6.18 allows all 4, and 4.4 allows one.
+    // 15 packets are lost, 3 are SACKed and 2 are in flight. With a threshold of 10, the sender may
+    // send 3 packets, but the host sends none. After one more delivered packet, 6.18 allows all 4
+    // packets, and 4.4 allows one packet.
     for (profile, window) in [(Profile::Linux4_4, 1 + 1), (Profile::Linux6_18, 1 + 4)] {
         let mut sender = twenty_under_way(profile);
         let now = Time(20 * MILLISECOND);
@@ -429,7 +436,7 @@ fn only_duplicates_of_what_was_retransmitted_undo() {
 
 #[test]
 fn new_small_queues_let_one_more_go_and_twice_the_retransmissions() {
-    // One packet exceeds the queue's limit of 2000 bytes.
+    // One packet exceeds the small queue limit of 2000 bytes.
     let config = |profile| SenderConfig {
         tso: false,
         small_queue_limit: Some(2000),
@@ -445,9 +452,10 @@ fn new_small_queues_let_one_more_go_and_twice_the_retransmissions() {
     assert!(new.next_segment(Time::ZERO).is_ok());
     assert!(new.next_segment(Time::ZERO).is_ok());
     assert_eq!(new.next_segment(Time::ZERO), Err(Blocked::SmallQueue));
-    // One packet is freed and one remains below: small queues block new data, but not a retransmission.
+    // The device frees one packet, and one packet remains below TCP. Small queues block new data, but
+    // not a retransmission.
     assert!(new.freed(&Segment { payload: 1448, ..Segment::default() }));
-    // They block a tail loss probe of new data, too.
+    // Small queues also block a tail loss probe of new data.
     new.on_deadline(new.deadline());
     assert_eq!(new.next_segment(Time(SECOND)), Err(Blocked::SmallQueue));
     new.on_deadline(new.deadline());
@@ -466,11 +474,12 @@ fn refused_segments_stay_in_the_queue() {
         assert_eq!((sender.in_flight(), sender.state()), (first.packets(), State::Reduction));
         assert_eq!(sender.bytes_below(), u64::from(truesize(first.payload)));
         assert_eq!(sender.slow_start_threshold(), 7);
-        // The acknowledgement of the first segment restarts the loop, which sends the same bytes.
+        // The acknowledgement of the first segment restarts the loop, which sends the refused bytes
+        // again.
         let now = Time(100 * MICROSECOND);
         sender.on_ack(now, &Ack { cumulative: u64::from(first.payload), ..Ack::default() });
-        // No data above the end of the reduction is acknowledged yet. The window is the 5 acknowledged
-        // packets, plus one with 6.18.
+        // The acknowledgement covers no data above the end of the reduction. The window is the 5
+        // acknowledged packets; 6.18 adds one packet.
         let window = if profile == Profile::Linux4_4 { 5 } else { 6 };
         assert_eq!((sender.state(), sender.window_packets()), (State::Reduction, window), "{profile:?}");
         let again = sender.next_segment(now).unwrap();
@@ -488,7 +497,8 @@ fn refused_segments_stay_in_the_queue() {
         assert!(retry > Time(200 * MILLISECOND) && retry < Time(SECOND));
         sender.on_deadline(retry);
         assert_eq!(sender.next_segment(retry).unwrap().payload, 100);
-        // It sends a single packet: a segment of several may be larger than the qdisc.
+        // The timer sends a single packet, because a segment of several packets may be larger than the
+        // qdisc's limit.
         let mut sender = Sender::new(&config(profile), 0, 0);
         sender.write(100 * MSS);
         let large = sender.next_segment(Time::ZERO).unwrap();

@@ -1,4 +1,4 @@
-//! Closed loops of a sender, a device with a link, an optional bottleneck, and a receiver.
+//! Tests in a closed loop of a sender, a device with a link, an optional bottleneck, and a receiver.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -16,7 +16,6 @@ use crate::time::{MICROSECOND, SECOND, Time};
 const PROFILES: [Profile; 2] = [Profile::Linux4_4, Profile::Linux6_18];
 const MSS: u64 = 1448;
 
-/// Action of the network on a packet or an acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fate {
     Arrives,
@@ -28,12 +27,7 @@ enum Fate {
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Freed(Segment),
-    /// A run of packets arrives at the receiver.
-    Data {
-        sequence: u64,
-        bytes: u32,
-        packets: u32,
-    },
+    Data { sequence: u64, bytes: u32, packets: u32 },
     Acknowledged(Ack),
 }
 
@@ -41,7 +35,7 @@ struct Loop<F> {
     sender: Sender,
     receiver: Receiver,
     now: Time,
-    /// Event times and numbers; the number orders simultaneous events.
+    /// Event times and numbers. The number orders simultaneous events.
     queue: BinaryHeap<Reverse<(Time, u64)>>,
     events: BTreeMap<u64, Event>,
     count: u64,
@@ -50,12 +44,13 @@ struct Loop<F> {
     device_free: Time,
     /// One-way delay, without the links.
     delay: Span,
-    /// A slower link behind the device: transmission time of a byte, and queue length as time.
+    /// A slower link behind the device, as the transmission time of a byte and the queue length in
+    /// time.
     bottleneck: Option<(Span, Span)>,
     bottleneck_free: Time,
-    /// Most packets that the receiver merges into a run.
+    /// Largest number of packets that the receiver merges into a run.
     merge: u32,
-    /// Returns the fate of the packet or acknowledgement with this number.
+    /// Returns the fate of a packet or acknowledgement by its number.
     fate: F,
     fates: u64,
     sizes: Vec<u32>,
@@ -99,7 +94,6 @@ impl<F: FnMut(u64) -> Fate> Loop<F> {
         (self.fate)(self.fates)
     }
 
-    /// Sends all segments that the sender may send.
     fn pump(&mut self) -> Blocked {
         loop {
             if let Some(is_idle) = self.sender.trying_again_is_idle(self.now) {
@@ -236,7 +230,7 @@ impl<F: FnMut(u64) -> Fate> Loop<F> {
     }
 }
 
-/// Returns a pseudo-random number (SplitMix64), so that tests are repeatable.
+/// Returns a pseudo-random number (SplitMix64), so that tests are reproducible.
 fn random(number: u64) -> u64 {
     let mut value = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -259,7 +253,7 @@ fn one_flow_fills_the_link() {
             let before = flow.receiver.delivered();
             flow.run(Time(60 * MILLISECOND));
             let bytes = flow.receiver.delivered() - before;
-            // 20 ms at 1.25 GB/s, with 1448 bytes of payload in 1538.
+            // Data of 20 ms at 1.25 GB/s, with 1448 bytes of payload in 1538 wire bytes.
             let most = 25_000_000 * MSS / 1538;
             assert!(bytes > most * 98 / 100, "{profile:?} {congestion:?}: {bytes} of {most}");
             assert!(bytes <= most + 65_160, "{profile:?} {congestion:?}: {bytes} of {most}");
@@ -285,12 +279,12 @@ fn a_bottleneck_is_filled_in_spite_of_its_losses() {
         assert!(counters.recoveries > 0, "{profile:?}: {counters:?}");
         assert_eq!(counters.timeouts, 0, "{profile:?}: {counters:?}");
         assert!(counters.retransmitted_packets * 50 < counters.packets, "{profile:?}: {counters:?}");
-        // Only lost data is retransmitted.
+        // The sender retransmits only lost data.
         assert_eq!(flow.receiver.duplicate_bytes(), 0, "{profile:?}");
     }
 }
 
-/// BBR fills a bottleneck with a deep buffer and keeps it almost empty; CUBIC fills the buffer.
+/// BBR fills a bottleneck with a deep buffer and keeps the buffer almost empty. CUBIC fills the buffer.
 #[test]
 fn bbr_fills_the_link_but_not_the_buffer() {
     let kernels = [BbrKernel::Linux4_15, BbrKernel::Linux6_18].map(CongestionControl::Bbr);
@@ -339,8 +333,8 @@ fn bbr_ignores_random_losses() {
     assert!(bbr > 0.9 && bbr3 > 0.8 && cubic < 0.5, "{bbr}, {bbr3}, {cubic}");
 }
 
-/// In a buffer of a tenth of the BDP, version 1 sends into the full queue all the time; version 3 stops at the packets
-/// in flight that lost 2 %.
+/// The buffer is a tenth of the BDP. Version 1 keeps sending into the full queue. Version 3 limits the
+/// packets in flight to the number at which 2 % were lost.
 #[test]
 fn bbr3_loses_few_packets_in_a_shallow_buffer() {
     let lost = |congestion| {
@@ -414,7 +408,7 @@ fn one_loss_costs_a_retransmission_and_the_algorithms_share() {
                 handshake_rtt: 10 * MILLISECOND,
                 ..SenderConfig::new(profile)
             };
-            // The lost packet must be one of the first window, before slow start has changed the window.
+            // The lost packet must be in the first window, because slow start changes the window later.
             let mut flow = Loop::new(&config, |number| if number == 20 { Fate::Lost } else { Fate::Arrives });
             flow.delay = 5 * MILLISECOND;
             flow.merge = 1;
@@ -443,7 +437,7 @@ fn small_queues_hold_a_flow_to_its_limit() {
         let slack = u64::from(truesize(45 * 1448));
         let limit = u64::from(limit);
         assert!(flow.most_below > limit && flow.most_below <= limit + slack, "{}", flow.most_below);
-        // It detects this at each of several hundred acknowledgements.
+        // The sender skips the attempt at each of several hundred acknowledgements.
         assert_eq!(flow.idle_tries > 100, profile == Profile::Linux4_4, "{}", flow.idle_tries);
     }
     let config = SenderConfig { small_queue_limit: None, initial_window: 3000, ..config(Profile::Linux4_4) };
@@ -494,7 +488,8 @@ fn reordering_is_undone_and_learned() {
         flow.sender.write(400 * MSS);
         flow.run(Time::NEVER);
         let counters = flow.counters();
-        // A delay of 15 µs is 12 packets: the sender detects a loss, and the D-SACK undoes it.
+        // A delay of 15 µs corresponds to 12 packets. The sender detects a loss, and the D-SACK undoes
+        // it.
         assert_eq!((counters.recoveries, counters.undone, counters.timeouts), (1, 1, 0), "{profile:?}");
         assert!(flow.sender.window_packets() > 100, "{profile:?} {}", flow.sender.window_packets());
         assert_eq!(flow.receiver.duplicate_bytes(), MSS);
@@ -503,8 +498,8 @@ fn reordering_is_undone_and_learned() {
 
 #[test]
 fn known_reordering_is_waited_for() {
-    // Packet 10 is swapped with the next one, which is evidence of reordering. Later ones are delayed by 12
-    // µs, or 10 packets: within RACK's window of a quarter of the RTT.
+    // The network swaps packet 10 with the next packet, which shows reordering. Later packets are
+    // delayed by 12 µs, or 10 packets, which is within RACK's window of a quarter of the RTT.
     let config = SenderConfig { initial_window: 60, tso: false, ..config(Profile::Linux6_18) };
     let mut flow = Loop::new(&config, |number| match number {
         10 => Fate::Late(2 * MICROSECOND),
@@ -563,8 +558,8 @@ fn any_config() -> impl Strategy<Value = SenderConfig> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
 
-    /// Checks with the assertions of [`Loop::run`] that the flow never stalls, the sums are correct and all
-    /// bytes arrive.
+    /// Checks that the flow never stalls, the sums are correct and all bytes arrive, with the
+    /// assertions of [`Loop::run`].
     #[test]
     fn whatever_the_network_does_the_bytes_arrive(
         config in any_config(),
@@ -588,7 +583,7 @@ proptest! {
         for bytes in writes {
             flow.sender.write(bytes);
             total += bytes;
-            // The next write may begin while this one is still being sent.
+            // The next write may begin while the sender still sends this write.
             let pause = random(seed ^ total) % (2 * MILLISECOND);
             let end = flow.now + pause;
             flow.run(end);

@@ -44,6 +44,9 @@ pub struct Header {
     pub process: Process,
     pub started: String,
     pub command: String,
+    /// The interface that the command named, if it is another one, such as a bridge above this interface.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub named: Option<String>,
     /// Whether the settings stay when the process ends, until `evenkeel revert`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub kept: bool,
@@ -64,9 +67,22 @@ impl Header {
             process: own.into(),
             started: humantime::format_rfc3339_seconds(std::time::SystemTime::now()).to_string(),
             command: command.to_owned(),
+            named: None,
             kept: false,
             etc: Vec::new(),
         }
+    }
+
+    #[must_use]
+    pub fn of_command_on(mut self, named: &str) -> Self {
+        self.named = (named != self.interface.name).then(|| named.to_owned());
+        self
+    }
+
+    /// Returns whether the run is on this interface, or its command named the interface.
+    #[must_use]
+    pub fn is_about(&self, interface: &str) -> bool {
+        self.interface.name == interface || self.named.as_deref() == Some(interface)
     }
 
     #[must_use]

@@ -91,7 +91,8 @@ pub use persisted::{Etc, Removal};
 pub use printed_command::printed_command;
 pub use renamed_journal::Renamed;
 pub use revert::{
-    Leftover, RevertOutcome, leftover, live_runs, put_back, revert, unfinished, whole_leftover,
+    Leftover, RevertOutcome, journals_below, leftover, live_runs, put_back, revert, unfinished,
+    whole_leftover,
 };
 pub use rollback::{LeftAlone, Report, roll_back};
 pub use run::{DEFAULT_QUEUE_LENGTH, Run};

@@ -156,6 +156,22 @@ fn unrestored<'e>(header: &Header, entries: &'e [Entry]) -> Vec<&'e Entry> {
     entries.iter().filter(is_left).collect()
 }
 
+/// Returns the journals of runs on other devices whose command named this interface, such as a bridge.
+///
+/// # Errors
+/// Returns an error if the directory cannot be read.
+pub fn journals_below(state: &StateDirectory, interface: &str) -> Result<Vec<PathBuf>, JournalError> {
+    let mut journals = state.journals()?;
+    journals.retain(|journal| {
+        // Ignore the error: other functions report a damaged journal.
+        let contents = StateDirectory::read(journal).ok().flatten();
+        contents
+            .and_then(|contents| contents.header)
+            .is_some_and(|header| !header.kept && header.named.as_deref() == Some(interface))
+    });
+    Ok(journals)
+}
+
 fn whole_dead_run(journal: &Path) -> Result<Option<Contents>, ApplyError> {
     let found = match dead_run(journal) {
         Err(ApplyError::Journal(JournalError::Damaged(_))) => None,

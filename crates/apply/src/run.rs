@@ -89,11 +89,26 @@ impl Run {
         command: &str,
         guardian: Option<Command>,
     ) -> Result<(Self, Option<Leftover>), ApplyError> {
+        Self::begin_below(name, state, index, name, command, guardian)
+    }
+
+    /// Begins a run as [`Self::begin`] does, for a command that named the interface `named`, such as a bridge.
+    ///
+    /// # Errors
+    /// Returns an error in the same cases as [`Self::begin`].
+    pub fn begin_below(
+        named: &str,
+        state: &StateDirectory,
+        index: u32,
+        name: &str,
+        command: &str,
+        guardian: Option<Command>,
+    ) -> Result<(Self, Option<Leftover>), ApplyError> {
         let identity = InterfaceIdentity::current(index, name).map_err(KnobError::from)?;
         let mut kernel = LiveKernel::of(&identity)?;
         kernel.watch_departure();
         check_elsewhere(state, &identity)?;
-        let header = Header::new(identity, command);
+        let header = Header::new(identity, command).of_command_on(named);
         let Taken { held, leftover, sole } = Taken::by(state, &header)?;
         let path = held.path();
         let mut run = Self::with(kernel, held, name);

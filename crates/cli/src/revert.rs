@@ -319,12 +319,17 @@ pub fn renamed(interface: Option<&str>) -> Vec<Renamed> {
     found
 }
 
-/// Returns the killed runs in this network namespace whose changes are still in force, for some
-/// interface indices or for all. Returns none if this user may not read the journals.
-pub fn dead_runs(only: Option<&[u32]>) -> Vec<Header> {
+/// Returns the killed runs in this network namespace whose changes are still in force: those on the devices
+/// with these indices, those whose command named the interface, or all. Returns none if this user may not read
+/// the journals.
+pub fn dead_runs(only: Option<(&str, &[u32])>) -> Vec<Header> {
     let journals = StateDirectory::from_environment().journals().unwrap_or_default();
     let found = journals.iter().filter_map(|journal| Some(evenkeel_apply::unfinished(journal).ok()??.0));
-    let concerns = |header: &Header| only.is_none_or(|only| only.contains(&header.interface.index));
+    let concerns = |header: &Header| {
+        only.is_none_or(|(named, devices)| {
+            devices.contains(&header.interface.index) || header.named.as_deref() == Some(named)
+        })
+    };
     found.filter(|header| !header.kept && concerns(header)).collect()
 }
 
@@ -340,7 +345,7 @@ pub fn left(index: u32, name: &str) -> Option<String> {
     let below =
         with_devices_below(name).iter().filter_map(|name| Some(identity(name)?.index)).collect::<Vec<_>>();
     let indices = [below, vec![index]].concat();
-    if let Some(header) = dead_runs(Some(&indices)).first() {
+    if let Some(header) = dead_runs(Some((name, &indices))).first() {
         return Some(unfinished(header));
     }
     match stray(Some(name)) {
@@ -425,7 +430,7 @@ fn remind_of_renamed(interface: &str) {
 fn remind_of_unfinished(interface: &str) {
     let names = with_devices_below(interface);
     let indices: Vec<u32> = names.iter().filter_map(|name| Some(identity(name)?.index)).collect();
-    dead_runs(Some(&indices)).iter().for_each(tell_unfinished);
+    dead_runs(Some((interface, &indices))).iter().for_each(tell_unfinished);
 }
 
 fn remind_of_stray(interface: Option<&str>) {
@@ -467,7 +472,8 @@ fn is_about(path: &Path, names: &[String]) -> Result<bool, Failure> {
     };
     // The journal was removed: its run has ended, or a guardian has rolled it back.
     let Some(contents) = contents else { return Ok(false) };
-    if contents.header.as_ref().is_some_and(|header| names.contains(&header.interface.name)) {
+    let is_named = |header: &Header| names.iter().any(|name| header.is_about(name));
+    if contents.header.as_ref().is_some_and(is_named) {
         return Ok(true);
     }
     let state = StateDirectory::from_environment();
@@ -480,10 +486,9 @@ fn is_about(path: &Path, names: &[String]) -> Result<bool, Failure> {
 }
 
 fn whose(header: &Header) -> String {
-    format!(
-        "evenkeel {} on {} (process {}, since {})",
-        header.command, header.interface.name, header.process.id, header.started
-    )
+    let Header { command, interface, named, process, started, .. } = header;
+    let named = named.as_ref().map(|named| format!(" {named}")).unwrap_or_default();
+    format!("evenkeel {command}{named} on {} (process {}, since {started})", interface.name, process.id)
 }
 
 fn tell(outcome: &RevertOutcome) -> Result<Exit, Failure> {

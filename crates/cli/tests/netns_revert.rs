@@ -144,6 +144,45 @@ fn the_devices_below_a_bridge_are_reverted_by_its_name() {
 }
 
 #[test]
+fn a_device_that_left_its_bridge_is_reverted_by_the_name_of_the_bridge() {
+    for deletes in [false, true] {
+        let managed = Managed::with_maps();
+        managed.shell(&["ip", "link", "add", "evkbr", "type", "bridge"]);
+        managed.shell(&["ip", "link", "set", NAME, "master", "evkbr"]);
+        managed.shell(&["ip", "link", "set", "evkbr", "up"]);
+        let mut running = Running::start(managed.command(&["fair", "evkbr", "--xps", "off"]));
+        running.wait_for_activity("managed now");
+        kill_both(running);
+        assert_eq!(managed.maps(), ["0"; 4]);
+        if deletes {
+            managed.shell(&["ip", "link", "del", "evkbr"]);
+        } else {
+            managed.shell(&["ip", "link", "set", NAME, "nomaster"]);
+            let ended = end(managed.command(&["check", "evkbr"]));
+            assert!(ended.code == 1 && ended.stdout.contains("evenkeel fair evkbr on evk0"), "{ended:?}");
+        }
+        let ended = end(managed.command(&["revert", "evkbr"]));
+        assert!(ended.code == 0 && ended.stdout.contains("evenkeel fair evkbr on evk0"), "{ended:?}");
+        assert_eq!(managed.maps(), DRIVERS_MAPS);
+    }
+}
+
+#[test]
+fn a_run_on_a_bridge_restores_a_device_that_left_it() {
+    let managed = Managed::with_maps();
+    managed.shell(&["ip", "link", "add", "evkbr", "type", "bridge"]);
+    managed.shell(&["ip", "link", "set", NAME, "master", "evkbr"]);
+    managed.shell(&["ip", "link", "set", "evkbr", "up"]);
+    let mut running = Running::start(managed.command(&["fair", "evkbr", "--xps", "off"]));
+    running.wait_for_activity("managed now");
+    kill_both(running);
+    managed.shell(&["ip", "link", "set", NAME, "nomaster"]);
+    let ended = end(managed.command(&["fair", "evkbr", "--for", "100ms"]));
+    assert!(ended.stderr.contains("evenkeel fair evkbr on evk0"), "{ended:?}");
+    assert_eq!(managed.maps(), DRIVERS_MAPS);
+}
+
+#[test]
 fn revert_finds_an_interface_that_was_renamed_and_moved_here() {
     let (there, here) = (Managed::with_maps(), Managed::with_maps());
     kill_both(there.session(&["--xps", "off"]));

@@ -3,9 +3,11 @@
 //! A preflight checks the current settings, so a rollback of the leftovers must come first. For
 //! example, the soft NIC of a killed run is a root qdisc that could not be restored exactly.
 
+use std::collections::BTreeSet;
+
 use evenkeel_apply::{
     ApplyError, Change, Header, InterfaceIdentity, KnobError, Leftover, StateDirectory, check_renamed,
-    damaged, exclude_runs,
+    damaged, exclude_runs, journals_below,
 };
 use evenkeel_host::Sysfs;
 use evenkeel_netlink::Netlink;
@@ -64,6 +66,10 @@ pub fn put_back_leftovers(interface: &str, state: &StateDirectory) -> Result<Vec
         exclude_runs(state, &identity).map_err(ApplyError::from)?;
         found.extend(evenkeel_apply::put_back(&state.journal_of(&identity))?);
     }
+    // A device may have left the interface since the run.
+    for journal in journals_below(state, interface).map_err(ApplyError::from)? {
+        found.extend(evenkeel_apply::put_back(&journal)?);
+    }
     Ok(found)
 }
 
@@ -74,8 +80,10 @@ pub fn put_back_leftovers(interface: &str, state: &StateDirectory) -> Result<Vec
 /// Returns an error if the interface does not exist, or a journal cannot be read.
 pub fn leftovers(interface: &str, state: &StateDirectory) -> Result<Vec<(Header, Vec<Change>)>, FairError> {
     let mut found = Vec::new();
-    for identity in identities(interface)? {
-        found.extend(evenkeel_apply::unfinished(&state.journal_of(&identity))?);
+    let own = identities(interface)?.into_iter().map(|identity| state.journal_of(&identity));
+    let named = journals_below(state, interface).map_err(ApplyError::from)?;
+    for journal in own.chain(named).collect::<BTreeSet<_>>() {
+        found.extend(evenkeel_apply::unfinished(&journal)?);
     }
     Ok(found)
 }

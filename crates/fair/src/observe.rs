@@ -82,7 +82,9 @@ impl Observer {
             let mut run = match device.hook {
                 HookKind::Tcx => None,
                 HookKind::Clsact => {
-                    let begun = Run::begin(state, device.index, &device.name, "fair", guardian())?;
+                    let named = &preflight.interface;
+                    let begun =
+                        Run::begin_below(named, state, device.index, &device.name, "fair", guardian())?;
                     leftovers.extend(begun.1);
                     Some(begun.0)
                 }

@@ -187,7 +187,9 @@ impl Session {
         let mut leftovers = Vec::new();
         let mut runs = BTreeMap::new();
         for Planned { device, .. } in &preflight.devices {
-            let (run, leftover) = Run::begin(state, device.index, &device.name, "fair", guardian())?;
+            let named = &preflight.interface;
+            let (run, leftover) =
+                Run::begin_below(named, state, device.index, &device.name, "fair", guardian())?;
             leftovers.extend(leftover);
             runs.insert(device.index, run);
         }

@@ -136,7 +136,8 @@ fn unfinished(facts: &HostFacts, options: &CheckOptions) -> Vec<Header> {
         let names = crate::revert::with_devices_below(name);
         names.iter().filter_map(|name| facts.interface(name)?.index).collect()
     };
-    crate::revert::dead_runs(options.interface.as_deref().map(indices).as_deref())
+    let below = options.interface.as_deref().map(|name| (name, indices(name)));
+    crate::revert::dead_runs(below.as_ref().map(|(name, indices)| (*name, indices.as_slice())))
 }
 
 /// Returns an error if the host does not have the named interface.

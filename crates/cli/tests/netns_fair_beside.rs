@@ -205,6 +205,37 @@ fn a_rename_during_the_start_is_named() {
 }
 
 #[test]
+fn a_program_or_filter_that_is_attached_during_the_start_ends_it() {
+    let managed = Managed::new();
+    let state = StateDirectory::at(managed.state.path());
+    let start = |preflight: &Preflight| {
+        let started = Session::start(preflight, &state, Box::new(|| None), &|| false);
+        let (mut session, _) = started.unwrap();
+        let change = session.tick().unwrap();
+        session.finish().unwrap();
+        change.map(|change| change.to_string())
+    };
+    let preflight = || Preflight::of(NAME, Request::default()).unwrap();
+    let run = |attach: &dyn Fn()| {
+        let before = managed.host.run(|| Ok::<_, TestbedError>(preflight())).unwrap();
+        attach();
+        managed.host.run(|| Ok::<_, TestbedError>(start(&before))).unwrap()
+    };
+    assert_eq!(run(&|| {}), None);
+    let program = std::cell::OnceCell::new();
+    let said = run(&|| drop(program.set(hide_packets(&managed.host, managed.index, Hook::Egress))));
+    assert!(said.as_ref().is_some_and(|said| said.contains("tcx egress")), "{said:?}");
+    drop(program);
+    let filter = "filter add dev evk0 egress prio 6 protocol ip u32 match ip dport 80 0xffff";
+    let said = run(&|| {
+        managed.shell(&["tc", "qdisc", "add", "dev", NAME, "clsact"]);
+        managed.shell(&["tc"].into_iter().chain(filter.split(' ')).collect::<Vec<_>>());
+    });
+    let words = "another program changed the filters at clsact egress";
+    assert!(said.as_ref().is_some_and(|said| said.contains(words)), "{said:?}");
+}
+
+#[test]
 fn a_device_that_leaves_its_bridge_and_a_bridge_that_goes_end_it() {
     let managed = Managed::with_maps();
     let before = managed.maps();

@@ -384,6 +384,7 @@ impl Managed {
         let mut watched = Watched::new(&device)?;
         // For clsact, the run watches the filters, because it journals them.
         if device.hook == HookKind::Tcx {
+            watched.expect_queue_choice(select.program_id()?)?;
             if let Some(sampler) = &sampler {
                 watched.expect_meter(Some(sampler.program()?));
             }

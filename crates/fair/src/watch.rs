@@ -102,7 +102,8 @@ impl Tree {
 }
 
 impl Watched {
-    /// Records a device in the calling thread's network namespace.
+    /// Records a device in the calling thread's network namespace. Programs and filters are those of the
+    /// preflight, so that the watch also detects what another program attached since then.
     pub(crate) fn new(device: &Device) -> Result<Self, FairError> {
         let mut watched = Self {
             netlink: Netlink::open()?,
@@ -114,8 +115,8 @@ impl Watched {
             root: None,
             leaves: Vec::new(),
             tree: None,
-            programs: Vec::new(),
-            filters: Vec::new(),
+            programs: device.programs.clone(),
+            filters: foreign(device.hook, device.filters.clone()),
             xps: Vec::new(),
             meters: BTreeSet::new(),
             own_meter: None,
@@ -126,8 +127,6 @@ impl Watched {
         watched.device = device_inode(&watched.sysfs, &watched.name)?;
         let qdiscs = watched.netlink.qdiscs(watched.index)?;
         watched.root = root_of(&qdiscs);
-        watched.filters = watched.filters_now(&qdiscs)?;
-        watched.programs = watched.programs_now()?;
         watched.xps = watched.sysfs.xps_maps(&watched.name)?;
         Ok(watched)
     }
@@ -179,6 +178,13 @@ impl Watched {
         // A replaced meter loses its name shortly before its program is detached.
         self.meters.extend(program);
         self.own_meter = program;
+    }
+
+    /// Adds the queue choice of this process, which is the last program at tcx egress.
+    pub(crate) fn expect_queue_choice(&mut self, program: u32) -> Result<(), FairError> {
+        let own = self.programs_now()?.into_iter().find(|attached| attached.id == program);
+        self.programs.extend(own);
+        Ok(())
     }
 
     /// Sets the program of this process at tcx ingress. The watch then detects if this program is
@@ -241,12 +247,7 @@ impl Watched {
         if !qdiscs.iter().any(|qdisc| qdisc.kind == "clsact") {
             return Ok(Vec::new());
         }
-        let mut filters = self.netlink.filters(self.index, CLSACT_EGRESS)?;
-        // The run watches its own filters.
-        if self.hook == HookKind::Clsact {
-            filters.retain(|filter| filter.handle != FILTER_HANDLE);
-        }
-        Ok(filters)
+        Ok(foreign(self.hook, self.netlink.filters(self.index, CLSACT_EGRESS)?))
     }
 
     /// Returns a change of the device itself: it was deleted or renamed, or has another number of queues.
@@ -356,6 +357,12 @@ impl Watched {
         let changed = xps.iter().find(|map| !self.xps.contains(map));
         Ok(changed.map(|map| format!("another program changed {} of queue {}", map.key.file(), map.queue)))
     }
+}
+
+/// Returns the filters without those that the run watches itself.
+fn foreign(hook: HookKind, mut filters: Vec<FilterState>) -> Vec<FilterState> {
+    filters.retain(|filter| hook == HookKind::Tcx || filter.handle != FILTER_HANDLE);
+    filters
 }
 
 fn hook_difference(hook: &str, before: &[HookProgram], now: &[HookProgram]) -> String {

@@ -6,13 +6,15 @@ mod support;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::Stdio;
 use std::time::Duration;
 
 use evenkeel_testbed::TestbedError;
-use nix::sys::signal::Signal;
-use support::end;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use support::managed::{Managed, NAME, wait_for};
 use support::running::Running;
+use support::{end, full_pipe};
 
 /// Returns the value of a series; `None` if the series is absent.
 fn value(text: &str, series: &str) -> Option<f64> {
@@ -114,6 +116,24 @@ fn a_unix_socket_is_served_and_removed() {
     std::fs::write(&path, "mine").unwrap();
     let refused = end(managed.command(&["metrics", NAME, "--listen", &endpoint]));
     assert!(refused.code == 2 && refused.stderr.contains("is not a socket"), "{refused:?}");
+}
+
+#[test]
+fn messages_that_nobody_reads_delay_no_scrape() {
+    let managed = Managed::new();
+    managed.shell(&["ip", "link", "set", "lo", "up"]);
+    let address = "127.0.0.1:19838";
+    let (_reader, writer) = full_pipe();
+    let mut command = managed.command(&["metrics", NAME, "--listen", address, "--no-flows"]);
+    let mut child = command.stdout(Stdio::null()).stderr(writer).spawn().unwrap();
+    let listens = || Ok::<_, TestbedError>(TcpStream::connect(address).is_ok());
+    wait_for("the server", Duration::from_secs(20), || managed.host.run(listens).unwrap());
+    for _ in 0..3 {
+        let text = scrape(&managed, address);
+        assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "{text}");
+    }
+    kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGTERM).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
 #[test]

@@ -15,6 +15,7 @@ use crate::check::judge_beside;
 use crate::exit::{Exit, Failure, print};
 use crate::live::{NAP, say};
 use crate::managed;
+use crate::output;
 use crate::signals::Signals;
 
 /// Minimum time between two reports of `check`. A report reads the files of every process.
@@ -120,6 +121,8 @@ fn cpu_seconds() -> f64 {
 fn serve(options: &MetricsOptions) -> Result<Exit, Failure> {
     let Some(endpoint) = &options.listen else { return Ok(Exit::Done) };
     let signals = Signals::catch()?;
+    // A scrape is not delayed by messages that nobody reads.
+    output::detach();
     let server = ScrapeServer::bind(endpoint).map_err(refused)?;
     let mut exporter = Exporter::open(options)?;
     say(&format!("serving {}; Ctrl-C or SIGTERM ends it", server.endpoint()));
@@ -157,6 +160,7 @@ fn ended_by(signals: &Signals) -> Exit {
 
 fn write_textfile(options: &MetricsOptions, path: &Path) -> Result<Exit, Failure> {
     let signals = Signals::catch()?;
+    output::detach();
     let mut exporter = Exporter::open(options)?;
     wait_quietly(SAMPLE_TIME, &signals);
     let (mut next, mut has_written) = (Instant::now(), false);

@@ -4,22 +4,20 @@
  *
  * - select_*: tcx egress of the managed device. Chooses the queue.
  * - look: scans the sockets of all charged flows.
- * - complete_exact: fentry tcp_wfree. Handles the completion of a TCP segment (if the kernel loads
- *   fentry).
+ * - complete_exact: fentry tcp_wfree. Handles the completion of a TCP segment (if the kernel loads fentry).
  * - complete_at_peer: tcx ingress of a veth peer. Handles the completion in a test bed without loss.
  * - start_timers: starts the timers for scanning and ageing.
  * - hold_back: in service.h, tcx ingress of the managed device. Holds a flow back until it may move.
  * - read_service: in service.h. Reads the service of each charged flow.
  * - count_busy: in service.h. Sums the weights of flows with data outstanding.
  *
- * The socket's cookie identifies a flow, which has a slot in a hash table (see datapath.h). The
- * programs read from the socket itself whether data is outstanding: sk_wmem_alloc, on which the
- * kernel's ooo_okay is based. The programs do not count outstanding data. The kernel also reduces
- * sk_wmem_alloc when a qdisc drops a segment, so a drop leaves no flow charged.
+ * The socket's cookie identifies a flow, which has a slot in a hash table (see datapath.h). The programs read
+ * from the socket itself whether data is outstanding: sk_wmem_alloc, on which the kernel's ooo_okay is based.
+ * The programs do not count outstanding data. The kernel also reduces sk_wmem_alloc when a qdisc drops a
+ * segment, so a drop leaves no flow charged.
  *
- * So no program has to run when a segment leaves: the weights need to be right only at a pick. Charged
- * flows are on a list. Before each pick, the program scans the sockets of charged flows (see "Scan"
- * below).
+ * So no program has to run when a segment leaves: the weights need to be right only at a pick. Charged flows
+ * are on a list. Before each pick, the program scans the sockets of charged flows (see "Scan" below).
  */
 #include "kernel.h"
 #include "packet.h"
@@ -157,8 +155,7 @@ static __always_inline __u32 weight_of(struct __sk_buff *ctx, struct ek_flow *fl
 /* Scan: releases the charged flows whose sockets have nothing outstanding.
  *
  * A pick, the timer or user space holds `look_lock` during a scan. A flow is on the list exactly while its
- * detail has `listed` set. The scan removes a flow from the list, and adds it again if the flow stays
- * charged. */
+ * detail has `listed` set. The scan removes a flow from the list, and adds it again if it stays charged. */
 
 static __always_inline void list_charged(__u32 slot)
 {
@@ -183,10 +180,9 @@ static __always_inline int is_silent(const struct ek_flow_detail *detail)
 	return (__s32)((__u32)(bpf_ktime_get_ns() / 1000) - last_us) > (__s32)config.gap_us;
 }
 
-/* Returns whether the flow's socket has nothing outstanding. A freed socket has nothing outstanding,
- * because its last segment holds a reference. The memory of a freed socket may be unmapped or reused by
- * another socket. The cookie detects both cases: it is unique since boot, and the program reads it
- * last. */
+/* Returns whether the flow's socket has nothing outstanding. A freed socket has nothing outstanding, because
+ * its last segment holds a reference. The memory of a freed socket may be unmapped or reused by another
+ * socket. The cookie detects both cases: it is unique since boot, and the program reads it last. */
 static __always_inline int socket_is_idle(const struct ek_flow *flow)
 {
 	const struct sock *sk = (const struct sock *)flow->socket;
@@ -334,9 +330,8 @@ static long look_at_next(__u32 index, void *context)
 	*(volatile __u32 *)entry = 0;
 	device.charged_tail++;
 	look_at(flow, detail);
-	/* Remove the flow from the list before the last read of the word, with a full barrier in
-	 * between. A CPU that charges the flow after that read then finds the flow unlisted, and lists
-	 * it. */
+	/* Remove the flow from the list before the last read of the word, with a full barrier in between. A
+	 * CPU that charges the flow after that read then finds the flow unlisted, and lists it. */
 	__sync_val_compare_and_swap(&detail->listed, 1, 0);
 	if (*(volatile __u64 *)&flow->word & EK_WORD_CHARGED)
 		list_charged(slot);
@@ -355,8 +350,7 @@ static __always_inline void look_at_charged(__u32 limit)
 	__sync_val_compare_and_swap(&device.look_lock, 1, 0);
 }
 
-/* Maximum number of flows per scan before a pick, and minimum interval between two such scans. They bound
- * the cost of a pick for any number of flows. */
+/* Maximum flows per scan before a pick, and minimum interval between such scans: bound a pick's cost. */
 #define LOOK_BEFORE_PICK 64
 #define LOOK_INTERVAL_NS (50 * 1000ULL)
 
@@ -438,8 +432,7 @@ static __always_inline __u64 cookie_of_tuple(const struct ek_tuple *tuple)
 	return hash | 1ULL << 63;
 }
 
-/* Chooses the queue in all cases that follow() does not handle: a pick, a flow's first segment, a pure ACK,
- * no socket. */
+/* Chooses the queue where follow() does not: a pick, a flow's first segment, a pure ACK, no socket. */
 static __always_inline int choose(struct __sk_buff *ctx, enum ek_steering steering)
 {
 	struct sk_buff *skb = KERNEL_SKB(ctx);
@@ -551,8 +544,8 @@ static __always_inline int follow(struct __sk_buff *ctx, enum ek_steering steeri
 	seen = *(volatile __u64 *)&flow->word;
 	if (!ek_stays(seen, 0, held_on))
 		return 0;
-	/* With the device's own queues, no further check is needed: the kernel keeps the flow on its
-	 * queue. */
+	/* With the device's own queues, no further check is needed: the kernel keeps the flow on its queue.
+	 */
 	if (steering == EK_STEER_CLASS)
 		ctx->priority = flow->class_base + EK_WORD_QUEUE(seen);
 	return 1;
@@ -711,9 +704,8 @@ static long age_block(__u32 block, struct walk *walk)
 /* If the programs read sockets, this walk only removes silent flows, which is not urgent. */
 #define FORGETTING_WALK_NS (1000 * 1000 * 1000ULL)
 
-/* Returns the silence after which a flow is released by age. It is twice the time in which the fullest
- * queue drains if the device serves all active queues round robin. So a flow with queued segments is
- * not released. */
+/* Returns the silence after which a flow is released by age. It is twice the time in which the fullest queue
+ * drains with round robin over all active queues. So a flow with queued segments is not released. */
 static __always_inline __u64 next_ageing_limit(const struct walk *walk)
 {
 	__u64 rate = config.rate_bps, limit;

@@ -183,8 +183,7 @@ fn share(lost: u64, of: u64, one_in: u64, grave_one_in: u64) -> Option<crate::Se
     Some(if lost.saturating_mul(grave_one_in) >= of { High } else { Medium })
 }
 
-/// Returns the number of packets of 1,500 bytes that arrive in two milliseconds at line rate: a typical delay of a
-/// softirq.
+/// Returns how many packets of 1,500 bytes arrive at line rate in 2 ms, a typical delay of a softirq.
 fn burst_packets(view: &View<'_>) -> u64 {
     view.fastest_bps().map_or(2000, |speed| speed / 8 / 1538 / 500)
 }
@@ -241,8 +240,7 @@ fn worst(lines: &[Softnet], of: impl Fn(&Softnet) -> u64) -> Vec<String> {
     names
 }
 
-/// Returns text such as `CPU 0 ran out of budget 1,048,575 times, CPU 3 12 times` for the processors with the highest
-/// counts.
+/// Returns text such as `CPU 0 ran out of budget 5 times, CPU 3 twice` for the processors with the highest counts.
 fn out_of_budget(lines: &[Softnet]) -> String {
     let words = |(at, name): (usize, String)| match name.split_once(": ") {
         Some((processor, times)) if at == 0 => format!("CPU {processor} ran out of budget {times} times"),

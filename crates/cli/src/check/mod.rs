@@ -45,6 +45,9 @@ pub fn check(options: &CheckOptions) -> Result<Exit, Failure> {
     let sessions = if options.from.is_none() { managed::sessions(&facts) } else { Vec::new() };
     let settings = managed::settings(&sessions);
     let mut judgement = judge_beside(&facts, &settings);
+    if let Some(name) = &options.interface {
+        judgement.limit_to(name);
+    }
     require_judged(&judgement, options.from.is_some())?;
     judgement.findings = of_interface(&facts, judgement.findings, options.interface.as_deref());
     if let Some(rule) = rule {

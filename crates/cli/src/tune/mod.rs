@@ -261,7 +261,7 @@ fn without_finding<'o>(
             return Err(Failure::unknown("rule", name, rules().map(|rule| rule.name), &otherwise));
         }
         // Distinguish a rule that could not judge from a rule without a finding.
-        if let Some(NotJudged { rule, why }) =
+        if let Some(NotJudged { rule, why, .. }) =
             prepared.judgement.incomplete().find(|missed| missed.rule == *name)
         {
             return Err(Failure::new(Exit::Unable, format!("the rule {rule} could not be judged: {why}")));

@@ -134,6 +134,19 @@ impl Driver {
             && found.ring.or(found.nic).or(found.driver).is_none()
     }
 
+    /// Returns the driver's counter of packets lost at the ring, if the driver has such counters and `statistics`
+    /// contains none of them.
+    pub fn lacks_ring_losses(&self, statistics: &BTreeMap<String, u64>) -> Option<&'static str> {
+        let is_ring = |meaning: Meaning| matches!(meaning, Meaning::Ring | Meaning::NicAndRing);
+        let (name, _) = self.counters().find(|(_, meaning)| is_ring(*meaning))?;
+        let is_shown = |name: &String| {
+            let meaning = self.entry(name).map(|(_, meaning, _)| meaning);
+            meaning.is_some_and(|meaning| is_ring(meaning) || matches!(meaning, Meaning::Part(_)))
+        };
+        let of_kernel = self.kernel.iter().any(|(_, meaning)| is_ring(*meaning));
+        (!of_kernel && !statistics.keys().any(is_shown)).then_some(name)
+    }
+
     /// Returns an interface's losses, from the driver's counters, and from the kernel's counters that
     /// the row lists.
     pub fn losses(&self, statistics: &BTreeMap<String, u64>, kernel: &BTreeMap<String, u64>) -> LossCounters {

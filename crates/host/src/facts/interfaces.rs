@@ -109,6 +109,15 @@ pub(super) fn interfaces(
         let reader = Reader { tree, directory: format!("{CLASS}/{name}"), virtual_machine };
         let (mut interface, owner) =
             reader.interface(name, known.then_some(*index), answers, lines.remove(name).unwrap_or_default());
+        if !tree.is_live() && interface.kind == InterfaceKind::Device {
+            // Every device has these two features (`NETIF_F_SOFT_FEATURES`, net/core/dev.c).
+            let lost =
+                ["rx-gro", "tx-generic-segmentation"].into_iter().find(|name| !features.contains_key(*name));
+            if let (Some(lost), false) = (lost, features.is_empty()) {
+                let why = format!("{name}: ethtool, features has no {lost}, which every device has");
+                tree.note(&format!("{CLASS}/{name}/ethtool/features"), why);
+            }
+        }
         interface.features = features;
         if interface.kind == InterfaceKind::Device {
             if interface.up {
@@ -639,11 +648,20 @@ impl<'a> Reader<'a> {
     /// Notes that a NIC shows no loss counter of its driver. The table may be empty or contain only
     /// other counters.
     fn require_loss_counters(&self, nic: &Interface) {
-        let Some(driver) = nic.driver.as_deref() else { return };
-        if Driver::of(driver).is_some_and(|row| row.lacks_losses(&nic.driver_statistics)) {
-            let why = format!("{}: ethtool, statistics has none of the loss counters of {driver}", nic.name);
-            self.tree.note(&format!("{}/ethtool/statistics", self.directory), why);
-        }
+        let Some((driver, row)) =
+            nic.driver.as_deref().and_then(|driver| Some((driver, Driver::of(driver)?)))
+        else {
+            return;
+        };
+        let lacks = if row.lacks_losses(&nic.driver_statistics) {
+            format!("none of the loss counters of {driver}")
+        } else if let Some(counter) = row.lacks_ring_losses(&nic.driver_statistics) {
+            format!("no counter of packets lost at the ring, such as {counter}")
+        } else {
+            return;
+        };
+        let why = format!("{}: ethtool, statistics has {lacks}", nic.name);
+        self.tree.note(&format!("{}/ethtool/statistics", self.directory), why);
     }
 
     fn require_statistics(&self, found: &BTreeMap<String, u64>, counters: &[&str]) {

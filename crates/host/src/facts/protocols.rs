@@ -101,9 +101,17 @@ pub(super) fn packet_counters(tree: &Tree) -> BTreeMap<String, u64> {
         }
     }
     let ipv6 = "/proc/net/snmp6";
-    note(tree, ipv6, tree.table(ipv6).map(|text| named_lines(&text, &mut counters)));
+    let text = if has_ipv6(tree) { tree.required_table(ipv6) } else { tree.table(ipv6) };
+    note(tree, ipv6, text.map(|text| named_lines(&text, &mut counters)));
     note_missing(tree, &PAIRED, &counters);
     counters
+}
+
+/// Returns whether the host has IPv6. A kernel without IPv6, or with `ipv6.disable=1`, has none of these files.
+pub(super) fn has_ipv6(tree: &Tree) -> bool {
+    ["/proc/net/snmp6", "/proc/net/udp6", "/proc/net/tcp6", "/proc/sys/net/ipv6"]
+        .into_iter()
+        .any(|path| tree.exists(path))
 }
 
 fn note_missing(tree: &Tree, files: &[&str], counters: &BTreeMap<String, u64>) {
@@ -127,7 +135,7 @@ fn add_tables(tree: &Tree, counters: &mut BTreeMap<String, u64>) {
         // Connection tracking is a module, and IPv6 is an option of the kernel.
         let is_required = match file {
             "nf_conntrack" => tree.exists("/proc/sys/net/netfilter/nf_conntrack_max"),
-            "ndisc_cache" => tree.exists("/proc/net/snmp6") || tree.exists("/proc/sys/net/ipv6"),
+            "ndisc_cache" => has_ipv6(tree),
             _ => true,
         };
         let file = format!("/proc/net/stat/{file}");

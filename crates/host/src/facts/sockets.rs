@@ -10,6 +10,7 @@ use evenkeel_netlink::Netlink;
 use evenkeel_netlink::sock_diag::{SocketDetail, SocketDiagnosis, SocketProtocol, SocketRecord, SocketState};
 
 use super::distinct::{repeated, second};
+use super::protocols::has_ipv6;
 use super::ranges::{CONNECTIONS, ROUND_TRIP_US};
 use super::tree::{Bits, Tree, unreadable};
 use crate::owner::Owners;
@@ -318,7 +319,7 @@ pub(super) fn udp_sockets(tree: &Tree) -> Vec<(u32, SocketFacts)> {
     let mut inodes = BTreeSet::new();
     for file in ["/proc/net/udp", "/proc/net/udp6"] {
         // A kernel without IPv6 lacks `/proc/net/udp6`.
-        let is_required = file == "/proc/net/udp" || tree.exists("/proc/net/snmp6");
+        let is_required = file == "/proc/net/udp" || has_ipv6(tree);
         let text = if is_required { tree.required_table(file) } else { tree.table(file) };
         let Some(text) = text else { continue };
         let header = text.lines().next().unwrap_or_default();

@@ -8,8 +8,8 @@ use evenkeel_model::host::{HostFacts, InterfaceKind, Unknown};
 use serde::Serialize;
 
 use super::needs::{
-    AFFINITY, FREQUENCY, IDLE_STATES, ISOLATED, NETSTAT, NOHZ_FULL, PORTS, SNMP, SOCKSTAT, SPEED, STATISTICS,
-    UDP, UDP6, VMSTAT,
+    AFFINITY, FREQUENCY, IDLE_STATES, ISOLATED, NETSTAT, NOHZ_FULL, PORTS, SNMP, SNMP6, SOCKSTAT, SPEED,
+    STATISTICS, UDP, UDP6, VMSTAT,
 };
 use super::{Found, Rule, find_rule, rules};
 use crate::current::is_made;
@@ -42,6 +42,15 @@ impl Judgement {
     pub fn incomplete(&self) -> impl Iterator<Item = &NotJudged> {
         self.not_judged.iter().chain(&self.partly_judged)
     }
+
+    /// Counts the rules as judged that lacked only facts of other interfaces than this one.
+    pub fn limit_to(&mut self, interface: &str) {
+        let lacks = |rule: &NotJudged| rule.interfaces.is_empty() || rule.interfaces.contains(interface);
+        let before = self.not_judged.len();
+        self.not_judged.retain(lacks);
+        self.partly_judged.retain(lacks);
+        self.judged += before - self.not_judged.len();
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -49,6 +58,9 @@ pub struct NotJudged {
     pub rule: &'static str,
     /// The files and kernel answers that could not be read, and the reason.
     pub why: String,
+    /// The interfaces whose facts are missing; empty if facts of the host are missing, too.
+    #[serde(skip)]
+    pub interfaces: BTreeSet<String>,
 }
 
 #[must_use]
@@ -96,7 +108,9 @@ pub fn judge_with<'r>(facts: &HostFacts, rules: impl IntoIterator<Item = &'r Rul
         judgement.judged += usize::from(judges);
         if !gaps.is_empty() {
             let list = if judges { &mut judgement.partly_judged } else { &mut judgement.not_judged };
-            list.push(NotJudged { rule: rule.name, why: reasons(&gaps) });
+            let of_interfaces = gaps.iter().map(|gap| gap.interface().map(str::to_owned));
+            let interfaces = of_interfaces.collect::<Option<BTreeSet<String>>>().unwrap_or_default();
+            list.push(NotJudged { rule: rule.name, why: reasons(&gaps), interfaces });
         }
         judgement.findings.extend(found.into_iter().map(|found| finding(rule, found.on_load(&whole))));
     }
@@ -241,6 +255,7 @@ fn found_by_needs<'f>(rule: &Rule, view: &View<'f>) -> (Vec<Found>, Vec<&'f Unkn
 /// - Power settings of a processor: the settings of the other processors show the cost.
 /// - A missing table of neighbours or of connection tracking: the other tables and sysctls show full
 ///   tables.
+/// - The counters of IPv6: those of IPv4 show losses.
 /// - A single counter of a table: a finding counts if any value of the counter leads to the finding.
 fn found_beside<'f>(
     rule: &Rule,
@@ -263,6 +278,7 @@ fn found_beside<'f>(
             gap.source == *table && !facts.counters.keys().any(|name| name.starts_with(group))
         });
         is_table
+            || gap.source == SNMP6
             || gap.source.starts_with(SYSCTLS)
             || is_mask
             || is_udp

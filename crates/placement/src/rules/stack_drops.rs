@@ -190,7 +190,10 @@ fn burst_packets(view: &View<'_>) -> u64 {
 
 fn backlog(view: &View<'_>) -> Vec<Found> {
     let dropped: u64 = view.facts.softnet.iter().map(|line| line.dropped).saturating_sum();
-    let processed: u64 = view.facts.softnet.iter().map(|line| line.processed).saturating_sum();
+    let counted: u64 = view.facts.softnet.iter().map(|line| line.processed).saturating_sum();
+    let received = view.nics().map(Interface::received_packets).fold(0_u64, u64::saturating_add);
+    // These counters have 32 bits, and can only have wrapped if more packets than that arrived.
+    let processed = if received > u64::from(u32::MAX) { counted.max(received) } else { counted };
     let Some(severity) = share(dropped, processed, 1_000_000, 10_000) else { return Vec::new() };
     let limit = view.facts.sysctl_number("net/core/netdev_max_backlog");
     let now = limit.and_then(|limit| u64::try_from(limit).ok());

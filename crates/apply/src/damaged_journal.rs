@@ -114,7 +114,8 @@ impl fmt::Display for Damaged {
             match (readable.is_empty(), self.is_set_aside()) {
                 (true, _) => "no setting can be read".to_owned(),
                 (false, true) => format!("readable: {}", few(&readable)),
-                (false, false) => format!("readable: {}; `{revert}` restores only these", few(&readable)),
+                (false, false) =>
+                    format!("readable: {}; `{revert}` restores only these settings", few(&readable)),
             },
             self.restored.as_ref().map(|restored| format!("; {restored}")).unwrap_or_default()
         )

@@ -36,8 +36,8 @@ pub enum KnobError {
     NotRestorable { what: String, reason: String },
     /// The interface left its network namespace; it may have been deleted or moved.
     #[error(
-        "{what} left its network namespace, and evenkeel did not find it in another one ({reason}); as root, run {} \
-         to search again",
+        "{what} left its network namespace, and evenkeel found the interface in no other network namespace \
+         ({reason}); as root, run {} to search again",
         revert_here(.interface)
     )]
     Lost { what: String, interface: String, reason: String },
@@ -68,7 +68,7 @@ pub enum PersistError {
         path = path_text(.path)
     )]
     Foreign { path: PathBuf },
-    #[error("{path} is not a directory; name another one with EVENKEEL_ETC_DIR", path = path_text(.path))]
+    #[error("{path} is not a directory; name a directory with EVENKEEL_ETC_DIR", path = path_text(.path))]
     NoDirectory { path: PathBuf },
 }
 
@@ -80,7 +80,7 @@ pub enum JournalError {
     Directory { path: PathBuf, source: io::Error },
     /// Another user may have written the directory's files.
     #[error(
-        "{path} is not safe to use: {reason}, so another user could choose the values that root restores; {next}",
+        "{path} is not safe to use: {reason}; {next}",
         path = path_text(.path)
     )]
     Unsafe { path: PathBuf, reason: String, next: String },
@@ -88,7 +88,11 @@ pub enum JournalError {
     #[error(transparent)]
     Damaged(Box<Damaged>),
     /// Another program's file, directory or link has the journal's name. Evenkeel does not remove it.
-    #[error("{} has the name of the journal; inspect {path}, then remove it", kind_of(.path), path = path_text(.path))]
+    #[error(
+        "{} has the name of the journal {path}; inspect {path}, then remove it",
+        kind_of(.path),
+        path = path_text(.path)
+    )]
     Supplanted { path: PathBuf },
     /// Another program renamed the journal of a killed run.
     #[error(transparent)]
@@ -98,8 +102,12 @@ pub enum JournalError {
     Owned { knob: String, owner: Box<Header> },
     /// A run in another network namespace changed settings that the interface still has.
     #[error(
-        "evenkeel {} had changed settings of this interface in the network namespace net:[{}]; run `{}` there \
-         first{}", .header.command, .header.interface.namespace, printed_command("evenkeel revert", &[]), how_to_enter(.path.as_deref())
+        "evenkeel {} had changed settings of {} in the network namespace net:[{}]; run `{}` there first{}",
+        .header.command,
+        .header.interface.name,
+        .header.interface.namespace,
+        printed_command("evenkeel revert", &[]),
+        how_to_enter(.path.as_deref())
     )]
     ElsewhereFirst {
         header: Box<Header>,
@@ -130,7 +138,7 @@ pub enum JournalError {
 /// Returns the next step if the kernel refuses a file because of the user namespace or a read-only mount.
 fn privilege(source: &io::Error) -> String {
     if source.kind() == io::ErrorKind::ReadOnlyFilesystem {
-        return "; mount it for writing (in a container: --privileged)".to_owned();
+        return "; mount its file system for writing (in a container: --privileged)".to_owned();
     }
     let host = Host::live();
     match source.kind() == io::ErrorKind::PermissionDenied && host.is_in_user_namespace() {
@@ -150,9 +158,11 @@ fn kind_of(path: &Path) -> &'static str {
 /// Returns the next step after a failure to use the state directory.
 fn access(source: &io::Error) -> &'static str {
     match source.kind() {
-        io::ErrorKind::PermissionDenied if !geteuid().is_root() => "run it as root",
+        io::ErrorKind::PermissionDenied if !geteuid().is_root() => "run the command as root",
         _ if matches!(source.raw_os_error(), Some(libc::EMFILE)) => "raise the limit (ulimit -n)",
-        _ if matches!(source.raw_os_error(), Some(libc::EFBIG)) => "raise the limit",
+        _ if matches!(source.raw_os_error(), Some(libc::EFBIG)) => {
+            "raise the limit on the size of files (ulimit -f)"
+        }
         _ => "name another directory with EVENKEEL_STATE_DIR",
     }
 }
@@ -212,7 +222,7 @@ fn not_removed(source: &JournalError) -> String {
     match source {
         JournalError::Supplanted { .. } => source.to_string(),
         _ => format!(
-            "the journal remains: {source}; correct this, then run `{}`",
+            "the journal remains: {source}; remove the cause, then run `{}`",
             printed_command("evenkeel revert", &[])
         ),
     }

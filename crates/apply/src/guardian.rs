@@ -102,7 +102,7 @@ impl Guardian {
         }
         let mut child = command.spawn()?;
         let line = child.stdin.take();
-        let missing = || io::Error::other("it has no output");
+        let missing = || io::Error::other("its standard output is not open");
         let answers = child.stdout.take().ok_or_else(missing)?;
         let mut guardian =
             Self { again, arguments: own, child, line, answers, asked: Instant::now(), waits: false };
@@ -115,8 +115,8 @@ impl Guardian {
                 drop(guardian.line.take());
                 let ended = guardian.wait(END_LIMIT);
                 Err(io::Error::other(match ended {
-                    Some(status) => format!("it ended with {status}"),
-                    None => format!("it was not ready within {START_LIMIT:?}"),
+                    Some(status) => format!("the process ended with {status}"),
+                    None => format!("the process was not ready within {START_LIMIT:?}"),
                 }))
             }
         }

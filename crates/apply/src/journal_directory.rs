@@ -181,7 +181,9 @@ impl StateDirectory {
         let closed = format!("chmod 700 {}, or {ANOTHER}", path_text(&self.0));
         // A session drops CAP_DAC_OVERRIDE, which overrides file permissions.
         if mode & 0o700 != 0o700 {
-            let reason = format!("its owner may not write to it (mode {mode:o})");
+            let reason = format!(
+                "its owner lacks permissions (mode {mode:o}), so evenkeel could not write a journal there"
+            );
             return Err(self.unsafe_because(reason, &closed));
         }
         if mode & 0o022 != 0 {
@@ -191,7 +193,11 @@ impl StateDirectory {
                 0 => closed,
                 _ => "name a directory below it with EVENKEEL_STATE_DIR".to_owned(),
             };
-            return Err(self.unsafe_because(format!("others may write to it (mode {mode:o})"), &next));
+            let reason = format!(
+                "other users may write to it (mode {mode:o}), so another user could choose the values that \
+                 root restores"
+            );
+            return Err(self.unsafe_because(reason, &next));
         }
         let real = self.0.canonicalize().map_err(failed)?;
         for parent in self.0.ancestors().chain(real.ancestors()).skip(1) {
@@ -203,7 +209,8 @@ impl StateDirectory {
             // With the sticky bit, a user cannot replace another user's files.
             if !metadata.is_symlink() && metadata.mode() & 0o1002 == 0o002 {
                 let reason = format!(
-                    "all users may write to {} (mode {:o})",
+                    "all users may write to {} (mode {:o}), so another user could choose the values that \
+                     root restores",
                     path_text(parent),
                     metadata.mode() & 0o7777
                 );
@@ -222,7 +229,7 @@ impl StateDirectory {
             return Ok(());
         }
         let refused = |why: &str| {
-            let why = format!("others may read it (mode {mode:o}), and {why}");
+            let why = format!("other users may read it (mode {mode:o}), and {why}");
             self.unusable(io::Error::other(why))
         };
         let is_own = |name: &str| [EXTENSION, DAMAGED, DRAFT].iter().any(|ending| name.ends_with(ending));
@@ -277,7 +284,7 @@ pub(crate) fn working_journal_of(kept: &str) -> Option<String> {
 }
 
 fn belongs_to(what: &str, user: u32) -> String {
-    format!("{what} belongs to user ID {user}")
+    format!("{what} belongs to user ID {user}, so another user could choose the values that root restores")
 }
 
 /// Returns the next step for a directory of another user.
@@ -559,7 +566,7 @@ mod tests {
         for wrong in [0o1777, 0o770, 0o720, 0o500, 0o000] {
             set_mode(wrong);
             // Without CAP_DAC_OVERRIDE, a directory without permissions cannot even be opened.
-            let words = if wrong & 0o700 == 0o700 { "others may write" } else { "" };
+            let words = if wrong & 0o700 == 0o700 { "other users may write" } else { "" };
             let error = refused(&open);
             assert!(
                 error.contains(words) && error.contains(&open.display().to_string()),
@@ -578,7 +585,7 @@ mod tests {
         let error = refused(&open);
         assert!(
             error.contains(
-                "others may read it (mode 755), and foreign is not a journal; name another directory"
+                "other users may read it (mode 755), and foreign is not a journal; name another directory"
             ),
             "{error}"
         );

@@ -351,7 +351,10 @@ impl LiveKernel {
         {
             return Err(KnobError::NotRestorable {
                 what: format!("the root qdisc of {}", self.name),
-                reason: format!("the present {} has the handle of the former {}", standing.kind, root.kind),
+                reason: format!(
+                    "the current root qdisc, {}, has the handle of the old root qdisc, {}",
+                    standing.kind, root.kind
+                ),
             });
         }
         self.put_qdisc(root)?;

@@ -119,8 +119,9 @@ impl Report {
         let failed = by_cause(&self.failed, interface);
         let anew = self.anew.then(|| {
             format!(
-                "{interface} may have new interrupts, because its channels changed: the driver chose their \
-                 affinity, which is not restored; `{}` compares it with the queues",
+                "{interface} may have new interrupts, because its channels changed: the driver chose the \
+                 affinity of these interrupts, and evenkeel does not restore it; `{}` compares the affinity \
+                 with the queues",
                 printed_command("evenkeel check {}", &[&interface])
             )
         });

@@ -508,7 +508,7 @@ pub struct CompareOptions {
     #[arg(long = "metric", value_name = "KEY")]
     pub metrics: Vec<String>,
     /// Judge whether two records are equal within this share: the whole 95 % confidence interval of each change
-    /// must lie within it; exit code 1 unless all do
+    /// must lie within it; exit with 1 unless every interval does
     #[arg(long, value_name = "N%", value_parser = parse_share, allow_hyphen_values = true)]
     pub within: Option<f64>,
     /// Show every figure of two records, not only those that differ
@@ -542,7 +542,7 @@ pub struct FairOptions {
     /// With `max-rate`: the rate that the queues share [default for max-rate: the speed of the link]
     #[arg(long, value_name = "RATE", value_parser = parse_line_rate, allow_hyphen_values = true, required_if_eq("queue_weights", "htb"))]
     pub rate: Option<BitRate>,
-    /// Service balancing: move flows between shared queues periodically, if nothing serves the queues by weight
+    /// Service balancing: move flows between shared queues periodically, unless the queues are served by weight
     #[arg(long, value_enum, default_value_t = BalanceChoice::Off)]
     pub balance: BalanceChoice,
     /// Transmit batching: a BPF qdisc at each queue (Linux 6.16) collects a burst before the queue is served.
@@ -578,20 +578,20 @@ pub enum SessionFormat {
 /// Whether flows alternate on shared queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum BalanceChoice {
-    /// Flows stay on their queues
+    /// Keep flows on their queues
     Off,
-    /// Flows alternate, unless the device has queue weights or pools of queues
+    /// Move flows, unless the device has queue weights or pools of queues
     Auto,
-    /// Flows alternate; refused if that is not possible
+    /// Move flows; refused if the device or kernel does not allow moves
     On,
 }
 
 /// Whether a burst is enqueued before its queue is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum BatchingChoice {
-    /// The leaf qdiscs stay
+    /// Keep the leaf qdiscs of the device
     Off,
-    /// Batching; refused if the kernel has no BPF qdiscs or the root qdisc could not be restored
+    /// Collect bursts; refused if the kernel has no BPF qdiscs or the root qdisc could not be restored
     On,
 }
 

@@ -27,7 +27,7 @@ pub fn compare(options: &CompareOptions) -> Result<Exit, Failure> {
     }
     if first == Subject::Study {
         if options.within.is_some() || !options.metrics.is_empty() || options.all {
-            let text = "--metric, --within and --all are for records, not for studies";
+            let text = "--metric, --within and --all are for records, not for studies; leave them out";
             return Err(Failure::new(Exit::Usage, text));
         }
         return study::compare(&options.first, &options.second, options.format);

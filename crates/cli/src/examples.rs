@@ -16,7 +16,7 @@ Exit codes:
        change or increased losses, or status shows an interface that is neither fair
        nor paused
     2  wrong usage, or an error in an input file
-    3  this machine cannot do it; the message names the missing part and what to do
+    3  this machine cannot run the command; the message names the missing part and what to do
     4  failed while running; everything is restored unless the message names an exception
   130  interrupted; everything is restored";
 

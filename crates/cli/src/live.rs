@@ -193,7 +193,7 @@ pub fn interrupted(devices: &[(String, Report)]) -> Failure {
     }
     let then = match devices.iter().all(|(_, report)| report.is_empty()) {
         true => "no setting was changed",
-        false => "its changes are undone",
+        false => "all changes are undone",
     };
     Failure::new(Exit::Interrupted, format!("{what}; {then}"))
 }

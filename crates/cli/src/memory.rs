@@ -28,8 +28,8 @@ pub fn require_stack() -> Result<(), Failure> {
 /// limit.
 fn limited(what: &str, option: &str, limit: u64, needed: u64) -> Failure {
     let message = format!(
-        "the {what} of this process is limited to {} KiB (ulimit {option}), but {} KiB are needed; start it with a \
-         higher limit",
+        "the {what} of this process is limited to {} KiB (ulimit {option}), but {} KiB are needed; raise the \
+         limit, then run the command again",
         limit >> 10,
         needed >> 10
     );

@@ -212,7 +212,7 @@ fn described(page: &mut Page, model: &NicModel) {
             page.labelled("ports hashed  ", &ports(model));
             if rss.contexts > 0 {
                 let further = counted(usize::from(rss.contexts), "further table");
-                page.labelled("contexts      ", &format!("{further}, for filters that name one"));
+                page.labelled("contexts      ", &format!("{further}, for filters that name a context"));
             }
         }
         None => page.line("RSS           none"),

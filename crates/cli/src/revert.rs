@@ -48,7 +48,11 @@ fn tell_removals(removals: &[Removal], left: &mut BTreeSet<PathBuf>) -> Result<(
             Removal::Removed(path) => print(&format!("{}: removed\n", path_text(path)))?,
             Removal::Edited(path) => {
                 if left.insert(path.canonicalize().unwrap_or_else(|_| path.clone())) {
-                    say(&format!("{} is not removed, because it was edited", path_text(path)));
+                    say(&format!(
+                        "{} is not removed, because it was edited; save your edits, then remove the file by \
+                         hand",
+                        path_text(path)
+                    ));
                 }
             }
         }

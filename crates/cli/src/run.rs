@@ -160,15 +160,20 @@ fn refuse_ignored_by(scenario: &Scenario, options: &RunOptions) -> Result<(), Fa
     let tenants = scenario.workload.tenants();
     let has_length = tenants.is_some() || scenario.measure.length.is_some();
     let message = if options.qdiscs.is_some() && tenants.is_none() {
-        format!("--qdiscs is for scenarios that compare qdiscs (tc-*); {name} does not compare qdiscs")
+        format!(
+            "--qdiscs is for scenarios that compare qdiscs (tc-*); {name} does not compare qdiscs; leave out \
+             --qdiscs"
+        )
     } else if options.long_windows.is_some() && has_length {
-        format!("--long-windows has no effect: {name} states how long a repeat is")
+        format!("--long-windows has no effect: {name} states how long a repeat is; leave the option out")
     } else if options.long_windows.is_some() && scenario.workload.shuffled_bytes().is_some() {
-        format!("--long-windows has no effect: a repeat of {name} ends with its last flow")
+        format!(
+            "--long-windows has no effect: a repeat of {name} ends with its last flow; leave the option out"
+        )
     } else if options.rate != Rate::Auto && tenants.is_some_and(|tenants| !tenants.line) {
-        format!("--rate has no effect: {name} has no line that limits its senders")
+        format!("--rate has no effect: {name} has no line that limits its senders; leave the option out")
     } else if options.rate != Rate::Auto && matches!(scenario.workload.kind, WorkloadKind::Transfers) {
-        format!("--rate has no effect: the variants of {name} state the rates of ports")
+        format!("--rate has no effect: the variants of {name} state the rates of ports; leave the option out")
     } else {
         return Ok(());
     };

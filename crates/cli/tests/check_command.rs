@@ -302,7 +302,7 @@ fn a_lost_interface_is_no_healthy_one() {
     let directory = tree(&hosts::HOSTS[0].1());
     std::fs::remove_dir_all(directory.path().join("sys/class/net/ens2f0")).unwrap();
     let checked = run(&["check", "--from", text(directory.path())]);
-    let why = "the recording has answers about ens2f0 in evenkeel/, and no /sys/class/net/ens2f0";
+    let why = "the recording has answers about ens2f0 in evenkeel/, but no /sys/class/net/ens2f0";
     assert!(checked.code == 2 && checked.stderr.contains(why), "{checked:?}");
 }
 

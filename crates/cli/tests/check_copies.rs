@@ -152,8 +152,8 @@ fn impossible_and_unstated_facts_are_named() {
         (online, &|_| "0-39\n".to_owned(), "irq-smt-twins", "a column of processor 40, which is not online"),
         (online, &|_| "0-39\n".to_owned(), "steal", "a row of processor 40, which is not online"),
         (online, &|_| "0-39\n".to_owned(), "softnet-squeezed", "a row of processor 40, which is not online"),
-        (&speed, &|_| "Unknown\n".to_owned(), "pcie-narrow", "unknown for a NIC that is up"),
-        (&width, &|_| "0\n".to_owned(), "pcie-narrow", "unknown for a NIC that is up"),
+        (&speed, &|_| "Unknown\n".to_owned(), "pcie-narrow", "the value is unknown, although the NIC is up"),
+        (&width, &|_| "0\n".to_owned(), "pcie-narrow", "the value is unknown, although the NIC is up"),
         (&speed, &|_| "16.0 GT/s PCIe\n".to_owned(), "pcie-narrow", "16 is impossible: at most 8"),
         ("evenkeel/about.json", &|text| text.replace("page_bytes", "page_byte"), "", "page_byte"),
         (

@@ -107,7 +107,7 @@ fn what_is_no_record_exits_with_2() {
         (
             "control",
             text.replacen("uplink", "up\u{1}link", 1).into_bytes(),
-            "a control character within a text",
+            "a control character within a string",
         ),
         ("nameless", text.replacen("\"dqa\"", "\"\"", 1).into_bytes(), "a variant has no name"),
         (

@@ -511,7 +511,7 @@ fn a_pinned_one_stays_until_it_is_unloaded() {
         let mut command = evenkeel(&["congestion", "unload", &name]);
         command.uid(65_534).gid(65_534);
         let ended = end(command);
-        assert!(ended.code == 3 && ended.stderr.contains("run it as root"), "{ended:?}");
+        assert!(ended.code == 3 && ended.stderr.contains("run the command as root"), "{ended:?}");
         let ended = path.evenkeel(&["congestion", "unload", &name]);
         assert_eq!(ended.code, 0, "{ended:?}");
         flow.assert_alive();

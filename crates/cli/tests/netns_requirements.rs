@@ -130,7 +130,11 @@ fn variants_that_cannot_run_at_all_leave_nothing_to_run() {
     let ended = end(place.command(&variants));
     assert_unable(
         &ended,
-        &["any of the requested variants", "do not support weights", "those of the soft NIC do"],
+        &[
+            "any of the requested variants",
+            "do not support weights",
+            "run the scenario with --topology soft-nic",
+        ],
     );
     // Both variants fail for the same reason. The command prints the reason once.
     assert_eq!(ended.stderr.matches("do not support weights").count(), 1, "{ended:?}");

@@ -283,7 +283,7 @@ fn a_user_is_told_to_run_revert_as_root() {
     for state in [managed.state.path(), Path::new("/nonexistent/evenkeel")] {
         let ended = as_user(&managed, place.path(), state, &["revert"]);
         assert!(ended.code == 3 && ended.stdout.is_empty(), "{ended:?}");
-        assert_has(&ended.stderr, &["run it as root"]);
+        assert_has(&ended.stderr, &["run the command as root"]);
     }
 }
 
@@ -329,7 +329,7 @@ fn a_journal_that_cannot_be_removed_does_not_hide_the_summary() {
         let words = [
             "evk0: 2 settings restored",
             "but the journal remains: cannot remove",
-            "correct this, then run `",
+            "remove the cause, then run `",
         ];
         wait_for("the summary", LIMIT, || words.iter().all(|word| running.said().contains(word)));
         if signal == Signal::SIGINT {
@@ -626,7 +626,7 @@ fn a_user_namespace_is_named_with_the_next_step() {
         command.env("EVENKEEL_STATE_DIR", state.path());
         let refused = end(command);
         assert_eq!(refused.code, 3, "{refused:?}");
-        assert_has(&refused.stderr, &[words, "run it as root in the initial user namespace"]);
+        assert_has(&refused.stderr, &[words, "run the command as root in the initial user namespace"]);
     }
 }
 
@@ -663,8 +663,8 @@ fn a_read_only_proc_sys_is_found_before_the_first_change() {
     }
     let tuned = read_only("tune evk0 --apply sack-off --no-watch");
     assert_eq!(tuned.code, 1, "{tuned:?}");
-    assert_has(&tuned.stdout, &["nothing was changed", "mount it for writing"]);
-    let words = "each flow may have more data in the queues (tcp_limit_output_bytes stays)";
+    assert_has(&tuned.stdout, &["nothing was changed", "mount its file system for writing"]);
+    let words = "tcp_limit_output_bytes stays, so each flow may have more data in the queues: ";
     let ended = read_only("fair evk0 --xps off --queue-weights htb --rate 200mbit --for 1s");
     assert_eq!((ended.code, ended.stderr.matches(words).count()), (0, 1), "{ended:?}");
     assert_same(&managed.seen(), &before, "afterwards");

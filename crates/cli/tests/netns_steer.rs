@@ -64,7 +64,7 @@ fn a_policy_is_read_again_when_its_file_changes_and_a_wrong_one_is_not_followed(
     let file = policy(&managed, "policy = \"balance\"\n");
     let load = managed.load(4, "5M", 10);
     let mut running = managed.steering(&["--policy", file.to_str().unwrap(), "--format", "json"]);
-    running.wait_for_activity("5 flows came");
+    running.wait_for_activity("5 flows began");
     policy(&managed, "policy = \"balence\"\n");
     running.wait_for_activity("the previous policy stays in force");
     assert!(running.said().contains("policy.toml:1:10"), "{}", running.said());
@@ -111,7 +111,7 @@ fn a_policy_that_fails_in_its_first_search_or_is_removed_is_not_followed() {
     policy(&managed, "policy = \"script\"\nscript = \"fn queue_cost(queue) { loop {} }\"\n");
     running.wait_for_activity("the previous policy stays in force");
     std::fs::remove_file(&file).unwrap();
-    running.wait_for_activity("does not exist anymore; the previous policy stays in force");
+    running.wait_for_activity("no longer exists; the previous policy stays in force");
     running.signal(Signal::SIGTERM);
     assert_eq!(running.end().code, 0);
     load.finish();
@@ -137,7 +137,7 @@ fn a_kill_leaves_no_trace_and_no_connection_breaks() {
     let before = managed.seen();
     let load = managed.load(4, "20M", 5);
     let mut running = managed.steering(&["--policy", "balance"]);
-    running.wait_for_activity("5 flows came");
+    running.wait_for_activity("5 flows began");
     let held = running.holdings_but_namespaces();
     assert!(held.programs.len() >= 2 && !held.links.is_empty(), "{held:?}");
     assert!(managed.shell(&["ip", "link", "show", NAME]).contains("xdp"));
@@ -330,7 +330,7 @@ fn a_plan_changes_nothing_and_what_cannot_be_is_refused() {
             2,
             "XDP steering works only with the model",
         ),
-        (&["steer", NAME, "--policy", "balance", "--queues", "4000"], 2, "are online"),
+        (&["steer", NAME, "--policy", "balance", "--queues", "4000"], 2, "the number of online processors"),
         (&["steer", NAME, "--policy", "balance", "--netns", "evk-no-such"], 2, "evk-no-such"),
     ] {
         let ended = end(managed.command(arguments));
@@ -425,7 +425,7 @@ fn a_namespace_that_goes_does_not_end_the_session() {
     let mut container = Container::new();
     let name = container.0.id().to_string();
     let mut running = managed.steering(&["--policy", "balance", "--netns", &name, "--format", "json"]);
-    running.wait_for_activity("5 flows came");
+    running.wait_for_activity("5 flows began");
     container.end();
     running.wait_for_activity(&format!("the network namespace {name} of --netns no longer exists"));
     running.signal(Signal::SIGTERM);

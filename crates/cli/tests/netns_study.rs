@@ -90,7 +90,7 @@ fn a_study_on_the_kernel_goes_on_after_an_interruption_and_after_a_kill() {
     let ended = interrupted.wait_with_output().unwrap();
     let message = String::from_utf8_lossy(&ended.stderr).into_owned();
     assert_eq!(ended.status.code(), Some(130), "{message}");
-    assert!(message.contains("resume it with: evenkeel study tc --resume study"), "{message}");
+    assert!(message.contains("resume the study with: evenkeel study tc --resume study"), "{message}");
     let first = repeats(path);
 
     let mut killed = start(path);

@@ -125,7 +125,7 @@ fn what_is_applied_stays_until_it_is_reverted() {
     assert!(one.code == 0 && one.stdout.contains("1 setting changed"), "{one:?}");
     assert_eq!(host.values(), ["0", "1", "0", "0"]);
     let directories = format!("EVENKEEL_STATE_DIR={} ", host.managed.state.path().display());
-    let line = one.stdout.lines().find(|line| line.ends_with(" undoes it")).unwrap();
+    let line = one.stdout.lines().find(|line| line.ends_with(" undoes the changes")).unwrap();
     assert!(line.starts_with(&directories) && line.contains(" evenkeel revert "), "{one:?}");
     let twice = host.tune(&["--apply", "sack-off", "--no-watch"]);
     assert!(twice.code == 0 && twice.stdout.contains("nothing was changed"), "{twice:?}");
@@ -286,7 +286,7 @@ fn a_file_in_place_of_the_directory_of_settings_is_refused_first() {
     };
     let ended = with_file(&["tune", NAME, "--apply", "sack-off", "--no-watch", "--persist", "sysctl"]);
     assert!(
-        ended.code == 2 && ended.stderr.contains("is not a directory; name another one with"),
+        ended.code == 2 && ended.stderr.contains("is not a directory; name a directory with"),
         "{ended:?}"
     );
     assert_eq!(host.values(), OFF);

@@ -341,7 +341,7 @@ fn pages_need_a_directory() {
             end(command)
         };
         for to in ["file", "file/below"] {
-            assert_refused(&written(to), 2, "file is not a directory; name a new one");
+            assert_refused(&written(to), 2, "file is not a directory; name a new directory");
         }
         for to in ["full", "new/below"] {
             assert_eq!(written(to).code, 0, "{to}");

@@ -404,7 +404,7 @@ fn moves(findings: &[Finding]) -> Vec<(Vec<u32>, Vec<u32>)> {
     let is_full =
         |finding: &Finding| {
             finding.remedy.advice.as_ref().is_some_and(|advice| {
-                ["free cores", "take cores"].iter().any(|start| advice.starts_with(start))
+                ["free cores", "all cores"].iter().any(|start| advice.starts_with(start))
             })
         };
     let far = findings.iter().filter(is_kept).filter(|finding| !is_full(finding));

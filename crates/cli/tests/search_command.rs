@@ -54,8 +54,8 @@ fn a_policy_that_has_nothing_to_judge_says_so() {
     let bare = "protocol,src,src_port,dst,dst_port\nudp,10.0.0.1,7,10.9.9.9,11211\n";
     let read = "protocol,src,src_port,dst,dst_port,reader\nudp,10.0.0.1,7,10.9.9.9,11211,1\n";
     for (flows, policy, remarks) in [
-        (bare, "locality", &["no flow has a reader: the policy's terms about it have no effect"][..]),
-        (bare, "balance-rate", &["no flow has a rate: the policy's terms about it have no effect"]),
+        (bare, "locality", &["no flow has a reader: the policy's terms about the reader have no effect"][..]),
+        (bare, "balance-rate", &["no flow has a rate: the policy's terms about the rate have no effect"]),
         (read, "locality", &[]),
         (bare, "balance", &[]),
         (

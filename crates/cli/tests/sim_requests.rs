@@ -255,8 +255,8 @@ fn a_script_that_fails_is_an_error_of_the_file_that_has_it() {
 #[test]
 fn what_cannot_be_simulated_is_refused_with_a_reason() {
     for (arguments, why) in [
-        (&["--on", "netns"][..], "run it with --on sim"),
-        (&["--on", "sim", "--nic", "soft"], "run it without --nic soft"),
+        (&["--on", "netns"][..], "run the scenario with --on sim"),
+        (&["--on", "sim", "--nic", "soft"], "run the scenario without --nic soft"),
     ] {
         let output = run(SCENARIO, arguments);
         let error = String::from_utf8_lossy(&output.stderr).into_owned();

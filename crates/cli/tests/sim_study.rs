@@ -338,7 +338,10 @@ fn a_damaged_study_is_named() {
     assert_eq!(repeats(&files.path("gap")), before - 1);
     let resumed = files.run(&["--resume", "gap"]);
     let said = text(&resumed.stderr);
-    assert!(resumed.status.success() && said.contains("lacks 1 repeat: running again"), "{said}");
+    assert!(
+        resumed.status.success() && said.contains("lacks 1 repeat: running these repeats again"),
+        "{said}"
+    );
     assert_eq!(repeats(&files.path("gap")), before);
     assert!(!text(&compare("gap", &[]).stdout).contains("missing"));
 }
@@ -404,7 +407,7 @@ fn the_table_of_setups_is_markdown() {
     assert_eq!(text(&again.stdout), shown);
     let first: Vec<&str> = shown.lines().take(2).collect();
     assert!(first[0].starts_with("table holds a finished study of 20"), "{shown}");
-    assert!(first[0].ends_with(": nothing was measured now") && first[1].contains("--out DIR"), "{shown}");
+    assert!(first[0].ends_with(": this run measured nothing") && first[1].contains("--out DIR"), "{shown}");
     let json = files.run(&["--resume", "table", "--format", "json"]);
     assert!(text(&json.stdout).starts_with('{'));
     assert!(text(&json.stderr).contains("table holds a finished study of 20"), "{json:?}");

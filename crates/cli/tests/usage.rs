@@ -315,7 +315,7 @@ fn without_privileges_a_run_names_what_is_missing() {
     command.current_dir(directory.path());
     without_capabilities(&mut command);
     let ended = end(command);
-    assert!(ended.code == 3 && ended.stderr.contains("run it with --on sim"), "{ended:?}");
+    assert!(ended.code == 3 && ended.stderr.contains("run the scenario with --on sim"), "{ended:?}");
 }
 
 #[test]

@@ -88,7 +88,7 @@ pub fn unload(name: &str) -> Result<(), CongestionError> {
         )),
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Err(CongestionError::unable(
             format!("cannot remove {}: {error}", path_text(&path)),
-            "run it as root",
+            "run the command as root",
         )),
         Err(source) => Err(CongestionError::File { action: format!("remove {}", path_text(&path)), source }),
     }

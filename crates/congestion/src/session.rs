@@ -148,7 +148,7 @@ fn preflight(request: &Request) -> Result<(), CongestionError> {
     if !host.has_btf() {
         return Err(CongestionError::unable(
             "the kernel has no BPF type information (/sys/kernel/btf/vmlinux)",
-            "use a kernel with CONFIG_DEBUG_INFO_BTF, as all large distributions have",
+            "use a kernel with CONFIG_DEBUG_INFO_BTF, as in all large distributions",
         ));
     }
     if !LolaCongestion::is_available()? {

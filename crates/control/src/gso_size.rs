@@ -31,7 +31,7 @@ impl RouteRefresh {
 
     fn now(&mut self) -> Result<(), ControlError> {
         self.file.rewind().and_then(|()| self.file.write_all(b"1\n")).map_err(|source| ControlError::System {
-            action: "flush the route cache, so that running flows take the new segment size".to_owned(),
+            action: "flush the route cache (running flows keep the old segment size)".to_owned(),
             source,
         })
     }

@@ -65,7 +65,9 @@ fn is_old(release: &str, oldest: (u32, u32)) -> bool {
 fn requirement(object: &str, old_kernel: Option<&str>) -> String {
     let (major, minor) = oldest_kernel(object);
     old_kernel
-        .map(|release| format!("; it needs Linux {major}.{minor} or newer, and this is {release}"))
+        .map(|release| {
+            format!("; the object needs Linux {major}.{minor} or newer, but this kernel is {release}")
+        })
         .unwrap_or_default()
 }
 
@@ -148,12 +150,13 @@ mod tests {
         };
         let words = error("lola", Some("6.1.0-50-amd64")).to_string();
         assert!(
-            words.ends_with("; it needs Linux 6.6 or newer, and this is 6.1.0-50-amd64\na log"),
+            words
+                .ends_with("; the object needs Linux 6.6 or newer, but this kernel is 6.1.0-50-amd64\na log"),
             "{words}"
         );
         assert!(!error("lola", None).to_string().contains("newer"));
         let words = error("meter_probed", Some("5.10.0")).to_string();
-        assert!(words.contains("needs Linux 6.1 or newer, and this is 5.10.0"), "{words}");
+        assert!(words.contains("needs Linux 6.1 or newer, but this kernel is 5.10.0"), "{words}");
     }
 
     #[test]

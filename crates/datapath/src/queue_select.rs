@@ -396,7 +396,7 @@ impl QueueSelect {
     pub fn attach_mover(&self, ifindex: i32) -> Result<FlowMover, DatapathError> {
         if self.completion != Completion::Sockets {
             return Err(DatapathError::Limit(format!(
-                "only the completion method 'sockets' allows flows to move, but this device uses {}",
+                "service balancing needs completions from the sockets of flows, but this device uses {}",
                 self.completion
             )));
         }

@@ -89,7 +89,7 @@ impl SegmentMode {
         }
         RouteRefresh::open().map(drop).map_err(|error| {
             FairError::unable(
-                format!("{error}, which --segments needs"),
+                format!("--segments needs to flush the route cache: {error}"),
                 "mount /proc/sys for writing (in a container: --privileged), or use --segments off",
             )
         })

@@ -199,7 +199,8 @@ impl Device {
     pub fn advice_on_sharing(&self) -> Option<String> {
         let command = self.more_queues()?;
         Some(format!(
-            "flows share queues of {}, and it can have more: with as many queues as busy flows no two share one ({command})",
+            "flows share queues of {}, and the device can have more queues: with as many queues as busy \
+             flows, no two flows share a queue ({command})",
             self.name
         ))
     }

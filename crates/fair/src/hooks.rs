@@ -25,8 +25,10 @@ pub(crate) fn attach(
         // Both qdiscs have the handle ffff: (`TC_H_INGRESS` equals `TC_H_CLSACT`).
         if netlink.qdiscs(index)?.iter().any(|qdisc| qdisc.kind == "ingress") {
             return Err(FairError::unable(
-                "without tcx hooks evenkeel needs a clsact qdisc, which the interface's ingress qdisc excludes",
-                "remove it with `tc qdisc del dev INTERFACE ingress`, or use Linux 6.6 or newer",
+                "without tcx hooks evenkeel needs a clsact qdisc, but the interface has an ingress qdisc, \
+                 and the kernel permits only one of the two",
+                "remove the ingress qdisc with `tc qdisc del dev INTERFACE ingress`, or use Linux 6.6 or \
+                 newer",
             ));
         }
         run.change(&Change::new(Knob::Clsact, Value::Text(clsact::EMPTY.to_owned())))?;

@@ -82,8 +82,8 @@ impl fmt::Display for StrayRoot {
             Some(path) => write!(formatter, "its journal {} cannot restore the old qdisc;", path_text(path))?,
             None => write!(
                 formatter,
-                "{} has no journal of that run; if the run used another EVENKEEL_STATE_DIR, set it and run \
-                 `evenkeel revert {interface}`; otherwise",
+                "{} has no journal of that run; if the run used another EVENKEEL_STATE_DIR, set this \
+                 variable and run `evenkeel revert {interface}`; otherwise",
                 path_text(directory)
             )?,
         }

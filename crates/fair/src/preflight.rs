@@ -141,19 +141,19 @@ impl Preflight {
             return Err(refusals.into_iter().next().unwrap_or_else(|| {
                 FairError::unable(
                     format!("{interface} has no device below it"),
-                    "add one, or name a device that has transmit queues",
+                    "add a device to it, or name a device that has transmit queues",
                 )
             }));
         }
         // A bond's device that cannot be managed does not exclude the bond's other devices.
-        remarks.extend(refusals.iter().map(|error| format!("left out: {error}")));
+        remarks.extend(refusals.iter().map(|error| format!("a device is left out: {error}")));
         let mut preflight =
             Self { interface: interface.to_owned(), index: named.index, request, devices, remarks };
         if !request.observe {
             request.segments.check()?;
             if let Some(Err(error)) = preflight.backlog_limit() {
                 preflight.remarks.push(format!(
-                    "{error}: each flow may have more data in the queues (tcp_limit_output_bytes stays)"
+                    "tcp_limit_output_bytes stays, so each flow may have more data in the queues: {error}"
                 ));
             }
         }
@@ -248,7 +248,8 @@ pub(crate) fn undo_of_program(hook: HookKind, direction: Direction) -> Line {
             Line::comment("  undo: none needed: the kernel removes the program when the process ends")
         }
         HookKind::Clsact => Line::comment(format_args!(
-            "  undo: evenkeel removes its filter at {} when the process ends, and clsact if it created it",
+            "  undo: evenkeel removes its filter at {} when the process ends, and the clsact qdisc if \
+             evenkeel created the qdisc",
             direction.word()
         )),
     }
@@ -452,8 +453,8 @@ fn check_queues(device: &Device) -> Result<(), FairError> {
         return Ok(());
     }
     if matches!(device.driver.as_deref(), Some("bridge" | "bonding" | "team")) {
-        let problem = format!("{name} has no interface below it that could be managed");
-        return Err(FairError::unable(problem, "add one to it, or name a real device"));
+        let problem = format!("{name} has no interface below it that evenkeel can manage");
+        return Err(FairError::unable(problem, format!("add an interface to {name}, or name a real device")));
     }
     const SOFT_NIC: &str = "--queue-weights htb --rate RATE, which makes queues in software";
     let remedy = match device.more_queues() {
@@ -476,7 +477,7 @@ fn check_qdisc(device: &Device, batching: BatchingMode, remarks: &mut Vec<String
             return Err(FairError::unable(
                 format!("{name} has the root qdisc {}, whose traffic classes select the queues", root.kind),
                 format!(
-                    "replace it by mq ({}), or do not run fair on {name}",
+                    "replace the root qdisc by mq ({}), or do not run fair on {name}",
                     Line::new("tc qdisc replace dev {} root mq", &[name])
                 ),
             ));
@@ -484,8 +485,8 @@ fn check_qdisc(device: &Device, batching: BatchingMode, remarks: &mut Vec<String
         // Evenkeel's mq replaces this root qdisc.
         _ if batching == BatchingMode::On => {}
         kind => remarks.push(format!(
-            "{name} has the root qdisc {kind}, which does not count by queue: evenkeel cannot verify that the \
-             driver follows the choice"
+            "{name} has the root qdisc {kind}, which does not count by queue: evenkeel cannot verify that \
+             the driver follows the queue choice"
         )),
     }
     Ok(())
@@ -545,8 +546,9 @@ fn maps_of_others(name: &str, difference: &str, remedy: &str) -> FairError {
     let by = match setters.as_slice() {
         [] => String::new(),
         [first, others @ ..] => {
-            let more = if others.is_empty() { String::new() } else { format!(" and {} more", others.len()) };
-            format!(" (perhaps by {}{more})", path_text(first))
+            let more =
+                if others.is_empty() { String::new() } else { format!(" and {} more files", others.len()) };
+            format!(" (perhaps {}{more})", path_text(first))
         }
     };
     FairError::unable(
@@ -573,9 +575,9 @@ fn remark_on_xps(device: &Device, sysfs: &Sysfs, remarks: &mut Vec<String>) {
     };
     let nearest = sysfs.nearest_processors(&device.name);
     let what_then = match driver_xps::check(device.driver_name(), &device.xps, &nearest) {
-        Ok(()) => "by the driver; evenkeel fair replaces it while it runs".to_owned(),
-        Err(_) if pools(device, sysfs).is_err() => "use --xps off to manage it".to_owned(),
-        Err(_) => "use --xps off or --xps pools to manage it".to_owned(),
+        Ok(()) => "the driver set these maps, and evenkeel fair empties them while it runs".to_owned(),
+        Err(_) if pools(device, sysfs).is_err() => "with --xps off, evenkeel empties these maps".to_owned(),
+        Err(_) => "with --xps off or --xps pools, evenkeel empties these maps".to_owned(),
     };
     remarks.push(format!("XPS of {} gives {what}: {what_then}", device.name));
 }

@@ -17,9 +17,9 @@ pub(crate) const PARTIAL: &str = ".evenkeel-partial-";
 pub enum OutputError {
     #[error("{} already exists; name a new file", path_text(.path))]
     Exists { path: PathBuf },
-    #[error("{} is not an empty directory; name a new one", path_text(.path))]
+    #[error("{} is not an empty directory; name a new directory", path_text(.path))]
     Occupied { path: PathBuf },
-    #[error("{} is not a directory; name a new one", path_text(.path))]
+    #[error("{} is not a directory; name a new directory", path_text(.path))]
     NotADirectory { path: PathBuf },
     #[error("{} is a symbolic link to {}, which does not exist; remove the link or name another directory", path_text(.path), path_text(.to))]
     DanglingLink { path: PathBuf, to: PathBuf },

@@ -59,8 +59,8 @@ impl Host {
     #[must_use]
     pub fn how_to_be_privileged(&self) -> &'static str {
         match self.is_in_user_namespace() {
-            true => "run it as root in the initial user namespace",
-            false => "run it as root",
+            true => "run the command as root in the initial user namespace",
+            false => "run the command as root",
         }
     }
 

@@ -208,7 +208,7 @@ pub fn plain_words(message: &str) -> String {
         let hint = suggestion(name, known.iter().copied());
         return format!("{before}{kind} '{}'{place}; {hint}", excerpt(name));
     }
-    for (mark, then) in [("missing field `", "is missing"), ("duplicate field `", "is there twice")] {
+    for (mark, then) in [("missing field `", "is missing"), ("duplicate field `", "appears twice")] {
         let Some((before, rest)) = message.split_once(mark) else { continue };
         let Some((name, rest)) = rest.split_once('`') else { continue };
         return format!("{before}the field '{}' {then}{rest}", excerpt(name));
@@ -216,7 +216,7 @@ pub fn plain_words(message: &str) -> String {
     for (theirs, ours) in [
         ("EOF while parsing a value at line 1 column 0", "it is empty"),
         ("EOF while parsing a value", "it ends where a value is needed,"),
-        ("EOF while parsing a string", "it ends within a text,"),
+        ("EOF while parsing a string", "it ends within a string,"),
         ("EOF while parsing a list", "it ends within a list,"),
         ("EOF while parsing an object", "it ends within an object,"),
         ("expected value at line", "no JSON at line"),
@@ -224,7 +224,7 @@ pub fn plain_words(message: &str) -> String {
         ("trailing characters at line", "more text after the end at line"),
         (
             "control character (\\u0000-\\u001F) found while parsing a string",
-            "a control character within a text",
+            "a control character within a string",
         ),
         // EFBIG: file systems also have limits, far above the size of Evenkeel's files.
         ("File too large (os error 27)", "File too large (`ulimit -f` limits the size of files)"),
@@ -239,7 +239,7 @@ pub fn plain_words(message: &str) -> String {
         ),
         (
             "Read-only file system (os error 30)",
-            "Read-only file system (mount it for writing, or use another one)",
+            "Read-only file system (mount it for writing, or use another file system)",
         ),
         ("Cannot allocate memory (os error 12)", "Cannot allocate memory (free some, or raise `ulimit -v`)"),
         // The JSON reader and two TOML readers use these texts.
@@ -563,7 +563,7 @@ mod tests {
             ),
             (
                 "control character (\\u0000-\\u001F) found while parsing a string at line 5 column 9",
-                "a control character within a text at line 5 column 9",
+                "a control character within a string at line 5 column 9",
             ),
             ("recursion limit exceeded at line 1 column 128", "it is nested too deeply at line 1 column 128"),
             (

@@ -161,7 +161,7 @@ pub const SERIES: &[Series] = &[
         kind: Kind::Gauge,
         unit: "",
         labels: &["rule", "severity"],
-        help: "Number of findings of check, at most a minute old while it is scraped",
+        help: "Number of findings of check, at most a minute old while the exporter is scraped",
         values: |exported, take| {
             for (rule, severity, count) in exported.check.iter().flat_map(|check| &check.findings) {
                 take(&[rule, severity], *count as f64);
@@ -193,7 +193,8 @@ pub const SERIES: &[Series] = &[
         kind: Kind::Counter,
         unit: "",
         labels: &["interface", "place"],
-        help: "The same for places that belong to an interface",
+        help: "Packets lost since the exporter began, by interface, at the places of the packet's path that \
+               belong to an interface",
         values: losses_at_interfaces,
     },
     Series {
@@ -262,7 +263,7 @@ pub const SERIES: &[Series] = &[
         kind: Kind::Gauge,
         unit: "",
         labels: &["interface", "command"],
-        help: "1 while a session of this command manages the interface",
+        help: "1 while a session of the command in the label manages the interface",
         values: |exported, take| {
             for interface in &exported.sample.interfaces {
                 if let Some(management) = &interface.management {
@@ -276,7 +277,7 @@ pub const SERIES: &[Series] = &[
         kind: Kind::Gauge,
         unit: "",
         labels: INTERFACE,
-        help: "Number of flows that sent since the scrape before",
+        help: "Number of flows that sent since the previous scrape",
         values: |exported, take| each(exported, take, |interface| Some(interface.active_flows as f64)),
     },
     Series {
@@ -336,7 +337,8 @@ pub const SERIES: &[Series] = &[
         kind: Kind::Gauge,
         unit: "",
         labels: INTERFACE,
-        help: "Number of transmit queues that sent since the scrape before; absent if the device does not count by queue",
+        help: "Number of transmit queues that sent since the previous scrape; absent if the device does not \
+               count by queue",
         values: |exported, take| {
             each(exported, take, |interface| {
                 over_queues(interface, |queue| Some(u64::from(queue.bytes?.delta > 0)))
@@ -348,7 +350,8 @@ pub const SERIES: &[Series] = &[
         kind: Kind::Gauge,
         unit: "",
         labels: INTERFACE,
-        help: "Share of the queue with the most bytes since the scrape before: 1 divided by the number of queues is even, 1 is one queue for all",
+        help: "Share of the queue with the most bytes since the previous scrape: 1 divided by the number of \
+               queues is even, 1 is one queue for all",
         values: |exported, take| each(exported, take, largest_share),
     },
     Series {

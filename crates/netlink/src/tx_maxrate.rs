@@ -22,7 +22,7 @@ pub enum TxMaxrateError {
     #[error("{} holds '{text}', which is not a rate in Mbit/s", path_text(.path))]
     NotARate { path: PathBuf, text: String },
     /// The device uses a rate that differs from the requested rate.
-    #[error("{} was set to {set} Mbit/s and reads {found} Mbit/s", path_text(.path))]
+    #[error("{} was set to {set} Mbit/s, but reads {found} Mbit/s", path_text(.path))]
     NotInForce {
         path: PathBuf,
         /// Mbit/s.

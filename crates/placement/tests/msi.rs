@@ -67,7 +67,7 @@ fn msi_off_is_high_with_load_and_loss() {
     assert_eq!(judged(90, 0), (Severity::Medium, Basis::Setting));
     assert_eq!(judged(5, 500_000), (Severity::Medium, Basis::Setting));
     let finding = found(&host("pci=noaer,nomsi", 90, 500_000), "msi-off").unwrap();
-    let words = "pci=noaer,nomsi is on the kernel's command line: it has interrupt 19 of the IO-APIC alone, and 1 receive queue for 4 processors";
+    let words = "pci=noaer,nomsi is on the kernel's command line: the NIC has only interrupt 19 of the IO-APIC, and 1 receive queue for 4 processors";
     assert!(finding.evidence.contains(words), "{}", finding.evidence);
 }
 

@@ -66,7 +66,7 @@ pub fn answer(record: &Record) -> Vec<String> {
         let why = if n < LEAST_REPEATS {
             format!("{}, no interval; a claim needs {LEAST_REPEATS} or more", repeats(record))
         } else {
-            "nothing that the scenario expects is judged".to_owned()
+            "no expectation of the scenario is judged".to_owned()
         };
         sentences.push(format!("{quick}{why}."));
     }

@@ -105,7 +105,7 @@ pub fn check_memory(
             "measure for a shorter time, or use fewer clients",
         )
     } else if variant.transfers().is_none() && hosts > 0 {
-        ("hosts.count", format!("{flows} flows between {hosts} hosts"), "have fewer hosts")
+        ("hosts.count", format!("{flows} flows between {hosts} hosts"), "use fewer hosts")
     } else if variant.tenants().is_some() {
         let work = format!("{flows} flows in {bins} bins of {bin}");
         ("measure.duration", work, "measure for a shorter time, in whole milliseconds, or use fewer clients")

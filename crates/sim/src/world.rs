@@ -206,33 +206,38 @@ impl SimWorld {
 fn notes_of_test_bed(scenario: &Scenario, variant: &Variant) -> Result<Vec<String>, String> {
     if scenario.workload.shuffled_bytes().is_some() {
         return Err(
-            "a test bed cannot run a shuffle: it has two hosts, one direction and no switch; run it without \
-                    --nic soft"
+            "a test bed cannot run a shuffle: it has two hosts, one direction and no switch; run the \
+             scenario without --nic soft"
                 .to_owned(),
         );
     }
     if scenario.workload.requests().is_some() {
-        return Err("a soft NIC has no filters for receive queues; run it without --nic soft".to_owned());
+        return Err(
+            "a soft NIC has no filters for receive queues; run the scenario without --nic soft".to_owned()
+        );
     }
     if variant.transfers().is_some() {
-        return Err("a test bed's hosts share one machine's processors; run it without --nic soft".to_owned());
+        return Err("a test bed's hosts share one machine's processors; run the scenario without --nic soft"
+            .to_owned());
     }
     if !scenario.workload.clients().is_empty() {
         return Err(
-            "a test bed has no server and clients that fetch values from it; run it without --nic soft"
+            "a test bed has no server and clients that fetch values from it; run the scenario without --nic \
+             soft"
                 .to_owned(),
         );
     }
     if !scenario.link.priorities.is_empty() {
         return Err(
-            "a soft NIC has no priorities with queues of their own; run it without --nic soft".to_owned()
+            "a soft NIC has no priorities with queues of their own; run the scenario without --nic soft"
+                .to_owned(),
         );
     }
     let knobs = variant.knobs();
     if knobs.queue_weights || knobs.segment_size.is_some() {
         return Err(
-            "a simulated soft NIC has no queue weights and no segment sizing yet; run it on the real test bed \
-                    (--on netns), or without --nic soft"
+            "a simulated soft NIC has no queue weights and no segment sizing yet; run the scenario on the \
+             real test bed (--on netns), or without --nic soft"
                 .to_owned(),
         );
     }
@@ -281,8 +286,8 @@ impl World for SimWorld {
     fn assess(&self, scenario: &Scenario, variant: &Variant) -> Result<Assessment, String> {
         if variant.knobs().service_balancing {
             return Err(
-                "service balancing reads the state of a kernel's sockets, which is not simulated; run it \
-                        with --on netns --topology mq"
+                "service balancing reads the state of a kernel's sockets, which is not simulated; run the \
+                 scenario with --on netns --topology mq"
                     .to_owned(),
             );
         }

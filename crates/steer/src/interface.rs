@@ -181,7 +181,7 @@ impl Interface {
             let names: Vec<String> = missing.iter().map(ToString::to_string).collect();
             return Err(SteerError::unable(
                 format!("this process lacks {}", names.join(", ")),
-                format!("{}: it loads BPF programs", host.how_to_be_privileged()),
+                format!("{}: steering loads BPF programs", host.how_to_be_privileged()),
             ));
         }
         Ok(())
@@ -196,7 +196,8 @@ impl Interface {
             return Err(SteerError::unable(
                 format!("{} has an XDP program already, number {program}", self.name),
                 format!(
-                    "stop the program that attached it (`bpftool prog show id {program}`), or use another --backend"
+                    "end the program that attached the XDP program (`bpftool prog show id {program}`), or \
+                     use another --backend"
                 ),
             ));
         }
@@ -218,7 +219,10 @@ impl Interface {
                     "cannot use XDP while the peer has more transmit queues than this interface has receive queues",
                     "reduce the transmit queues of the peer (ethtool -L PEER tx 1), or use --backend rps",
                 ),
-                _ => ("has a driver without XDP", "name the interface below it, or use --backend rps"),
+                _ => (
+                    "has a driver without XDP",
+                    "use --backend rps; for a VLAN or bond, name the interface below it",
+                ),
             };
             let text = format!("{} {problem} ({})", self.name, self.driver_name());
             return Err(SteerError::unable(text, remedy));
@@ -262,7 +266,8 @@ fn pair(queues: u16, interrupts: &[QueueInterrupt], online: &[u32]) -> (Vec<u32>
     let notes = [
         told(
             &unknown,
-            "their interrupts are unknown, so evenkeel assumes that the processors serve them round robin",
+            "their interrupts are unknown, so evenkeel assumes that the processors serve the queues round \
+             robin",
         ),
         told(&shared, "several processors may serve their interrupts; evenkeel counts only the first"),
     ];
@@ -295,8 +300,9 @@ mod tests {
         assert_eq!(
             note.as_deref(),
             Some(
-                "queues 2, 4: their interrupts are unknown, so evenkeel assumes that the processors serve them round robin; \
-                 queues 3: several processors may serve their interrupts; evenkeel counts only the first"
+                "queues 2, 4: their interrupts are unknown, so evenkeel assumes that the processors serve \
+                 the queues round robin; queues 3: several processors may serve their interrupts; evenkeel \
+                 counts only the first"
             )
         );
         assert_eq!(pair(3, &[], &[0, 4]).0, [0, 4, 0]);

@@ -276,7 +276,7 @@ pub(crate) fn no_rules(name: &str) -> SteerError {
     SteerError::unable(
         format!("the driver of {name} does not accept n-tuple rules at chosen locations"),
         format!(
-            "turn n-tuple filters on if the driver has them (`{}`), or use --backend xdp",
+            "turn n-tuple filters on if the driver supports them (`{}`), or use --backend xdp",
             Line::new("ethtool -K {} ntuple on", &[&name])
         ),
     )

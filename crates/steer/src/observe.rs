@@ -99,7 +99,8 @@ impl Observer {
             let gone = self.reader.follow(&self.options.scope)?;
             self.remarks.extend(gone.iter().map(|name| {
                 format!(
-                    "the network namespace {name} of --netns no longer exists; the session continues with the others"
+                    "the network namespace {name} of --netns no longer exists; the session continues with \
+                     the other network namespaces"
                 )
             }));
             self.scope_read = Instant::now();
@@ -233,7 +234,7 @@ fn scope_error(scope: &Scope, error: HostError) -> SteerError {
     };
     match scope {
         Scope::Named(_) if is_denied => {
-            SteerError::unable(error.to_string(), "run it as root in the initial user namespace")
+            SteerError::unable(error.to_string(), "run the command as root in the initial user namespace")
         }
         // The named namespace does not exist.
         Scope::Named(_) => SteerError::Usage(error.to_string()),

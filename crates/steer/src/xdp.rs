@@ -348,7 +348,7 @@ impl Backend for XdpBackend {
         let refused = sum(|cpu| cpu.refused);
         if refused > 0 {
             remarks.push(format!(
-                "{refused} packets could not be sent to their processor and stayed on the receiving one"
+                "{refused} packets could not be sent to their processor and stayed on the receiving processor"
             ));
         }
         if moved.1 > 0 {

@@ -74,7 +74,7 @@ pub fn conduct<W: World>(
             return Ok(());
         }
         let repeats = counted(missing, "repeat");
-        observer.remark(&format!("the finished study lacks {repeats}: running again"));
+        observer.remark(&format!("the finished study lacks {repeats}: running these repeats again"));
     }
     let points = assess(world, request, &all, journal)?;
     let rates = settle(world, request, &points, journal, observer)?;

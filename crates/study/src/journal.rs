@@ -203,7 +203,11 @@ pub enum JournalError {
     },
     #[error("{}: {}; {}", path_text(.path), plain_words(&.source.to_string()), why_unread(.source))]
     Settings { path: PathBuf, source: serde_json::Error },
-    #[error("{} has schema {found}, this evenkeel reads schema {SCHEMA}; use the version that wrote it", path_text(.path))]
+    #[error(
+        "{} has schema {found}, this evenkeel reads schema {SCHEMA}; use the version of evenkeel that wrote \
+         the file",
+        path_text(.path)
+    )]
     Schema { path: PathBuf, found: u32 },
     #[error("{} contains another study: {why}; name another directory", path_text(.path))]
     Other { path: PathBuf, why: String },
@@ -214,7 +218,7 @@ fn why_unread(error: &serde_json::Error) -> &'static str {
     if error.is_eof() {
         "the file is cut off: start again in another directory"
     } else {
-        "it does not belong to a study, or another version of evenkeel wrote it"
+        "the file does not belong to a study, or another version of evenkeel wrote it; name another directory"
     }
 }
 

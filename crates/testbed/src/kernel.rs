@@ -60,12 +60,15 @@ pub(crate) fn assess(
     let Knobs { queue_weights, segment_size, service_balancing, .. } = variant.knobs();
     if *queue_weights && topology == Topology::Mq {
         return Err(
-            "the queues of the topology mq do not support weights; those of the soft NIC do".to_owned()
+            "the queues of the topology mq do not support weights; run the scenario with --topology soft-nic"
+                .to_owned(),
         );
     }
     if *service_balancing && topology == Topology::SoftNic {
         return Err(
-            "service balancing is for devices without queue weights: run it with --topology mq".to_owned()
+            "service balancing is for devices without queue weights, but the soft NIC has queue weights; run \
+             the scenario with --topology mq"
+                .to_owned(),
         );
     }
     if *service_balancing && *queue_choice != QueueChoice::Dqa {

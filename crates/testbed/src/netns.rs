@@ -43,7 +43,7 @@ impl NetnsWorld {
             return Err(TestbedError::Unable {
                 missing: format!("this process lacks {}", names.join(", ")),
                 remedy: format!(
-                    "{}: the test bed makes network namespaces and loads BPF programs",
+                    "{}: the test bed creates network namespaces and loads BPF programs",
                     host.how_to_be_privileged()
                 ),
             });
@@ -51,7 +51,7 @@ impl NetnsWorld {
         if !host.has_btf() {
             return Err(TestbedError::Unable {
                 missing: "this kernel has no BTF (/sys/kernel/btf/vmlinux)".to_owned(),
-                remedy: "use a kernel built with CONFIG_DEBUG_INFO_BTF, as distributions' kernels are"
+                remedy: "use a kernel built with CONFIG_DEBUG_INFO_BTF, as the kernels of distributions are"
                     .to_owned(),
             });
         }
@@ -86,21 +86,26 @@ fn tenants_of<'a>(scenario: &'a Scenario, variant: &'a Variant) -> Option<(&'a T
 pub fn beyond_one_kernel(scenario: &Scenario) -> Option<String> {
     match &scenario.workload.kind {
         WorkloadKind::Shuffle { .. } => Some(format!(
-            "a shuffle among {} hosts needs as many machines and a switch; run it with --on sim",
+            "a shuffle among {} hosts needs as many machines and a switch; run the scenario with --on sim",
             scenario.hosts.count
         )),
         WorkloadKind::Fetch { .. } => Some(
-            "the test bed has no server and clients that fetch values from it; run it with --on sim"
+            "the test bed has no server and clients that fetch values from it; run the scenario with --on sim"
                 .to_owned(),
         ),
         WorkloadKind::Requests(_) => Some(
-            "the test bed has no NIC whose filters steer clients' requests; run it with --on sim".to_owned(),
+            "the test bed has no NIC whose filters steer clients' requests; run the scenario with --on sim"
+                .to_owned(),
         ),
         WorkloadKind::Transfers => {
-            Some("the test bed's hosts share the processors of this machine; run it with --on sim".to_owned())
+            Some(
+                "the test bed's hosts share the processors of this machine; run the scenario with --on sim"
+                    .to_owned(),
+            )
         }
         WorkloadKind::Bulk if !scenario.link.priorities.is_empty() => Some(
-            "the test bed's NIC has no priorities with queues of their own; run it with --on sim".to_owned(),
+            "the test bed's NIC has no priorities with queues of their own; run the scenario with --on sim"
+                .to_owned(),
         ),
         WorkloadKind::Bulk | WorkloadKind::Tenants(_) => None,
     }
@@ -122,7 +127,7 @@ fn beyond_iperf3(scenario: &Scenario, processors: usize) -> Option<TestbedError>
             "with {flows} flows, one sending core has {wanted} of them, but an iperf3 process sends at most {}",
             iperf3::MAX_STREAMS
         ),
-        remedy: format!("use at most {most} flows, or run it with --on sim"),
+        remedy: format!("use at most {most} flows, or run the scenario with --on sim"),
     })
 }
 
@@ -255,8 +260,8 @@ mod tests {
         assert_eq!(refusal(768), None);
         assert_eq!(
             refusal(1000).unwrap(),
-            "workload.flows: with 1000 flows, one sending core has 167 of them, but an iperf3 process sends at most \
-             128; use at most 768 flows, or run it with --on sim"
+            "workload.flows: with 1000 flows, one sending core has 167 of them, but an iperf3 process sends \
+             at most 128; use at most 768 flows, or run the scenario with --on sim"
         );
     }
 
@@ -268,11 +273,11 @@ mod tests {
         };
         assert_eq!(
             refusal("shuffle-12").unwrap(),
-            "a shuffle among 12 hosts needs as many machines and a switch; run it with --on sim"
+            "a shuffle among 12 hosts needs as many machines and a switch; run the scenario with --on sim"
         );
         assert_eq!(
             refusal("memcached-hol").unwrap(),
-            "the test bed has no server and clients that fetch values from it; run it with --on sim"
+            "the test bed has no server and clients that fetch values from it; run the scenario with --on sim"
         );
         assert_eq!(refusal("titan-12-flows"), None);
         let (_, text) = bundled().iter().find(|(known, _)| *known == "titan-12-flows").unwrap();
@@ -280,7 +285,7 @@ mod tests {
         scenario.link.priorities = vec![2, 6];
         assert_eq!(
             beyond_one_kernel(&scenario).unwrap(),
-            "the test bed's NIC has no priorities with queues of their own; run it with --on sim"
+            "the test bed's NIC has no priorities with queues of their own; run the scenario with --on sim"
         );
     }
 }

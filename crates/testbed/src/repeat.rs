@@ -198,8 +198,8 @@ fn measure(
     repeat.notes.push(format!("completion: {}", bed.select.completion()));
     if let Some(busy) = repeat.busy_cores.filter(|busy| *busy > MOST_BUSY * cpus as f64) {
         repeat.notes.push(format!(
-            "the processors were {:.0} % busy during the repeat: another program used them, or they, not the NIC, \
-             were the bottleneck; stop other programs, then run the scenario again",
+            "the processors were {:.0} % busy during the repeat: another program used the processors, or the \
+             processors, not the NIC, were the bottleneck; stop other programs, then run the scenario again",
             100.0 * busy / cpus as f64
         ));
     }

@@ -19,10 +19,10 @@ pub struct MetricsOptions {
     /// Write this file until interrupted, for node_exporter's textfile collector; its name ends in .prom
     #[arg(long, value_name = "FILE", value_parser = parse_textfile)]
     pub textfile: Option<PathBuf>,
-    /// Time between two writes of the file, 1s to 60min
+    /// Time between two writes of the --textfile, 1s to 60min
     #[arg(long, value_name = "TIME", default_value = "15s", value_parser = parse_interval, requires = "textfile", allow_hyphen_values = true)]
     pub interval: Duration,
-    /// Write the file once and end
+    /// Write the --textfile once, then end
     #[arg(long, requires = "textfile", conflicts_with = "interval")]
     pub once: bool,
     /// Attach no BPF meter: export no series about flows and fairness, and need no root

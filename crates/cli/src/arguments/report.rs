@@ -10,7 +10,7 @@ pub struct ReportOptions {
     pub record: PathBuf,
     /// Another record: the page also shows what differs between the two
     pub second: Option<PathBuf>,
-    /// The new file; `-` for standard output
+    /// File to write, which must not exist yet; `-` for standard output
     #[arg(short = 'o', long = "out", value_name = "FILE", default_value = "report.html")]
     pub out: PathBuf,
 }

@@ -38,7 +38,7 @@ pub enum ServiceCommand {
         #[command(flatten)]
         place: ServicePlace,
     },
-    /// Reload the configuration; if the file is invalid, keep the current one and end with 2
+    /// Reload the configuration; if the file is invalid, keep the current configuration and exit with 2
     #[command(after_help = examples::SERVICE_RELOAD)]
     Reload {
         #[command(flatten)]

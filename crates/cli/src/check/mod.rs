@@ -188,7 +188,7 @@ pub fn state_speeds(facts: &mut HostFacts, speeds: &[StatedSpeed]) -> Result<Vec
             .map_err(|unknown| Failure::new(unknown.exit(), format!("--speed: {}", unknown.message())))?;
         if facts.interface(interface).is_some_and(|found| found.kind != InterfaceKind::Device) {
             let text = format!(
-                "--speed: '{}' is not a NIC; state the speed of the NIC below it",
+                "--speed: '{}' is not a NIC; name a NIC (for a bond, VLAN or bridge: the NIC below it)",
                 excerpt(interface)
             );
             return Err(Failure::new(Exit::Usage, text));

@@ -58,8 +58,8 @@ fn still_default(name: &str) -> Failure {
     Failure::new(
         Exit::Failed,
         format!(
-            "{name} is unloaded, but new connections of this network namespace still use it: another program made it the \
-             default; set another one: sysctl -w net.ipv4.tcp_congestion_control=reno"
+            "{name} is unloaded, but new connections of this network namespace still use it: another program \
+             made it the default; set another default: sysctl -w net.ipv4.tcp_congestion_control=reno"
         ),
     )
 }
@@ -100,7 +100,7 @@ fn load(options: &LoadOptions) -> Result<Exit, Failure> {
         session.finish().map_err(failure)?;
         match options.format {
             Format::Table => print(&format!(
-                "{} is loaded and pinned as {}; `{}` ends it\n",
+                "{} is loaded and pinned as {}; `{}` unloads it\n",
                 options.name,
                 path_text(&file),
                 printed_command("evenkeel congestion unload {}", &[&options.name])

@@ -56,7 +56,7 @@ pub fn request(options: &FairOptions) -> Result<Request, Failure> {
             (QueueWeightsChoice::Off | QueueWeightsChoice::Auto | QueueWeightsChoice::NetShaper, Some(_)) => {
                 return Err(Failure::new(
                     Exit::Usage,
-                    "--rate is for --queue-weights htb and max-rate; use it with one of these",
+                    "--rate is for --queue-weights htb and max-rate; add one of the two, or leave out --rate",
                 ));
             }
             (QueueWeightsChoice::Auto, None) => QueueWeights::Auto,
@@ -163,7 +163,7 @@ fn restored_first(dead: &[(Header, Vec<Change>)]) -> Vec<String> {
 fn no_plan(error: &FairError, interface: &str) -> Failure {
     let revert = printed_command("evenkeel revert {}", &[&interface]);
     let message = format!(
-        "cannot make a plan before the changes of a killed run are restored: run `{revert}` first ({error})"
+        "cannot make a plan before the changes of a killed run are restored: {error}; run `{revert}` first"
     );
     Failure::new(Exit::Unable, message)
 }

@@ -339,7 +339,7 @@ impl Bench<'_> {
             ));
             if let Some((table, capacity)) = &row.raised {
                 page.line(&format!(
-                    "  table {table} raised to {}, so that each flow can have one",
+                    "  table {table} raised to {}, so that each flow can have a filter",
                     counted(*capacity, "filter")
                 ));
             }

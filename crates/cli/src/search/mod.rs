@@ -77,7 +77,7 @@ fn configure(model: NicModel, sizes: &[TableSize], queues: u16) -> Result<Config
     for (number, TableSize { table, capacity }) in sizes.iter().enumerate() {
         if sizes[..number].iter().any(|other| other.table == *table) {
             return Err(usage(&format!(
-                "--table-size gives two sizes for the table {}; give one",
+                "--table-size gives two sizes for the table {}; give one size",
                 excerpt(table)
             )));
         }

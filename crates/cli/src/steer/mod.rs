@@ -148,7 +148,8 @@ fn processors(options: &SteerOptions, interface: &Interface) -> Result<Vec<u32>,
     }
     if queues > interface.processors.len() {
         let message = format!(
-            "--queues {queues}: XDP and RPS use a processor for each queue, and {online} are online; use at most {online}",
+            "--queues {queues}: XDP and RPS use a processor for each queue, and the number of online \
+             processors is {online}; use at most {online} queues",
             online = interface.processors.len()
         );
         return Err(Failure::new(Exit::Usage, message));
@@ -171,7 +172,7 @@ fn backend(
     if choice != BackendChoice::Ntuple && options.source.is_given() {
         return Err(Failure::new(
             Exit::Usage,
-            "--nic-dir has an effect only with --plan or --backend ntuple",
+            "--nic-dir has an effect only with --plan or --backend ntuple; leave out --nic-dir",
         ));
     }
     if choice == BackendChoice::Ntuple {
@@ -355,7 +356,7 @@ impl WatchedPolicy {
         let path = self.path.as_ref()?;
         let Some(now) = stamps(path, &self.file.script_files) else {
             if self.stamps.take().is_some() {
-                say(&format!("{} does not exist anymore; {STAYS}", path_text(path)));
+                say(&format!("{} no longer exists; {STAYS}", path_text(path)));
             }
             return None;
         };

@@ -38,7 +38,7 @@ pub fn step(step: &Step, backend: &str) -> String {
     // chose.
     let noun = if backend == "xdp" { "entries of flows" } else { "filters" };
     let mut text = format!(
-        "{} flows came, {} went, {} changed: {} {noun} in, {} changed, {} out",
+        "{} flows began, {} ended, {} changed: {} {noun} added, {} changed, {} removed",
         step.came, step.went, step.changed, applied.inserted, applied.replaced, applied.removed
     );
     // Writing to a string cannot fail.

@@ -79,7 +79,7 @@ fn run<W: World>(
         journal.give_up();
     }
     done.map_err(|error| {
-        let resume = format!("resume it with: evenkeel study tc --resume {}", path_text(&directory));
+        let resume = format!("resume the study with: evenkeel study tc --resume {}", path_text(&directory));
         match error {
             StudyError::World(error) => failure(&error),
             StudyError::Failing(ref inner) => {
@@ -133,7 +133,7 @@ const AGAIN: &str = "to measure again, name a new directory: evenkeel study tc -
 /// Reports that a finished study was only read.
 fn already(directory: &Path, results: &Results) -> String {
     format!(
-        "{} holds a finished study of {}: nothing was measured now",
+        "{} holds a finished study of {}: this run measured nothing",
         path_text(directory),
         results.times.1
     )

@@ -36,7 +36,8 @@ pub struct TcOptions {
     /// How to print the result
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub format: Format,
-    /// Directory for the study; an unfinished one there is resumed [default: one below ./evenkeel-records]
+    /// Directory for the study; if it holds an unfinished study, that study is resumed [default: one below
+    /// ./evenkeel-records]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Run only this scenario, by its bundled name or by a path; may be given several times [default: every tc-*

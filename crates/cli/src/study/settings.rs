@@ -155,8 +155,8 @@ impl Wanted {
             if Catalogue::bundled().get(name).is_some() {
                 let used = names.into_iter().collect::<Vec<_>>().join(", ");
                 let text = format!(
-                    "the study's scenarios do not use the qdisc setup {name}; they use {used}; add it to 'qdiscs' in a \
-                     copy of a scenario (scenario show), and name the copy with --scenario"
+                    "the study's scenarios do not use the qdisc setup {name}; they use {used}; add {name} to \
+                     'qdiscs' in a copy of a scenario (scenario show), and name the copy with --scenario"
                 );
                 return Err(Failure::new(Exit::Usage, text));
             }
@@ -164,7 +164,7 @@ impl Wanted {
                 "qdisc setup",
                 name,
                 names,
-                "setups of your own come with --qdiscs FILE",
+                "add your own setups with --qdiscs FILE",
             ));
         }
         if extent.quick {

@@ -57,7 +57,8 @@ pub fn apply(
     output::detach();
     let index = prepared.facts.interface(&options.interface).and_then(|interface| interface.index);
     let index = index.ok_or_else(|| {
-        Failure::new(Exit::Unable, "the index of the interface could not be read from /sys/class/net")
+        let interface = &options.interface;
+        Failure::new(Exit::Unable, format!("cannot read the index of {interface} from /sys/class/net"))
     })?;
     let asked_for = options.apply.clone().unwrap_or_default();
     let looks = !prepared.ready.is_empty() || prepared.wants_a_look;
@@ -261,7 +262,9 @@ fn cannot_begin(error: &ApplyError) -> Failure {
     };
     let failure = Failure::with_causes(exit, error);
     match error {
-        ApplyError::Knob(KnobError::Host(_)) => failure.and("root can, with CAP_SYS_ADMIN and CAP_NET_ADMIN"),
+        ApplyError::Knob(KnobError::Host(_)) => {
+            failure.and("run the command as root, with CAP_SYS_ADMIN and CAP_NET_ADMIN")
+        }
         _ => failure,
     }
 }

@@ -52,9 +52,9 @@ pub fn check_namespace(options: &TuneOptions) -> Result<(), Failure> {
         None if Etc::namespace().is_some() => {}
         _ => return Ok(()),
     }
-    let message = "--persist: the host applies these files at boot in the initial network namespace, and this is a \
-                   different one; run `evenkeel tune` again from the program that creates this namespace, or \
-                   name another directory with EVENKEEL_ETC_DIR";
+    let message = "--persist: the host applies these files at boot in the initial network namespace, but \
+                   this command runs in another network namespace; run `evenkeel tune` from the program that \
+                   creates this namespace, or name another directory with EVENKEEL_ETC_DIR";
     Err(Failure::new(Exit::Unable, message))
 }
 

@@ -304,7 +304,7 @@ pub fn outcome(interface: &str, prepared: &Prepared, outcome: &Outcome, files: &
         text.push_str(&watched_text(interface, watched));
     }
     if !outcome.done.is_empty() || !files.files.is_empty() {
-        let _ = writeln!(text, "{} undoes it", printed_command("evenkeel revert {}", &[&interface]));
+        let _ = writeln!(text, "{} undoes the changes", printed_command("evenkeel revert {}", &[&interface]));
     }
     text
 }
@@ -329,7 +329,7 @@ fn watched_text(interface: &str, watched: &Watched) -> String {
                 let words = match one.verdict {
                     Verdict::Better => "better",
                     Verdict::Worse => "WORSE",
-                    Verdict::Same => "no more than chance",
+                    Verdict::Same => "no difference shown",
                 };
                 let _ = writeln!(
                     text,

@@ -216,7 +216,7 @@ fn note_lost_interfaces(
     let lost = with_answers.chain(with_qdiscs).find(|name| !names.values().any(|known| known == name));
     if let Some(name) = lost {
         let directory = format!("{CLASS}/{name}");
-        let why = format!("the recording has answers about {name} in evenkeel/, and no {directory}");
+        let why = format!("the recording has answers about {name} in evenkeel/, but no {directory}");
         tree.note(&directory, why);
     }
 }
@@ -599,7 +599,12 @@ impl<'a> Reader<'a> {
                             &format!("{now} is impossible: at most {most} (max_link_*)"),
                         );
                     }
-                    None if self.is_up() => self.tree.note_line(&path, 1, "unknown for a NIC that is up"),
+                    None if self.is_up() => self.tree.note_line(
+                        &path,
+                        1,
+                        "the value is unknown, although \
+                                                                           the NIC is up",
+                    ),
                     _ => {}
                 }
             }

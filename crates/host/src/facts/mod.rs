@@ -58,7 +58,8 @@ pub fn read_facts(tree: &Tree) -> Result<HostFacts, HostError> {
             path: tree.name(&format!("{ANSWERS}/about.json")),
             line: 1,
             reason: format!(
-                "the recording has format {}, but this evenkeel reads format {}; use the version that recorded it",
+                "the recording has format {}, but this evenkeel reads format {}; use the version of evenkeel \
+                 that wrote the recording",
                 about.format,
                 save::FORMAT
             ),

@@ -249,7 +249,7 @@ fn fitting(name: &str, size: ByteSize) -> Result<ByteSize, Wrong> {
     }
     Err(wrong(
         format!("{name} is {size} in this setup, but the kernel stores it in 32 bits"),
-        "write a smaller one",
+        "write a smaller value",
     ))
 }
 

@@ -127,12 +127,12 @@ impl<'t> Words<'t> {
 pub(super) fn parse(line: &str) -> Result<StepTemplate, Mistake> {
     if line.len() > LONGEST_LINE {
         let problem = format!("the step is longer than {LONGEST_LINE} bytes");
-        return Err(Mistake { offset: 0, problem, advice: String::new() });
+        return Err(Mistake { offset: 0, problem, advice: "shorten the step".to_owned() });
     }
     if let Some((offset, _)) = line.char_indices().find(|(_, c)| is_invisible(*c) && !c.is_ascii_whitespace())
     {
-        let problem = "contains a control character".to_owned();
-        return Err(Mistake { offset, problem, advice: String::new() });
+        let problem = "the step contains a control character".to_owned();
+        return Err(Mistake { offset, problem, advice: "remove the character".to_owned() });
     }
     let mut words = Words::new(line);
     let _ = words.take("tc");
@@ -435,7 +435,7 @@ fn entries<T>(
         if entries.len() == MOST_ENTRIES {
             return Err(word.wrong(
                 format!("the list has more than {MOST_ENTRIES} entries"),
-                "the kernel takes no more",
+                format!("write at most {MOST_ENTRIES} entries"),
             ));
         }
         words.next += 1;

@@ -177,7 +177,7 @@ impl<'t> Tree<'t> {
             let problem = format!("the class {} appears twice", node.handle);
             return Err(wrong(
                 problem,
-                "give each its own number, as with {flow+100} where there is one for each flow",
+                "give each class its own number; for a class for each flow, write {flow+100}",
             ));
         }
         Ok(())

@@ -272,7 +272,7 @@ fn bytes(text: &str) -> Result<Vec<u8>, Wrong> {
     even.then(|| digits.chunks_exact(2).map(pair).collect::<Option<Vec<u8>>>()).flatten().ok_or_else(|| {
         wrong(
             format!("'{}' is not a string of bytes", excerpt(text)),
-            "write two hexadecimal digits for each, for example 0a00ff",
+            "write two hexadecimal digits for each byte, for example 0a00ff",
         )
     })
 }

@@ -520,7 +520,7 @@ fn check_multiples(field: &Field<'_>, windows: &[Window]) {
 fn read_windows(field: &Field<'_>) -> Option<Vec<Window>> {
     let table = field.table()?;
     if table.is_empty() {
-        field.complain(BadValue, "empty", "state at least one, for example 1s = \"1s\"");
+        field.complain(BadValue, "empty", "state at least one window, for example 1s = \"1s\"");
         return None;
     }
     let mut windows: Vec<Window> = Vec::new();

@@ -663,12 +663,12 @@ fn read_plots(
                     field.complain(
                         Duplicate,
                         format!("'{}' appears above already", excerpt(&name)),
-                        "give it another name",
+                        "give the plot another name",
                     );
                 }
                 Some(name)
             });
-        let title = table.require("title", "say in a line what it shows");
+        let title = table.require("title", "say in one line what the plot shows");
         let title = title.and_then(|field| field.prose(LONGEST_PLOT_TITLE, false));
         let metric = table.require("metric", "for example metric = \"throughput_bps\"").and_then(|field| {
             let key = field.string("the key of a metric")?;

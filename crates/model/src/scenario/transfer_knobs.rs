@@ -306,7 +306,10 @@ impl TransferSettings {
                 format!("state link.rate = \"{ports}\", other ports, or a switch-buffer")
             } else {
                 let most = LINE_RATES.end();
-                format!("link.rate is at most {most}: have fewer senders or ports, slower ports, or a switch-buffer")
+                format!(
+                    "link.rate is at most {most}: use fewer senders or ports, slower ports, or a \
+                     switch-buffer"
+                )
             },
         })
     }

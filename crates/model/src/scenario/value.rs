@@ -36,10 +36,10 @@ impl<'t> Field<'t> {
         if text.is_empty() {
             self.complain(BadValue, "empty", "write a sentence, or leave the key out if it is optional");
         } else if text.chars().take(longest + 1).count() > longest {
-            self.complain(BadValue, format!("longer than {longest} characters"), "");
+            self.complain(BadValue, format!("longer than {longest} characters"), "shorten the text");
         } else if let Some(character) = text.chars().find(|c| !allowed(*c)) {
             let what = if character == '\n' { "a line break" } else { "a control character" };
-            self.complain(BadValue, format!("contains {what}"), "");
+            self.complain(BadValue, format!("contains {what}"), "remove the character");
         } else {
             return Some(text.to_owned());
         }

@@ -380,7 +380,7 @@ fn read_table(text: &str, origin: &str) -> Result<(Kind, Vec<Resolved>), Scenari
             field.prose(LONGEST_DESCRIPTION, true);
         }
         kind = table.take("kind").and_then(|field| field.one_of(&KINDS)).unwrap_or(kind);
-        let drafts = table.require("variant", "state at least one, as [variant.NAME]");
+        let drafts = table.require("variant", "state at least one variant, as [variant.NAME]");
         let drafts = drafts.and_then(|field| Some(read_drafts(&field.table()?, kind)));
         table.finish();
         resolved = resolve(drafts.unwrap_or_default(), &[], kind, &complaints);

@@ -14,13 +14,13 @@ use crate::{Basis, View};
 pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "app-remote-node",
-        looks_at: "processors that processes with connections are pinned to, or last ran on, and the node of the NIC \
+        looks_at: "the processors of processes with connections (pinned, or the last used), and the node of the NIC \
                    that carries the connections",
-        fires_when: "when such a process is in another package, from 10 Gbit/s; high: the process is pinned there, \
-                     its connections carried 100 MB (1 MB/s since boot, or through a NIC with load), and the NIC is \
-                     faster than the interconnect of the paper's hosts (68 Gbit/s)",
-        why: "Payload crosses the interconnect on its way to the application. TCP's flow control slows the sender to \
-              the rate of the interconnect: few losses, less throughput (the paper's case 3).",
+        fires_when: "from 10 Gbit/s; low: a process that carried 100 MB last ran in another package; medium: a \
+                     process is pinned there; high: it also carried 100 MB (1 MB/s, or a NIC with load), above 68 \
+                     Gbit/s",
+        why: "Payload crosses the interconnect (68 Gbit/s on the paper's hosts), and TCP slows the sender to its \
+              rate: few losses, less throughput (the paper's case 3).",
         fix: "run the application on the NIC's node (taskset, numactl, CPUAffinity= of its unit)",
         source: "the paper, section III-A, figures 8 and 9 (case 3)",
         needs: &[
@@ -37,19 +37,14 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "irq-on-application",
-        looks_at: "whether pinned processes are pinned to processors that serve the NIC's interrupts, or to their SMT \
-                   siblings",
-        fires_when: "when at least half of a process's cores serve interrupts, from 10 Gbit/s, and the package has \
-                     cores for the interrupts to which no application is pinned; without such cores: at least four \
-                     cores do both and are half of the process's cores, and fewer than a quarter of these serve no \
-                     interrupt; medium: a processor that serves the interrupts spends 30 % of its time in softirqs, \
-                     or 10,000 packets were lost at the NIC; high: the same from 40 Gbit/s, if the node has other \
-                     cores and the process's connections carried 100 MB (1 MB/s since boot, or through a NIC with \
-                     load); low: otherwise",
-        why: "Interrupts preempt applications: the reader is delayed, the receive window closes, and packets are lost \
-              in the ring. On separate cores, the paper's three flows reached 100 Gbit/s in all runs; on the same \
-              cores they did not.",
-        fix: "put interrupts and applications on different cores of the same node",
+        looks_at: "processes with connections, pinned to processors that serve the NIC's interrupts or to SMT \
+                   siblings of these, from 10 Gbit/s",
+        fires_when: "low: half of a process's processors serve interrupts (without free cores near the NIC: four, \
+                     over 75 %); medium: on a busy NIC (30 % softirq time, or 10,000 lost packets); high: from 40 \
+                     Gbit/s, free cores, 100 MB carried",
+        why: "Interrupts preempt the reading application, the receive window closes, and the ring loses packets. On \
+              separate cores, the paper's three flows always reached 100 Gbit/s; on the same cores they did not.",
+        fix: "interrupts and applications on different cores of the same node",
         source: "the paper, section III-B, figures 10 and 11 (distribution 3 against 2)",
         needs: &[
             needs::SPEED,
@@ -189,10 +184,12 @@ fn remote_node(view: &View<'_>) -> Vec<Found> {
             };
             let list = processor_list(&cores);
             let mut advice = if cores.is_empty() {
-                format!("take cores of node {node} off isolcpus for it: all of them are isolated (isolcpus)")
+                format!(
+                    "all cores of node {node} are isolated: take some of them off isolcpus= for the application"
+                )
             } else {
                 format!(
-                    "pin it to the NIC's node{place}: {} now, `numactl --physcpubind={list} --membind={node}` at its \
+                    "pin the application to the NIC's node{place}: {} now, `numactl --physcpubind={list} --membind={node}` at its \
                      start, or CPUAffinity= and NUMAPolicy= in its unit",
                     group.taskset(&list)
                 )

@@ -11,9 +11,9 @@ use crate::view::{count, gigabits, per_cent};
 pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "bond-hash",
-        looks_at: "the header fields that a bond over several ports hashes",
-        fires_when: "when it hashes MAC addresses only; medium: one of several ports that are up, with 802.3ad at one \
-                     speed, sent 90 % of their packets",
+        looks_at: "the header fields that a bond over several ports hashes (802.3ad, balance-xor)",
+        fires_when: "low: it hashes MAC addresses only; medium: one of several ports that are up (802.3ad: of one \
+                     speed) sent 90 % of at least a million packets",
         why: "All packets to the same router have the same MAC address: one port carries all of them.",
         fix: "layer3+4",
         source: "Documentation/networking/bonding.rst (xmit_hash_policy)",
@@ -22,12 +22,12 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "bond-ports",
-        looks_at: "whether each port of a bond is up, and the speed of the ports of bonds that spread",
-        fires_when: "when a port is down while another is up, or in modes 802.3ad and balance-xor, when ports that \
+        looks_at: "the state and speed of each bond's ports",
+        fires_when: "medium: a port is down while another is up, or, in modes 802.3ad and balance-xor, ports that \
                      are up differ in speed",
-        why: "Without the port the bond has less bandwidth or no spare port. With 802.3ad only ports of one speed \
-              belong to the active aggregator; the others carry no packets.",
-        fix: "check the port's cable, transceiver and switch port; use ports of one speed",
+        why: "A bond without the port has less bandwidth or no spare port. In 802.3ad only ports of one speed form \
+              the active aggregator; the others carry no packets.",
+        fix: "the port's cable, transceiver and switch port; ports of one speed",
         source: "Documentation/networking/bonding.rst (mode 802.3ad); IEEE 802.1AX, clause 6.3",
         needs: &[needs::BONDING, needs::SPEED, needs::STATE],
         check: ports,
@@ -35,8 +35,8 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "bond-round-robin",
         looks_at: "bonds of mode balance-rr, and segments that came out of order (TCPOFOQueue, TCPSACKReorder, TCPTSReorder)",
-        fires_when: "low: at least two ports are up; medium: one in a hundred segments came or was acknowledged out \
-                     of order",
+        fires_when: "low: at least two ports are up; medium: also 1,000 segments, and one in 100, came or were \
+                     acknowledged out of order",
         why: "Packets of one flow alternate between the ports and overtake each other. TCP takes that for loss, \
               retransmits and slows down.",
         fix: "802.3ad or balance-xor with layer3+4",

@@ -11,11 +11,13 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "cloud-allowance",
         looks_at: "packets that the cloud queued or dropped at this machine's allowances (ena: `*_allowance_exceeded`)",
-        fires_when: "from 100 packets and one in a million",
-        why: "The machine's size determines bandwidth and packets per second: no setting of this host changes them. \
-              The host can reduce the use of two allowances: tracked connections (untracked rules of security groups \
-              need none), and packets to link-local services (DNS, metadata, time), 1,024 per second.",
-        fix: "by allowance: a larger machine or less traffic; untracked connections and shorter idle timeouts; a local DNS cache",
+        fires_when: "medium: from 100 packets and one in a million; high: from one in 10,000, or under half the line \
+                     rate for all busy connections; low: the line rate for one flow (under 5 % TCP packets: only \
+                     below one in 100,000)",
+        why: "The machine's size determines bandwidth and packets per second. The host can only reduce tracked \
+              connections (untracked rules of security groups need none) and packets to link-local services (DNS, \
+              metadata, time; 1,024 per second).",
+        fix: "a larger machine or less traffic; untracked connections and shorter idle timeouts; a local DNS cache",
         source: "Amazon EC2 User Guide (Monitor network performance for ENA settings; Security group connection tracking); \
              Documentation/networking/device_drivers/ethernet/amazon/ena.rst (statistics)",
         needs: &[needs::STATISTICS, needs::DRIVER_STATISTICS],
@@ -23,16 +25,13 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "vf-unused",
-        looks_at: "packets that the virtual function below a netvsc interface carried, against all packets of the \
-                   interface",
-        fires_when: "when it carried less than half of at least a million packets; high: below a tenth; without any \
-                     function: low with load, medium if a processor that serves its interrupts spends 30 % of its \
-                     time in softirqs or 10,000 packets were lost at the NIC",
+        looks_at: "packets that the virtual function below a netvsc interface carried, of all of the interface",
+        fires_when: "medium: it carried less than half of at least a million packets, or there is none, on a busy \
+                     NIC (30 % softirq time, or 10,000 lost packets); high: it carried less than a tenth; low: none, \
+                     with load",
         why: "With accelerated networking the virtual function carries the traffic, and the hypervisor's switch only \
-              the start of each flow. Without it each packet passes the host's processors through few channels, at a \
-              fraction of the rate.",
-        fix: "set the virtual function up again; if it goes down again, update the function's driver and redeploy the \
-              machine",
+              the start of each flow. Otherwise each packet passes the switch, at a fraction of the rate.",
+        fix: "set the virtual function up; if it goes down again, update its driver and redeploy the machine",
         source: "Documentation/networking/device_drivers/ethernet/microsoft/netvsc.rst (SR-IOV support); Microsoft, How Accelerated Networking \
              works in Linux",
         needs: &[needs::STATISTICS, needs::DRIVER_STATISTICS],

@@ -15,25 +15,24 @@ const PORT_RANGE: &str = "/proc/sys/net/ipv4/ip_local_port_range";
 pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "syn-queue-full",
-        looks_at: "connection requests that found the SYN queue full (TcpExt.TCPReqQFullDrop, TCPReqQFullDoCookies)",
-        fires_when: "from 100; medium: one request in 10,000 connections was dropped, or cookies answered a hundredth \
-                     of them; high: a hundredth was dropped",
-        why: "A dropped SYN costs its client a second or more. A SYN cookie keeps the connection, but without the \
-              options that do not fit into it. A listener's SYN queue is as long as its accept queue; without cookies \
-              tcp_max_syn_backlog also limits it.",
-        fix: "a longer backlog of the application with net.core.somaxconn, and tcp_max_syn_backlog; SYN cookies on",
+        looks_at: "SYNs that found the SYN queue full: dropped or answered by a cookie (TcpExt.TCPReqQFullDrop, \
+                   TCPReqQFullDoCookies)",
+        fires_when: "low: from 100; medium: one drop for 10,000 connections, or one cookie for 100; high: one drop \
+                     for 100",
+        why: "A dropped SYN costs its client a second or more; a connection by cookie may lack TCP options. The SYN \
+              queue is as long as the accept queue; without cookies tcp_max_syn_backlog also limits it.",
+        fix: "a longer backlog of the application, net.core.somaxconn and tcp_max_syn_backlog; SYN cookies on",
         source: "Documentation/networking/ip-sysctl.rst (tcp_max_syn_backlog, tcp_syncookies); tcp_conn_request, net/ipv4/tcp_input.c",
         needs: &[needs::NETSTAT, needs::SNMP, SOMAXCONN, MAX_SYN_BACKLOG],
         check: syn_queue,
     },
     Rule {
         name: "time-wait-overflow",
-        looks_at: "connections that ended without TIME_WAIT because there were too many (TcpExt.TCPTimeWaitOverflow), \
-                   and tcp_max_tw_buckets",
-        fires_when: "low: from 100, or 90 % of the limit are in use; medium: from one in 10,000 connections",
-        why: "TIME_WAIT keeps late segments of a connection out of the next one on the same ports. If the table is \
-              full, a connection ends without it: the last acknowledgement may be lost, and the other side hangs or \
-              resets.",
+        looks_at: "connections that ended without TIME_WAIT because there were too many \
+                   (TcpExt.TCPTimeWaitOverflow), and tcp_max_tw_buckets",
+        fires_when: "low: from 100, or 90 % of the limit are in use; medium: from 100 and one in 10,000 connections",
+        why: "TIME_WAIT keeps late segments out of the next connection on the same ports. Without it the last \
+              acknowledgement may be lost, and the other side hangs or resets.",
         fix: "a larger tcp_max_tw_buckets: an entry takes about 250 bytes",
         source: "Documentation/networking/ip-sysctl.rst (tcp_max_tw_buckets); RFC 9293, section 3.6.1; tcp_time_wait, net/ipv4/tcp_minisocks.c",
         needs: &[needs::NETSTAT, needs::SNMP, needs::SOCKSTAT, MAX_TW_BUCKETS],
@@ -41,14 +40,13 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "ports-exhausted",
-        looks_at: "ports of outgoing connections (ip_local_port_range) against the connections to the busiest destination, and sockets in \
-                   TIME_WAIT",
-        fires_when: "when these take 80 % of the ports, at least half of them connections; high: all are \
-                     taken by connections, or from 95 %, if 1,000 attempts to connect failed; low: only sockets in TIME_WAIT, or the connections opened in 60 s on \
-                     average, could take 80 %",
-        why: "Each connection from one address to one destination takes its own port, also for a minute after its \
-              end. If no port is left, connect() fails with EADDRNOTAVAIL; before that, each search for a port takes \
-              long.",
+        looks_at: "ports of outgoing connections (ip_local_port_range) against connections to the busiest \
+                   destination and sockets in TIME_WAIT",
+        fires_when: "medium: connections (at least 40 % of the ports) and TIME_WAIT take 80 %; high: connections \
+                     take all, or both 95 % and 1,000 connects failed; low: TIME_WAIT alone, or the connections \
+                     opened in 60 s, could take 80 %",
+        why: "Each connection to a destination takes a port of its address, until a minute after its end. Without a \
+              free port connect() fails (EADDRNOTAVAIL); before that, each search for a port takes long.",
         fix: "a wider range, tcp_tw_reuse, persistent connections; more addresses",
         source: "Documentation/networking/ip-sysctl.rst (ip_local_port_range, tcp_tw_reuse); ip(7)",
         needs: &[needs::PORTS, needs::SOCKSTAT, needs::SNMP, PORT_RANGE],
@@ -56,11 +54,11 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "conntrack-races",
-        looks_at: "packets that connection tracking dropped because another packet of the same flow was faster \
-                   (insert_failed of nf_conntrack)",
-        fires_when: "from 100; medium: from one in a million packets received",
-        why: "The kernel tracks two packets of a new flow at once, such as the A and AAAA queries of one resolver \
-              socket, and drops one: the client repeats its DNS query after five seconds.",
+        looks_at: "packets that connection tracking dropped because another packet of their flow was faster \
+                   (insert_failed)",
+        fires_when: "low: from 100; medium: from one in a million packets received",
+        why: "The kernel tracks two packets of a new flow at once, such as a resolver's A and AAAA queries, and \
+              drops one: the client repeats its query after five seconds.",
         fix: "no tracking for such traffic, or a DNS cache on the host",
         source: "nf_conntrack_confirm, net/netfilter/nf_conntrack_core.c; weaveworks/weave issue 3287; Kubernetes, NodeLocal DNSCache",
         needs: &["/proc/net/stat/nf_conntrack", needs::SNMP],
@@ -68,11 +66,12 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "bridge-netfilter",
-        looks_at: "net.bridge.bridge-nf-call-iptables on hosts whose bridge has a NIC as a port, and the connection tracking table",
-        fires_when: "low: it is 1; medium: the table is also 80 % full or refused 100 connections",
-        why: "Each frame that the bridge forwards for a guest passes this host's iptables and connection tracking. \
-              That costs processor time, and guests lose connections if the host's table is full. Docker loads \
-              br_netfilter; Kubernetes needs it only for bridges of pods, which have no NIC.",
+        looks_at: "net.bridge.bridge-nf-call-iptables on hosts with a NIC in a bridge, and the connection tracking \
+                   table",
+        fires_when: "low: it is 1; medium: also the table is 80 % full or refused 100 connections",
+        why: "Each frame that the bridge forwards for a guest passes this host's iptables and connection tracking; \
+              if the table is full, guests lose connections. Docker loads br_netfilter; Kubernetes needs it only for \
+              bridges of pods, which have no NIC.",
         fix: "0, or br_netfilter unloaded, if no container network needs it",
         source: "Documentation/networking/ip-sysctl.rst (/proc/sys/net/bridge/*); libvirt wiki, Net.bridge.bridge-nf-call and sysctl.conf",
         needs: &["/proc/net/stat/nf_conntrack", "/proc/sys/net/bridge/bridge-nf-call-iptables"],
@@ -81,10 +80,10 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "conntrack-invalid",
         looks_at: "packets that connection tracking could not assign to a connection (invalid of nf_conntrack)",
-        fires_when: "low: from 10,000 and one in a thousand received packets; medium: from one in a hundred",
-        why: "Tracking sees only one direction, or segments outside of the expected window. Filters drop them, or \
-              they pass without translation and the other side resets the connection.",
-        fix: "both directions over the same host, no tracking if routes differ, or nf_conntrack_tcp_be_liberal 1",
+        fires_when: "low: from 10,000 and one in 1,000 received packets; medium: from one in 100",
+        why: "Tracking sees only one direction, or segments outside the window. Filters drop them, or they pass \
+              without translation and the other side resets the connection.",
+        fix: "both directions over the same host, else no tracking or nf_conntrack_tcp_be_liberal 1",
         source: "Documentation/networking/nf_conntrack-sysctl.rst (nf_conntrack_tcp_be_liberal, nf_conntrack_log_invalid)",
         needs: &["/proc/net/stat/nf_conntrack", needs::SNMP],
         check: conntrack_invalid,
@@ -92,8 +91,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "conntrack-buckets",
         looks_at: "entries of the connection tracking table for each bucket of its hash",
-        fires_when: "from four entries for a bucket; medium: processors spend a tenth of their time in softirqs",
-        why: "Each entry is in two chains, and each packet walks one: long chains cost processor time and cache misses for every packet.",
+        fires_when: "low: from four entries for a bucket; medium: also processors spend 10 % of their time in \
+                     softirqs on average",
+        why: "Each packet walks a chain of entries: long chains cost processor time and cache misses.",
         fix: "at least nf_conntrack_max / 2 buckets",
         source: "Documentation/networking/nf_conntrack-sysctl.rst (nf_conntrack_buckets); nf_conntrack_core.c",
         needs: &[
@@ -105,7 +105,8 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "neighbours-unresolved",
-        looks_at: "packets dropped while a neighbour's address was being resolved (unresolved_discards of arp_cache and ndisc_cache), and failed answers",
+        looks_at: "packets dropped while a neighbour's address was being resolved (unresolved_discards), and failed \
+                   requests",
         fires_when: "low: from 1,000 and one in 100,000 sent packets; medium: from one in 1,000",
         why: "Packets wait for the answer, up to unres_qlen_bytes. If a neighbour is down or answers late, the kernel \
               drops the rest.",
@@ -299,8 +300,8 @@ fn syn_queue(view: &View<'_>) -> Vec<Found> {
         entry = entry.sysctl("net/ipv4/tcp_syncookies", 1);
     }
     vec![entry.advice(
-        "the application's listen() has to set the same value; restart it. A flood of requests from many addresses is \
-         an attack: use cookies",
+        "let the application's listen() set the same value, and restart the application; if many \
+         addresses flood it with requests, use cookies",
     )]
 }
 
@@ -376,7 +377,7 @@ fn ports(view: &View<'_>) -> Vec<Found> {
         // ports.
         if waiting > 0 {
             text += &format!(
-                ", and up to {} of the host's {} sockets in TIME_WAIT others of them",
+                ", and up to {} of the host's {} sockets in TIME_WAIT take others",
                 count(waiting.min(ports.saturating_sub(busiest.connections))),
                 count(waiting)
             );

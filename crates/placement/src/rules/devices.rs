@@ -15,12 +15,13 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "tx-drops",
         looks_at: "packets that a NIC or its driver dropped when sending (tx_dropped, tx_errors, tx_carrier_errors, \
-                   the driver's counters)",
-        fires_when: "low: from 100 and one in a million sent packets; medium: from one in 10,000; high: from one in a \
-                     hundred",
-        why: "These packets passed the qdisc but never left the host: the ring was full, the link was down, or driver \
-              or NIC refused them.",
-        fix: "by counter: a larger transmit ring (tx_dropped, tx_fifo_errors, the driver's drops), a link that stays up, no duplex mismatch, a current driver",
+                   driver counters)",
+        fires_when: "low: from 100 and one in a million sent packets; medium: from one in 10,000; high: from one in \
+                     100",
+        why: "These packets passed the qdisc but never left the host: the ring was full, the link down, or driver or \
+              NIC refused them.",
+        fix: "by counter: a larger transmit ring (tx_dropped, tx_fifo_errors, driver's drops), a stable link in full \
+              duplex, a current driver",
         source: "Documentation/networking/statistics.rst (struct rtnl_link_stats64: tx_dropped, tx_errors, tx_carrier_errors, tx_fifo_errors)",
         needs: &[needs::STATISTICS, needs::DRIVER_STATISTICS],
         check: transmit_drops,
@@ -28,31 +29,33 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "virtual-drops",
         looks_at: "packets that TAP, veth, VLAN, tunnel and bridge interfaces dropped",
-        fires_when: "low: from 1,000 and one in 10,000 packets; medium: from one in a thousand; high: from one in \
-                     twenty, for TAP and veth; bridges: low",
-        why: "A TAP interface drops packets that its guest does not fetch in time, a veth those that its peer's \
-              namespace does not take. No counter of the NIC shows these drops.",
-        fix: "more queues and a longer ring of the guest's NIC (vhost-net), processors for the guest; for veth the peer's backlog and processors",
+        fires_when: "low: from 1,000 and one in 10,000 packets (bridges: only low); medium: from one in 1,000; high: \
+                     from one in 20 (TAP, veth)",
+        why: "A guest or a peer's namespace does not take the packets of its TAP or veth in time. No counter of the \
+              NIC shows these drops.",
+        fix: "TAP: more queues, a longer ring (vhost-net) and processors for the guest; veth: the peer's backlog and \
+              processors",
         source: "drivers/net/tun.c (tun_net_xmit); drivers/net/veth.c (veth_xmit); Documentation/networking/tuntap.rst",
         needs: &[needs::STATISTICS],
         check: virtual_drops,
     },
     Rule {
         name: "pcie-errors",
-        looks_at: "errors of the NIC's PCI Express link (rx_pci_signal_integrity of mlx5, pcie_..._signal_integrity of bnxt, buffer overflows)",
-        fires_when: "medium: from 100",
+        looks_at: "errors of the NIC's PCI Express link (signal integrity of mlx5 and bnxt, recoveries)",
+        fires_when: "medium: from 100 errors",
         why: "The link repeats damaged transfers: the bus loses bandwidth and time, and may retrain at a lower speed.",
-        fix: "reseat the NIC; another slot, riser or NIC; no power saving of the link (pcie_aspm=off)",
+        fix: "reseat the NIC; another slot, riser or NIC; pcie_aspm=off",
         source: "Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst (rx_pci_signal_integrity)",
         needs: &[needs::DRIVER_STATISTICS],
         check: pcie_errors,
     },
     Rule {
         name: "frames-too-long",
-        looks_at: "received frames that were longer than the MTU allows (rx_oversize..., rx_long_length_errors, packets over the MRU)",
+        looks_at: "received frames longer than the MTU allows (rx_oversize..., rx_long_length_errors, packets over \
+                   the MRU)",
         fires_when: "medium: from 1,000 and one in a million received packets",
-        why: "Another host of the network sends frames that are larger than this NIC accepts. The NIC drops them, and \
-              the host's connections hang.",
+        why: "Another host sends larger frames than this NIC accepts: the NIC drops them, and that host's \
+              connections hang.",
         fix: "the same MTU on all hosts and switches of the network",
         source: "Documentation/networking/statistics.rst (rx_length_errors); RFC 4821, section 1",
         needs: &[needs::DRIVER_STATISTICS, needs::MTU, needs::STATISTICS],
@@ -61,9 +64,8 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "legacy-receive",
         looks_at: "private flags of drivers: legacy-rx (Intel), rx_striding_rq (mlx5_core, from 50 Gbit/s)",
-        fires_when: "when the driver copies each packet or allocates a buffer for each; medium: with load, from 10 \
-                     Gbit/s; low: otherwise",
-        why: "The driver's older receive path needs an allocation or a copy for each packet, and more of the bus.",
+        fires_when: "low: legacy-rx is on, or rx_striding_rq off; medium: with load, from 10 Gbit/s",
+        why: "The driver's older receive path allocates or copies for each packet, and uses more of the bus.",
         fix: "the flag's default",
         source: "Documentation/networking/device_drivers/ethernet/intel/i40e.rst; Documentation/networking/device_drivers/ethernet/mellanox/mlx5",
         needs: &[needs::PRIVATE_FLAGS, needs::DRIVER_STATISTICS, needs::STATISTICS],
@@ -316,7 +318,7 @@ fn legacy_receive(view: &View<'_>) -> Vec<Found> {
         let severity = if view.is_loaded(nic) { super::by_speed(nic, Medium, Low) } else { Low };
         let now = if wanted == "on" { "off" } else { "on" };
         let text = format!(
-            "the private flag {name} is {now}, while it received {} packets",
+            "the private flag {name} is {now}, and the NIC received {} packets",
             count(nic.received_packets())
         );
         found.push(

@@ -15,15 +15,14 @@ use crate::view::{ENOUGH_INTERRUPTS, View, count, per_cent};
 pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "irq-remote-node",
-        looks_at: "the memory node of each NIC, and the processors that served its receive interrupts by the counts of /proc/interrupts",
-        fires_when: "when more than a tenth of them were served in another package; high: at least 30 %, from 25 \
-                     Gbit/s, with load; low: the NIC is idle, only past counts show it, or, from 10 Gbit/s, at least \
-                     half went to another node of the same package although the NIC's own has a core for each queue, \
-                     without isolated cores and those of pinned applications",
-        why: "Each packet crosses the interconnect of the packages, twice if the application is on the NIC's node. \
-              TCP's flow control cannot prevent the losses, because they occur below it: the worst of the paper's \
-              four placements (case 2). Nodes of one package (sub-NUMA clustering, AMD's NPS) cost a few nanoseconds \
-              per access, no interconnect.",
+        looks_at: "the memory node of each NIC, and the processors that serve its receive interrupts \
+                   (/proc/interrupts, affinity masks)",
+        fires_when: "medium: another package serves over 10 % of the interrupts; high: 30 %, from 25 Gbit/s, with \
+                     load; low: idle NIC, past counts, or, from 10 Gbit/s, another node has half although the NIC's \
+                     has a free core for each queue",
+        why: "Each packet crosses the interconnect of the packages below TCP's flow control: the worst of the \
+              paper's four placements (case 2). Another node of the package (sub-NUMA clustering, AMD's NPS) costs \
+              nanoseconds per access.",
         fix: "interrupts on cores of the NIC's own node",
         source: "the paper, section III-A, figures 8 and 9 (cases 2 and 4); AMD, Linux Network Tuning Guide for EPYC (NPS)",
         needs: &[
@@ -39,13 +38,12 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "irq-one-processor",
-        looks_at: "how the receive interrupts of several queues are spread over processors, by the counts of /proc/interrupts",
-        fires_when: "when one processor served at least 80 % of them although the queues share the packets, or all \
-                     are pinned to one; high: from 10 Gbit/s, if a processor that serves them spends 30 % of its time \
-                     in softirqs or 10,000 packets were lost at the NIC; low: the NIC is idle; also when several \
-                     processors served 90 %, each for at least four queues, and spend 30 % of their time in softirqs, \
-                     the others at most half of that",
-        why: "One processor receives everything while others idle: it is the limit, and its backlog and ring overflow first.",
+        looks_at: "the spread of receive interrupts of several queues that share the packets, or of several NICs \
+                   with one interrupt each (medium: 90 % on one processor, 10 % softirq time)",
+        fires_when: "medium: one processor serves 80 % of a NIC's interrupts or is the only target of four, or few \
+                     serve 90 % (four queues each, 30 % softirq time, the others half); high: from 10 Gbit/s, busy \
+                     NIC; low: idle NIC, past counts",
+        why: "One processor receives everything while others idle: its backlog and ring overflow first.",
         fix: "one core for each queue's interrupt",
         source: "the paper, section II; Documentation/networking/scaling.rst",
         needs: &[
@@ -62,8 +60,9 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "irq-smt-twins",
-        looks_at: "whether two processors of one core both serve receive interrupts while other cores of the node serve none",
-        fires_when: "from 25 Gbit/s",
+        looks_at: "processors of one core that both serve receive interrupts while other cores of the node serve \
+                   none",
+        fires_when: "low: from 25 Gbit/s, and the node has a free core for each such pair",
         why: "Two processors of a core share its execution units and first caches: two queues there get little more \
               throughput than one.",
         fix: "one core for each queue's interrupt",
@@ -81,10 +80,11 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "irq-on-isolated",
-        looks_at: "interrupts served by processors that isolcpus= or nohz_full= isolate",
-        fires_when: "when at least a hundredth of a NIC's receive interrupts are served there",
-        why: "Isolated processors should run their application without interruption; irqaffinity= or the masks must \
-              exclude them as well.",
+        looks_at: "processors that isolcpus= or nohz_full= isolate, and that serve interrupts",
+        fires_when: "medium: they serve at least 1 % of a NIC's receive interrupts, or, below 10,000 interrupts, are \
+                     the target of one; low: an idle NIC",
+        why: "Isolated processors should run their application without interruption: irqaffinity= or the masks must \
+              exclude them, too.",
         fix: "interrupts on processors that are not isolated",
         source: "Documentation/admin-guide/kernel-parameters.txt (isolcpus, irqaffinity)",
         needs: &[
@@ -98,12 +98,12 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "irqbalance-runs",
-        looks_at: "whether irqbalance runs next to a NIC of at least 10 Gbit/s that has interrupts, without a policy \
-                   script and not just once",
-        fires_when: "low; medium: interrupts are in another package than their NIC now, or all on one processor",
-        why: "irqbalance moves interrupts every 10 seconds by load and undoes any placement. Sources disagree: the \
-              paper (Table I) and ESnet stop it on transfer hosts, AWS advises to keep it running with ENA. Bans of \
-              single interrupts or a policy script allow both.",
+        looks_at: "irqbalance with a NIC from 10 Gbit/s, unless it runs once or has options for interrupts \
+                   (--banirq, --banmod, --policyscript)",
+        fires_when: "low: it runs; medium: such a NIC's interrupts are in another package (irq-remote-node), or \
+                     those of a NIC on one processor (irq-one-processor)",
+        why: "irqbalance moves interrupts every 10 seconds and undoes any placement. The paper (Table I) and ESnet \
+              stop it on transfer hosts; AWS keeps it with ENA.",
         fix: "stop it, or ban the NIC's interrupts in its options",
         source: "the paper, Table I; irqbalance(1); ESnet, fasterdata.es.net (host tuning, interrupt binding); amzn-drivers, ENA Linux best \
                  practices",
@@ -115,14 +115,14 @@ pub(super) const RULES: &[Rule] = &[
 /// Adds to a finding the changes that move a NIC's interrupts to cores near it.
 pub(super) fn with_placement(view: &View<'_>, nic: &Interface, found: Found) -> Found {
     if !interrupt_places(view, nic).near {
-        let advice = "all processors of its package are isolated: keep some of them for interrupts";
+        let advice = "all processors of the NIC's package are isolated: keep some of them for interrupts";
         return found.on(&nic.name).advice(advice);
     }
     let changes = interrupt_changes(view, nic);
     let channels = changes.iter().find(|change| matches!(change.knob, Knob::Channels(_)));
     let advice = channels.map(|change| {
         format!(
-            "{} queues share the cores near it: {} channels give each queue a core of its own",
+            "{} queues share the cores near the NIC: {} channels give each queue a core of its own",
             nic.receive_queue_count(),
             change.to
         )
@@ -506,7 +506,8 @@ fn isolated(view: &View<'_>) -> Vec<Found> {
                     && interrupt.target().iter().all(|number| isolated.contains(number))
             };
             let text = format!(
-                "processors {} are isolated and serve its receive interrupts: {} of {} queues go there, and {} of {} were served there",
+                "processors {} are isolated and serve its receive interrupts: {} of {} queues direct \
+                 interrupts there, and {} of {} interrupts were served there",
                 processor_list(&isolated),
                 interrupts.iter().filter(is_there).count(),
                 interrupts.len(),

@@ -8,11 +8,12 @@ use crate::view::{bytes, count, per_cent};
 pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "fragments-lost",
-        looks_at: "fragments that could not be put together (Ip.ReasmFails, Ip6ReasmFails) against those that came, and the memory for them",
-        fires_when: "from 100 and one in a thousand; high: from 10,000 and one in ten",
-        why: "A packet is lost if one of its fragments is lost. Either fragments are lost on the way, or the memory \
-              for waiting fragments is too small: above ipfrag_high_thresh the kernel drops new fragments.",
-        fix: "a larger ipfrag_high_thresh if its memory is in use; else datagrams that fit the path's MTU",
+        looks_at: "fragments that were not reassembled (Ip.ReasmFails, Ip6ReasmFails), of those that came, and the \
+                   memory for them",
+        fires_when: "medium: from 100 and one in 1,000; high: from 10,000 and one in ten",
+        why: "A lost fragment loses its packet: on the way, or because the memory for waiting fragments is full \
+              (above ipfrag_high_thresh the kernel drops new ones).",
+        fix: "a larger ipfrag_high_thresh if memory is the cause; else datagrams that fit the path's MTU",
         source: "Documentation/networking/ip-sysctl.rst (ipfrag_high_thresh, ipfrag_time); RFC 8900; ip_frag_reasm, net/ipv4/ip_fragment.c",
         needs: &[needs::SNMP, needs::SNMP6, needs::SOCKSTAT],
         check: fragments,
@@ -20,10 +21,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "reverse-path-drops",
         looks_at: "packets that the reverse-path filter dropped (TcpExt.IPReversePathFilter), and rp_filter of the interfaces",
-        fires_when: "from 100; medium: from one in ten thousand received packets",
-        why: "With rp_filter 1 the kernel drops a packet if the route back to its source uses another interface. This \
-              is right against forged sources, but wrong on hosts with several uplinks or asymmetric routes. No \
-              interface counter shows it.",
+        fires_when: "low: from 100; medium: from one in 10,000 received packets",
+        why: "With rp_filter 1 the kernel drops a packet if the route back to its source uses another interface. \
+              That is right against forged sources, but wrong with several uplinks or asymmetric routes.",
         fix: "2 (loose) on interfaces with asymmetric routes; the larger of `all` and the interface's own counts",
         source: "Documentation/networking/ip-sysctl.rst (rp_filter); RFC 3704, section 2.4",
         needs: &[needs::NETSTAT, needs::SNMP, "/proc/sys/net/ipv4/conf/all/rp_filter"],
@@ -31,18 +31,19 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "checksum-errors",
-        looks_at: "segments and datagrams whose own checksum was wrong (Tcp.InCsumErrors, Udp.InCsumErrors), against the packets received",
+        looks_at: "segments and datagrams whose own checksum was wrong (Tcp.InCsumErrors, Udp.InCsumErrors), of the \
+                   packets received",
         fires_when: "low: from 100; medium: from one in a million",
-        why: "The frames were valid on the wire: something damaged their segments between two links, or in this host. \
-              TCP retransmits them, but it does not detect one in 65,536 of such errors.",
-        fix: "find what damages them: memory of a switch or NIC, an offload of the sender or of this NIC",
+        why: "The frames were valid on the wire: a device between two links, or this host, damaged their segments. \
+              TCP retransmits them, but misses one in 65,536 such errors.",
+        fix: "find the cause: memory of a switch or NIC, an offload of the sender or of this NIC",
         source: "Stone and Partridge, When the CRC and TCP Checksum Disagree (SIGCOMM 2000); Documentation/networking/snmp_counter.rst",
         needs: &[needs::SNMP],
         check: checksums,
     },
     Rule {
         name: "no-route",
-        looks_at: "packets without a route, sent and received (OutNoRoutes, InNoRoutes of both versions of IP)",
+        looks_at: "packets without a route, sent and received (OutNoRoutes, InNoRoutes, IPv4 and IPv6)",
         fires_when: "low: from 1,000 and one in 100,000 packets; medium: from one in 1,000",
         why: "A route is missing or unstable, or the table of IPv6 routes is full (net.ipv6.route.max_size, before \
               Linux 6.3).",
@@ -53,18 +54,19 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "ip-discards",
-        looks_at: "valid packets that IP dropped (InDiscards, OutDiscards of both versions of IP)",
+        looks_at: "valid packets that IP dropped (InDiscards, OutDiscards, IPv4 and IPv6)",
         fires_when: "low: from 1,000 and one in 100,000 packets; medium: from one in 1,000",
-        why: "The reason was memory, a queue below IP, an unresolved neighbour or a filter of the output: no \
-              interface counter shows it.",
-        fix: "the fixes of findings about qdiscs, neighbours and memory; drop reasons name the place",
+        why: "The reason was memory, a queue below IP, an unresolved neighbour or an output filter: no interface \
+              counter shows it.",
+        fix: "the fixes of findings about qdiscs, neighbours, memory; drop reasons name the place",
         source: "Documentation/networking/snmp_counter.rst (IpInDiscards, IpOutDiscards)",
         needs: &[needs::SNMP],
         check: discards,
     },
     Rule {
         name: "ttl-expired",
-        looks_at: "packets of a router whose time to live ended here or whose header was wrong (InHdrErrors of both versions of IP)",
+        looks_at: "packets of a router whose time to live ended here or whose header was wrong (InHdrErrors, IPv4 \
+                   and IPv6)",
         fires_when: "low: from 1,000 and one in 100,000 forwarded packets; medium: from one in 1,000",
         why: "Two routers that route packets to each other repeat each packet dozens of times until its time to live \
               ends.",
@@ -75,8 +77,8 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "udp-no-port",
-        looks_at: "datagrams to ports at which no program listens (NoPorts of both versions of UDP)",
-        fires_when: "low: from 10,000 and one in a hundred datagrams; medium: from one in ten",
+        looks_at: "datagrams to ports at which no program listens (NoPorts, IPv4 and IPv6)",
+        fires_when: "low: from 10,000 and one in 100 datagrams; medium: from one in ten",
         why: "A service is down or listens elsewhere; each datagram also costs an ICMP answer.",
         fix: "check the service, its address and port, or the senders' configuration",
         source: "Documentation/networking/snmp_counter.rst (UdpNoPorts)",
@@ -85,12 +87,12 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "fragments-made",
-        looks_at: "datagrams that this host cut into fragments or could not send because of their size (FragCreates, \
-                   FragFails of both versions of IP), on a host without a tunnel that explains them",
-        fires_when: "low: from 10,000 and one in a thousand sent packets; medium: from one in a hundred",
-        why: "A datagram is lost if one of its fragments is lost, and the receiver's NIC puts all fragments on one \
-              queue. Datagrams that must not be fragmented are not sent.",
-        fix: "datagrams that fit the MTU (NFS over TCP, EDNS of 1,232 bytes), one MTU on the path, probing for TCP",
+        looks_at: "datagrams fragmented or not sent because of their size (FragCreates, FragFails, IPv4 and IPv6), \
+                   without a tunnel that explains them (mtu-tunnel)",
+        fires_when: "low: from 10,000 and one in 1,000 sent packets; medium: from one in 100",
+        why: "A lost fragment loses its datagram, and the receiver's NIC puts all fragments on one queue. Datagrams \
+              that must not be fragmented are not sent.",
+        fix: "datagrams that fit the MTU (NFS over TCP, EDNS of 1,232 bytes), one MTU on the path, TCP's MTU probing",
         source: "RFC 8900; Documentation/networking/snmp_counter.rst (IpFragCreates, IpFragFails)",
         needs: &[needs::SNMP, needs::MTU, needs::DRIVER],
         check: fragments_made,

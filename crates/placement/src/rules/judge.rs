@@ -205,7 +205,7 @@ fn keep_common(found: &mut Vec<Found>, other: &[Found], gaps: &[&Unknown]) -> bo
         let changes = remedy.changes.len();
         remedy.changes.retain(|change| same.remedy.changes.contains(change));
         if remedy.changes.len() < changes {
-            let left_out = format!("changes that depend on a fact are left out: {}", reasons(gaps));
+            let left_out = format!("changes that depend on missing facts are left out: {}", reasons(gaps));
             let advice = remedy.advice.iter().cloned().chain([left_out]);
             remedy.advice = Some(advice.collect::<Vec<_>>().join("; "));
         }
@@ -375,7 +375,7 @@ impl Found {
             if self.basis != Basis::Measured {
                 return None;
             }
-            Some("the settings that would fix it have these values already".to_owned())
+            Some("the settings of this fix have these values already".to_owned())
         } else {
             None
         };
@@ -530,7 +530,7 @@ mod tests {
         };
         assert_eq!(fixes(&MEASURED, ["1", "1"], &[]), Some((2, None)));
         assert_eq!(fixes(&MEASURED, ["5", "1"], &[]), Some((1, None)));
-        let made = Some("the settings that would fix it have these values already".to_owned());
+        let made = Some("the settings of this fix have these values already".to_owned());
         assert_eq!(fixes(&MEASURED, ["5", "6"], &[]), Some((0, made)));
         assert_eq!(fixes(&SET, ["5", "1"], &[]), Some((1, None)));
         assert_eq!(fixes(&SET, ["5", "6"], &[]), None, "nothing is wrong");

@@ -14,9 +14,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "link-half-duplex",
         looks_at: "the duplex mode of each link",
-        fires_when: "when it is half",
-        why: "Both sides wait for each other, and collide if one of them uses full duplex. The usual cause is a \
-              failed negotiation.",
+        fires_when: "high: it is half",
+        why: "Both sides wait for each other, and collide if one uses full duplex. The usual cause is a failed \
+              negotiation.",
         fix: "negotiation on both ends, or the same fixed mode",
         source: "IEEE 802.3, clause 28; ethtool(8)",
         needs: &[needs::DUPLEX],
@@ -25,9 +25,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "link-slow",
         looks_at: "the link's speed against the fastest that the NIC supports",
-        fires_when: "low: half or less, in full duplex; medium: a tenth or less of a NIC that is not idle (100 packets/s)",
-        why: "A damaged cable, a wrong transceiver or a slow port on the other side limits the link, whatever the \
-              other settings.",
+        fires_when: "low: it is half or less, in full duplex; medium: a tenth or less, on a NIC that is not idle \
+                     (100 packets/s)",
+        why: "A damaged cable, a wrong transceiver or a slow port on the other side limits the link.",
         fix: "cable, transceiver, the other side's port",
         source: "ethtool(8), supported link modes",
         needs: &[needs::SPEED, needs::LINK_MODES, needs::STATISTICS],
@@ -36,7 +36,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "link-flaps",
         looks_at: "how often the carrier came or went, also of a NIC that is down now",
-        fires_when: "low: from 20 changes; medium: from 100 and four a day",
+        fires_when: "low: from 20 changes; medium: from 100, and four a day since boot",
         why: "With each change, routes, neighbours and connections start again.",
         fix: "cable, transceiver, the other side's port",
         source: "Documentation/ABI/testing/sysfs-class-net (carrier_changes)",
@@ -46,8 +46,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "wire-errors",
         looks_at: "packets that arrived damaged: checksum, symbol, length errors",
-        fires_when: "from 100 packets and one in ten million; high: from one in a hundred thousand",
-        why: "TCP takes a damaged packet for congestion. A good link has fewer than one in a hundred million (bit error ratio 1e-12).",
+        fires_when: "medium: from 100 packets and one in ten million; high: from one in 100,000",
+        why: "TCP takes a damaged packet for congestion. A good link damages fewer than one in a hundred million \
+              (bit error ratio 1e-12).",
         fix: "clean or change cable and transceiver",
         source: "IEEE 802.3, clause 1.1.3 (bit error ratio); Documentation/networking/statistics.rst",
         needs: &[needs::STATISTICS, needs::DRIVER_STATISTICS],
@@ -56,11 +57,11 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "pause-sent",
         looks_at: "pause frames that this NIC sent, of the link and of priorities (priority flow control)",
-        fires_when: "from 1,000 and one in 100,000 received packets; high: pauses took 10 % of the uptime, or the NIC \
-                     itself saw a storm (tx_pause_storm_warning_events of mlx5); without a count of pause time, high: \
-                     from one frame for ten packets",
-        why: "The NIC's buffer was full and it paused the switch, which then holds up other hosts as well. The cause \
-              is the same as for drops in the ring.",
+        fires_when: "medium: from 1,000, and one for 100,000 received packets or 1 % of the uptime; high: 10 % of \
+                     the uptime (if not counted: one for ten packets), or a storm (tx_pause_storm_warning_events of \
+                     mlx5)",
+        why: "The NIC's buffer was full, and it paused the switch, which holds up other hosts, too. The cause is \
+              that of drops in the ring.",
         fix: "remove the reason why the ring is not emptied: its size, interrupts, queues",
         source: "IEEE 802.3, annex 31B; the paper, section IV; \
                  Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst",
@@ -70,9 +71,8 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "pause-received",
         looks_at: "pause frames that the other side sent, of the link and of priorities (priority flow control)",
-        fires_when: "from 1,000 and one in 100,000 sent packets; medium: pauses took 1 % of the uptime; high: from 10 \
-                     %; without a count of pause time, medium: from one frame for a hundred packets, high: from one \
-                     for ten (a storm)",
+        fires_when: "low: from 1,000 and one for 100,000 sent packets; medium: pauses took 1 % of the uptime (if not \
+                     counted: one for 100 packets); high: 10 % (one for ten, a storm)",
         why: "The switch or the peer paused this host: its queues wait for another host's receiver.",
         fix: "at the switch or the peer; no setting of this host helps",
         source: "IEEE 802.3, annex 31B",
@@ -290,7 +290,7 @@ fn many_pauses(
     let mut words = kinds.into_iter().flatten().collect::<Vec<_>>().join(" and ");
     if let Some((paused, share)) = time {
         words += &format!(
-            ", which paused it for {} s ({} of the uptime),",
+            ", with {} s of pause time ({} of the uptime),",
             count(paused.round() as u64),
             per_cent(share)
         );
@@ -378,10 +378,10 @@ fn pause_received(view: &View<'_>) -> Vec<Found> {
         let Some(pauses) = many_pauses(view, nic, "rx", frames, packets) else { continue };
         let text = format!("it received {} while it sent {} packets", pauses.words, count(packets));
         let advice = if nic.losses.priority_pause_received.is_some_and(|frames| frames > 0) {
-            "find the port of the switch that sends them, and the receiver behind it that cannot keep up; ECN with DCQCN slows senders before \
-             the switch pauses them, and a watchdog of the switch ends storms of priority pauses"
+            "find the port of the switch that sends the pause frames, and the receiver behind it that cannot keep up; ECN \
+             with DCQCN slows senders before the switch pauses them, and a watchdog of the switch ends storms of priority pauses"
         } else {
-            "find the port of the switch that sends them, and the receiver or the slower port behind it; if TCP \
+            "find the port of the switch that sends the pause frames, and the receiver or the slower port behind it; if TCP \
              should see the loss instead: `ethtool -A DEV autoneg off rx off`"
         };
         let advice = advice.replace("DEV", &nic.name);

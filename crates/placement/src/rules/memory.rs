@@ -14,23 +14,24 @@ const HUGE_PAGES: &str = "/sys/kernel/mm/transparent_hugepage";
 pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "memory-remote-node",
-        looks_at: "pages of each memory node since boot (numastat): requested there and allocated elsewhere, or \
-                   allocated there by processes of another node",
-        fires_when: "from 5 % and a million pages of those requested on a node, or from 30 % of those allocated by \
-                     other nodes' processes; medium: from 20 %, with a NIC of at least 10 Gbit/s with load",
-        why: "Buffers and payload are on another node than the processor that uses them: each cache line crosses the \
-              interconnect. If a node's memory is full, the kernel allocates its pages on other nodes, also the \
-              buffers of its NIC.",
-        fix: "free memory on that node: applications bound to nodes (numactl --membind), smaller page cache; `numastat -p` names the processes",
+        looks_at: "pages of each memory node (numastat): requested there and allocated elsewhere, or allocated there \
+                   by other nodes' processes",
+        fires_when: "low: a million pages, and 5 % of those requested on a node, were allocated elsewhere; or 30 % \
+                     of those allocated there are for other nodes' processes; medium: from 20 %, with a NIC from 10 \
+                     Gbit/s with load",
+        why: "Each cache line of buffers and payload crosses the interconnect. If a node's memory is full, the \
+              kernel allocates its pages elsewhere, also the buffers of its NIC.",
+        fix: "free memory on that node: bound applications (numactl --membind), smaller page cache; `numastat -p` \
+              names the processes",
         source: "Documentation/admin-guide/numastat.rst; numa(7)",
         needs: &[needs::NODES, needs::NODE],
         check: remote_memory,
     },
     Rule {
         name: "app-remote-memory",
-        looks_at: "memory nodes that processes with connections may allocate from, and the nodes of the processors \
-                   that they are pinned to",
-        fires_when: "when none of these processors is on one of these nodes",
+        looks_at: "memory nodes that processes with connections may allocate from, and the processors that they are \
+                   pinned to",
+        fires_when: "medium: all these processors are on other nodes than the memory",
         why: "All memory that the process uses is across the interconnect: its buffers and its copies of the payload.",
         fix: "memory and processors of one node (numactl --cpunodebind --membind, AllowedMemoryNodes= of its unit)",
         source: "numactl(8); systemd.resource-control(5), AllowedMemoryNodes=; cpuset(7)",
@@ -39,11 +40,12 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "numa-balancing",
-        looks_at: "kernel.numa_balancing, the pages that it moves (/proc/vmstat), and whether processes with connections are pinned",
-        fires_when: "low: such processes are pinned; medium: it moves 1,000 pages or takes 10,000 faults per second \
-                     since boot",
-        why: "The kernel unmaps memory to see which node uses it, and moves pages: faults and copies interrupt the \
-              work. Processes that are bound to a node gain nothing from it.",
+        looks_at: "kernel.numa_balancing, the pages that it moves (/proc/vmstat), and pinned processes with \
+                   connections",
+        fires_when: "low: it is on, and such a process is pinned; medium: it is on, and moved 1,000 pages or took \
+                     10,000 faults per second since boot",
+        why: "The kernel unmaps and moves pages to the node that uses them: faults and copies interrupt the work. \
+              Processes bound to a node gain nothing.",
         fix: "0, if applications are bound to nodes",
         source: "Documentation/admin-guide/sysctl/kernel.rst (numa_balancing)",
         needs: &[needs::NODES, needs::SOCKETS, needs::PROCESS_STATUS, needs::VMSTAT, NUMA_BALANCING],
@@ -51,13 +53,13 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "huge-pages",
-        looks_at: "transparent huge pages, how often an allocation waited for memory to be compacted (/proc/vmstat), and servers that wait for \
-                   answers",
-        fires_when: "when they are `always`; low: with an application that waits for answers, or if `defrag` is \
-                     `always`, too; medium: from one stall per second",
-        why: "An allocation that finds no huge page stops until the kernel has moved other pages: pauses of \
-              milliseconds. With `madvise`, only applications that ask for huge pages wait, at any `defrag`. Servers \
-              that fork, such as Redis, also copy whole huge pages afterwards.",
+        looks_at: "transparent huge pages, allocations that waited for memory to be compacted (/proc/vmstat), and \
+                   servers that wait for answers",
+        fires_when: "low: they are `always`, with such a server or with `defrag` `always`; medium: they are \
+                     `always`, and one allocation per second waited since boot",
+        why: "Without a free huge page an allocation waits milliseconds until the kernel has moved others; servers \
+              that fork, such as Redis, copy whole huge pages. With `madvise` only applications that ask for them \
+              wait.",
         fix: "madvise, for applications that ask for huge pages",
         source: "Documentation/admin-guide/mm/transhuge.rst; redis.io (latency, transparent huge pages)",
         needs: &[HUGE_PAGES, needs::VMSTAT, needs::SOCKETS, needs::PROCESSES],
@@ -65,9 +67,10 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "memory-reclaim",
-        looks_at: "how often allocations waited for memory to be freed or compacted, pages swapped, and processes killed (/proc/vmstat)",
-        fires_when: "low: from one wait per 100 s since boot, and from the first killed process; medium: from one \
-                     wait or 100 swapped pages per second",
+        looks_at: "allocations that waited for memory to be freed or compacted, pages swapped, processes killed \
+                   (/proc/vmstat)",
+        fires_when: "low: from one wait per 100 s since boot, or a killed process; medium: from one wait or 100 \
+                     swapped pages per second",
         why: "Allocations of the driver and the sockets compete with the page cache. A softirq cannot wait for \
               memory: it drops its packets.",
         fix: "more free memory (vm.min_free_kbytes), less swapping, smaller caches and applications",
@@ -77,9 +80,9 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "zone-reclaim",
-        looks_at: "vm.zone_reclaim_mode on hosts of several memory nodes, and how often allocations waited (/proc/vmstat)",
-        fires_when: "low: it is not 0; medium: an allocation waits for it each second since boot",
-        why: "Allocations wait until the kernel frees pages of their own node although other nodes have free pages: \
+        looks_at: "vm.zone_reclaim_mode on hosts of several memory nodes, and allocations that waited (/proc/vmstat)",
+        fires_when: "low: it is not 0; medium: also one allocation per second waited since boot",
+        why: "Allocations wait until the kernel frees pages of their own node although others have free pages: \
               stalls in the receive path.",
         fix: "0",
         source: "Documentation/admin-guide/sysctl/vm.rst (zone_reclaim_mode)",
@@ -88,11 +91,11 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "rx-buffers-missing",
-        looks_at: "how often a driver found no memory for a receive buffer (its counters of failed allocations), and vm.min_free_kbytes",
+        looks_at: "how often a driver found no memory for a receive buffer (failed allocations), and \
+                   vm.min_free_kbytes",
         fires_when: "low: from 100 times; medium: from one in a million received packets",
-        why: "A driver fills its ring in the softirq, where the kernel may not wait for memory: it has only the \
-              reserve of vm.min_free_kbytes. If a burst needs more, even a large ring runs empty, and packets are \
-              lost.",
+        why: "A driver fills its ring in the softirq, which cannot wait for memory, from the reserve of \
+              vm.min_free_kbytes. If a burst needs more, even a large ring runs empty.",
         fix: "a larger reserve of free memory",
         source: "Documentation/admin-guide/sysctl/vm.rst (min_free_kbytes); GFP_ATOMIC, Documentation/core-api/memory-allocation.rst",
         needs: &[needs::DRIVER_STATISTICS, needs::STATISTICS, needs::MEMORY, MIN_FREE],

@@ -10,10 +10,10 @@ use crate::view::count;
 pub(super) const RULES: &[Rule] = &[Rule {
     name: "msi-off",
     looks_at: "pci=nomsi on the kernel's command line, and NICs whose only interrupt comes from a pin (IO-APIC)",
-    fires_when: "medium: hosts with several processors; high: a processor that serves the interrupt spends 30 % of \
-                 its time in softirqs, and the NIC lost 100 packets and one in a million",
-    why: "A NIC has one pin but many MSI-X vectors. Without MSI its driver sets up one queue, and one processor takes \
-          all packets, whatever the settings of queues and RSS.",
+    fires_when: "medium: such a NIC on a host with several processors; high: also a processor that serves the \
+                 interrupt spends 30 % of its time in softirqs, and the NIC lost 100 packets and one in a million",
+    why: "A NIC has one pin but many MSI-X vectors: without MSI its driver sets up one queue, and one processor \
+          takes all packets.",
     fix: "remove pci=nomsi from the kernel's command line; until the restart, receive packet steering",
     source: "Documentation/admin-guide/kernel-parameters.txt (pci=nomsi); Documentation/PCI/msi-howto.rst; vmxnet3_alloc_intr_resources, \
              drivers/net/vmxnet3/vmxnet3_drv.c",
@@ -51,7 +51,7 @@ pub(super) fn off(view: &View<'_>, nic: &Interface) -> Option<Found> {
     let loses = view.judge_loss(nic, lost, nic.received_packets()).is_some();
     let queues = nic.receive_queue_count();
     let mut text = format!(
-        "{word} is on the kernel's command line: it has interrupt {} of the {} alone, and {queues} receive queue{} for {} processors",
+        "{word} is on the kernel's command line: the NIC has only interrupt {} of the {}, and {queues} receive queue{} for {} processors",
         first.number,
         first.chip,
         if queues == 1 { "" } else { "s" },
@@ -69,6 +69,6 @@ pub(super) fn off(view: &View<'_>, nic: &Interface) -> Option<Found> {
     };
     Some(entry.advice(
         "remove nomsi from the kernel's command line and restart: the driver then has a vector for each queue; if it was set for a faulty device, \
-         switch MSI off for that one alone (/sys/bus/pci/devices/ADDRESS/msi_bus)",
+         switch MSI off only for that device (/sys/bus/pci/devices/ADDRESS/msi_bus)",
     ))
 }

@@ -13,22 +13,22 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "mtu-standard",
         looks_at: "the MTU of links that are faster than one processor can receive in packets of 1,500 bytes",
-        fires_when: "above 25 Gbit/s, if the MTU is at most 1,500, TCP has at least a twentieth of the packets, and \
-                     fewer than a tenth of the connections have a path MTU below it",
-        why: "The cost is per packet: one flow of the paper's hosts reached 25 Gbit/s with 1,500 bytes and 43 with \
+        fires_when: "low: above 25 Gbit/s, the MTU is at most 1,500, TCP has at least 5 % of the packets, and fewer \
+                     than a tenth of the connections have a smaller path MTU",
+        why: "The cost is per packet: one flow of the paper's hosts reached 25 Gbit/s with 1,500 bytes, 43 with \
               9,000. Not every path carries jumbo frames; towards the Internet 1,500 is right.",
-        fix: "9,000 bytes on every host and switch of the same network, with MTU probing for paths beyond it",
+        fix: "9,000 bytes on all hosts and switches of the network, with MTU probing for paths beyond it",
         source: "the paper, section II-A, figure 5, and Table I (Maximum Transmission Unit)",
         needs: &[needs::SPEED, needs::MTU, needs::SOCKETS],
         check: standard_mtu,
     },
     Rule {
         name: "mtu-mismatch",
-        looks_at: "the MTU of bonds, bridges and VLANs against that of the interfaces below, and of a bridge's ports against each other, with the \
-                   packets that the smaller ones dropped",
-        fires_when: "when a packet that fits the upper interface does not fit the lower one",
-        why: "Large packets are dropped or fragmented while small ones pass: connections hang when they start to \
-              carry data.",
+        looks_at: "the MTU of bonds, bridges, VLANs and other upper interfaces against the interfaces below, and of \
+                   a bridge's ports against each other",
+        fires_when: "medium: an interface below has a smaller MTU, or a port of a bridge a smaller one than another \
+                     port",
+        why: "Large packets are dropped or fragmented while small ones pass: connections hang when they carry data.",
         fix: "the same MTU from top to bottom",
         source: "RFC 4821, section 1; Documentation/networking/bridge.rst; __is_skb_forwardable, include/linux/netdevice.h",
         needs: &[needs::MTU, needs::STATISTICS],
@@ -36,28 +36,26 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "mtu-tunnel",
-        looks_at: "the MTU of tunnels (VXLAN, Geneve, GRE, IP in IP, WireGuard) against that of the NIC below less the tunnel's headers, and \
-                   datagrams that this host cut into fragments or could not send whole (Ip.FragCreates, FragFails)",
-        fires_when: "low: a full packet of the tunnel does not fit below; medium: from 100 fragments made or \
-                     datagrams not sent, if these are one in a thousand sent packets",
-        why: "The host cuts the outer packet into fragments, or drops it if fragments are forbidden. Fragments double \
-              the packets, cannot use GRO and share one receive queue per pair of hosts; one lost fragment loses the \
-              whole packet.",
-        fix: "the MTU of the NIC less the headers: 50 bytes for VXLAN and Geneve, 20 more over IPv6; or a larger MTU below",
+        looks_at: "the MTU of tunnels (VXLAN, Geneve, GRE, ERSPAN, IP in IP, WireGuard) against the one below less \
+                   the headers, and datagrams fragmented or too large to send (Ip.FragCreates, FragFails)",
+        fires_when: "low: a full packet of the tunnel does not fit below; medium: also from 100 fragments made or \
+                     datagrams not sent, one in 1,000 sent packets",
+        why: "The host fragments the outer packet, or drops it if that is forbidden. Fragments double the packets, \
+              cannot use GRO and share one queue per pair of hosts; one lost fragment loses the packet.",
+        fix: "the MTU below less the headers (VXLAN, Geneve: 50 bytes, 70 over IPv6), or a larger MTU below",
         source: "RFC 7348, section 4.3; vxlan_headroom, include/net/vxlan.h; RFC 8900; Documentation/networking/snmp_counter.rst",
         needs: &[needs::MTU, needs::SNMP, needs::DRIVER],
         check: tunnel_mtu,
     },
     Rule {
         name: "mtu-above-path",
-        looks_at: "the path MTU of the connections through each interface (pmtu of tcp_info) against its MTU, and ICMP messages about unreachable \
-                   destinations, among which are those about the size (Icmp.InDestUnreachs, Icmp6InPktTooBigs)",
-        fires_when: "when 90 % of at least 10 connections, to at least two addresses, have the same path MTU below \
-                     the interface's, and at least 100 such messages arrived, and one for each 10 minutes since boot \
-                     (the kernel caches a path's MTU for that time); low: an idle NIC",
-        why: "The network behind the interface carries less than its MTU. Each path loses its first full packet until \
-              a router reports the size, and again when the kernel's cached value expires. If ICMP is filtered, \
-              connections hang.",
+        looks_at: "path MTU of an interface's connections (pmtu of tcp_info) against its MTU, and ICMP messages \
+                   about unreachable destinations or sizes (Icmp.InDestUnreachs, Icmp6InPktTooBigs)",
+        fires_when: "medium: 90 % of at least 10 connections, to at least two addresses, have the same path MTU, \
+                     below the interface's, and 100 such messages arrived, one per 10 minutes since boot; low: an \
+                     idle NIC",
+        why: "Each path loses its first full packet until a router reports the size, again when the kernel's value \
+              expires (10 minutes). If ICMP is filtered, connections hang.",
         fix: "the MTU of the network at the interface, or a larger one in the network",
         source: "RFC 1191; RFC 8201; Documentation/networking/ip-sysctl.rst (mtu_expires); Google Cloud, VPC: maximum transmission unit",
         needs: &[needs::MTU, needs::SOCKETS, needs::SNMP, needs::STATISTICS],
@@ -189,14 +187,17 @@ fn mtu_mismatch(view: &View<'_>) -> Vec<Found> {
         let largest = lower.iter().map(|(_, mtu)| *mtu).max().unwrap_or(mtu);
         let small_ports = if upper.kind == InterfaceKind::Bridge { below(largest) } else { Vec::new() };
         let text = if !too_small.is_empty() {
-            format!("its MTU is {mtu}, and {} below it", too_small.join(", "))
+            format!("its MTU is {mtu}, and below it {}", too_small.join(", "))
         } else if !small_ports.is_empty() {
             format!("its ports differ in MTU: {}, others have {largest}", small_ports.join(", "))
         } else {
             continue;
         };
         let effect = "large packets are lost or fragmented while small ones pass";
-        found.push(Found::setting(Medium, &upper.name, text, effect).advice("give all of them the same MTU"));
+        found.push(
+            Found::setting(Medium, &upper.name, text, effect)
+                .advice("give all these interfaces the same MTU"),
+        );
     }
     found
 }
@@ -244,7 +245,7 @@ fn tunnel_mtu(view: &View<'_>) -> Vec<Found> {
         }
         let kind = tunnel.driver.as_deref().unwrap_or_default();
         let mut text = format!(
-            "its MTU is {mtu}, and {} below it has {}: {kind} adds {headers} bytes, {} over IPv6",
+            "its MTU is {mtu}, and below it {} has {}: {kind} adds {headers} bytes, {} over IPv6",
             below.name,
             wanted + headers,
             headers + OVER_IPV6

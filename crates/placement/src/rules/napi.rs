@@ -11,11 +11,11 @@ use crate::view::count;
 pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "gro-timer-alone",
-        looks_at: "gro_flush_timeout and napi_defer_hard_irqs of each NIC, and of each veth whose GRO is on: without GRO or XDP a veth has no NAPI",
-        fires_when: "when one is set and the other is 0; medium: packets may wait for at least 100 µs",
-        why: "The two settings belong together: napi_defer_hard_irqs defers interrupts for some empty polls, which \
-              the timer starts. The timer alone leaves interrupts on and lets GRO hold packets until it fires; the \
-              count alone does nothing. A veth has no interrupts: its peer starts the polls.",
+        looks_at: "gro_flush_timeout and napi_defer_hard_irqs of each NIC, and of each veth with GRO, without which \
+                   a veth has no NAPI",
+        fires_when: "low: one is set and the other is 0; medium: only gro_flush_timeout is set, to at least 100 µs",
+        why: "napi_defer_hard_irqs defers interrupts for some empty polls, which the timer starts: alone it does \
+              nothing. The timer alone leaves interrupts on and lets GRO hold packets.",
         fix: "both, or neither",
         source: "Documentation/networking/napi.rst (IRQ mitigation); napi_complete_done, net/core/dev.c; veth_poll, drivers/net/veth.c",
         needs: &["/sys/class/net/*/gro_flush_timeout", "/sys/class/net/*/napi_defer_hard_irqs"],
@@ -24,10 +24,10 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "busy-poll-odd",
         looks_at: "net.core.busy_poll and busy_read",
-        fires_when: "when one is above 200 µs (medium: from 1,000), or busy_poll is set and busy_read is 0",
-        why: "A process that polls keeps its processor for that time at each wait: the kernel's documentation \
-              recommends 50 µs, or 100 for many sockets. busy_poll applies only to sockets with busy_read or \
-              SO_BUSY_POLL.",
+        fires_when: "low: one is above 200 µs, or busy_poll is set and busy_read is 0; medium: one is at least 1,000 \
+                     µs",
+        why: "Polling keeps the processor for that time at each wait: the kernel's documentation recommends 50 µs, \
+              or 100 for many sockets. busy_poll applies only to sockets with busy_read or SO_BUSY_POLL.",
         fix: "50 for both, or 0",
         source: "Documentation/admin-guide/sysctl/net.rst (busy_read, busy_poll)",
         needs: &["/proc/sys/net/core/busy_poll", "/proc/sys/net/core/busy_read"],
@@ -35,11 +35,11 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "budget-large",
-        looks_at: "net.core.netdev_budget and netdev_budget_usecs, and how often rounds of receiving ended with work left",
-        fires_when: "low: they are above 1,000 packets or 10,000 µs, and fewer than one round in 10,000 packets ended \
-                     early",
-        why: "A longer round keeps the processor from the applications that read the packets. It helps only if rounds \
-              end early.",
+        looks_at: "net.core.netdev_budget and netdev_budget_usecs, and rounds of receiving that ended with work left",
+        fires_when: "low: one is above 1,000 packets or 10,000 µs, and fewer than one round in 10,000 packets ended \
+                     with work left",
+        why: "A longer round keeps the processor from the readers of the packets, and helps only if rounds end \
+              early.",
         fix: "300 packets, 8,000 µs",
         source: "Documentation/admin-guide/sysctl/net.rst (netdev_budget, netdev_budget_usecs)",
         needs: &[
@@ -51,9 +51,10 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "interrupts-late",
-        looks_at: "how long a NIC waits before it interrupts, on a host with an application that waits for answers",
-        fires_when: "from 20 µs, without adaptive coalescing or with processors that are isolated for the \
-                     application; medium: a quarter of the shortest round trip of its connections, or from 50 µs",
+        looks_at: "how long a NIC that is not idle waits before it interrupts, on a host with an application that \
+                   waits for answers",
+        fires_when: "low: from 20 µs, without adaptive coalescing or with isolated processors for the application; \
+                     medium: from 50 µs, or a quarter of the shortest round trip of its connections",
         why: "Each packet waits for that time before the stack sees it: a request and its answer wait twice.",
         fix: "rx-usecs 0, or a few µs if the load needs batches",
         source: "ethtool(8), -C; NVIDIA and Intel low-latency tuning guides (interrupt moderation)",
@@ -70,11 +71,10 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "flow-limit",
         looks_at: "packets that the flow limit of RPS dropped (column 11 of /proc/net/softnet_stat), and flow_limit_cpu_bitmap",
-        fires_when: "medium: from 100 drops and one in a million packets; low: a processor's backlog dropped, RPS is \
-                     on, and the limit is off",
-        why: "When a backlog is half full, the limit drops packets of flows that make up more than half of the \
-              traffic, so that small flows get through. On a host for few large flows it drops useful packets; \
-              without it the backlog drops packets of all other flows.",
+        fires_when: "medium: it dropped 100 packets and one in a million; low: it is off, RPS is on, and backlogs \
+                     dropped that many",
+        why: "When a backlog is half full, the limit drops packets of flows with more than half of the traffic. With \
+              few large flows it drops useful packets; without it the backlog drops those of all other flows.",
         fix: "a longer backlog for large flows; the limit for small ones",
         source: "Documentation/networking/scaling.rst (RPS Flow Limit)",
         needs: &[

@@ -13,8 +13,8 @@ use crate::view::{count, gigabits, per_cent};
 pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "pcie-narrow",
-        looks_at: "width and speed of each NIC's PCI Express link against its line rate",
-        fires_when: "when lanes x speed x encoding - 1 Gbit/s is less than the line rate",
+        looks_at: "width and speed of each NIC's PCI Express link against its line rate (not in virtual machines)",
+        fires_when: "high: lanes x speed x encoding - 1 Gbit/s is less than the line rate",
         why: "The bus is the bottleneck: the NIC's own buffer overflows at rates that the network delivers.",
         fix: "another slot, or the slot's settings in the firmware",
         source: "the paper, section III-A (formula of the PCIe bandwidth)",
@@ -30,8 +30,8 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "pcie-shared",
-        looks_at: "the ports of one NIC that are up, and the PCI Express link that they share",
-        fires_when: "when their total rate exceeds the link's, and no single port does",
+        looks_at: "ports of one NIC that are up, and the PCI Express link that they share",
+        fires_when: "low: their total rate exceeds the link's, and no single port's does",
         why: "Each port reaches its rate alone, but not all at the same time.",
         fix: "a faster slot, or ports on two NICs",
         source: "the paper, section III-A (formula of the PCIe bandwidth)",
@@ -40,15 +40,15 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "rx-ring-drops",
-        looks_at: "packets that found no receive descriptor, or were lost in the NIC in front of the ring (driver statistics by common names)",
-        fires_when: "from 100 packets and one in a million; high: from one in ten thousand, or if busy connections \
-                     together would get less than half of the line rate at this loss; low: one flow still gets the \
-                     line rate, but only below one in 100,000 on hosts with less than a twentieth of TCP packets \
-                     (routers, name servers)",
-        why: "TCP's flow control does not protect the receive ring, which is below it. A larger ring bridges longer \
-              pauses of the processor that empties it; the paper saw fewer losses with the largest.",
-        fix: "the largest ring that this NIC has; if it is set already, remove the cause of the slow processor; if \
-              the bus or RDMA explains losses in front of the ring, only their fix",
+        looks_at: "packets without a receive descriptor, or lost in the NIC in front of the ring or in the driver \
+                   (driver statistics)",
+        fires_when: "medium: from 100 packets and one in a million; high: from one in 10,000, or under half the line \
+                     rate for all busy connections; low: the line rate for one flow (under 5 % TCP packets: only \
+                     below one in 100,000)",
+        why: "The receive ring is below TCP's flow control. A larger one bridges longer pauses of its processor; the \
+              paper saw fewer losses with the largest.",
+        fix: "the largest ring; at that size, the fix for the slow processor; for losses in front of the ring, the \
+              fix for bus or RDMA",
         source: "the paper, section IV, figure 12 and section III-C, Table I (RX-Ring)",
         needs: &[needs::STATISTICS, needs::DRIVER_STATISTICS],
         check: ring_drops,
@@ -56,11 +56,11 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "rx-ring-short",
         looks_at: "the receive ring against its maximum, in time at line rate",
-        fires_when: "when it is below its maximum and full after less than 200 µs of full-sized packets, from 10 \
-                     Gbit/s",
-        why: "A processor leaves its ring for a whole round of softirqs or a wake-up from an idle state. Rings of \
-              slower links last longer: the default is enough.",
-        fix: "the largest ring that this NIC has",
+        fires_when: "low: from 10 Gbit/s, it is below its maximum, full after less than 200 µs of full-sized \
+                     packets, and without losses (rx-ring-drops)",
+        why: "A processor leaves its ring for a whole round of softirqs or a wake-up. On slower links the default \
+              ring lasts long enough.",
+        fix: "the largest ring that the NIC has",
         source: "the paper, section III-C, Table I (RX-Ring)",
         needs: &[needs::SPEED, needs::RINGS, needs::MTU, needs::STATISTICS, needs::DRIVER_STATISTICS],
         check: ring_short,
@@ -68,9 +68,8 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "tx-ring-stops",
         looks_at: "how often a transmit queue stopped because its ring was full",
-        fires_when: "from 1,000 stops and one in a thousand packets, with a ring below its maximum",
-        why: "While a queue is stopped, packets wait in the qdisc. They are not lost, but bursts grow and completions \
-              become uneven.",
+        fires_when: "low: from 1,000 stops and one in 1,000 packets, with a ring below its maximum",
+        why: "While a queue is stopped, packets wait in the qdisc: bursts grow, and completions become uneven.",
         fix: "a larger transmit ring",
         source: "the paper, section IV, figure 12; Documentation/networking/driver.rst",
         needs: &[needs::RINGS, needs::STATISTICS, needs::DRIVER_STATISTICS],
@@ -79,8 +78,8 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "coalescing-long",
         looks_at: "how long the NIC waits before it interrupts, against its ring and its link",
-        fires_when: "when half of the ring can fill at line rate in that time, or it is at least 250 µs, without \
-                     adaptive coalescing",
+        fires_when: "low: half of the ring can fill at line rate in that time, or it is at least 250 µs, without \
+                     adaptive coalescing; medium: half of the ring, from 10 Gbit/s",
         why: "The ring fills before the interrupt, and each round trip grows by the wait.",
         fix: "a shorter wait, or adaptive coalescing",
         source: "Documentation/networking/statistics.rst; ethtool(8), -C; the paper, section IV",
@@ -89,12 +88,12 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "coalescing-off",
-        looks_at: "whether the NIC interrupts for each packet",
-        fires_when: "low: at least 10 Gbit/s, or a slower NIC with at least 5,000 interrupts per second and one \
-                     interrupt for two packets or fewer; medium: such interrupts at 10 Gbit/s or more; not if an \
-                     application waits for answers",
-        why: "At line rate the NIC raises hundreds of thousands of interrupts a second, each with a context switch. A \
-              host that needs only low latency wants this.",
+        looks_at: "whether the NIC interrupts for each packet (not in virtual machines, and not with an application \
+                   that waits for answers)",
+        fires_when: "low: from 10 Gbit/s, or 5,000 interrupts per second and one for two packets, of at least a \
+                     million; medium: both",
+        why: "At line rate the NIC raises hundreds of thousands of interrupts a second, each with a context switch. \
+              Only a host that needs low latency wants this.",
         fix: "a wait of microseconds that the ring bridges easily",
         source: "ethtool(8), -C; Documentation/networking/napi.rst",
         needs: &[
@@ -112,8 +111,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "iommu-translates",
         looks_at: "how the IOMMU group of a NIC of at least 40 Gbit/s translates addresses",
-        fires_when: "when each buffer is mapped and unmapped; medium: strict (DMA); low: lazy (DMA-FQ), from 100 \
-                     Gbit/s",
+        fires_when: "medium: it maps and unmaps each buffer, strictly (DMA); low: lazily (DMA-FQ), from 100 Gbit/s",
         why: "Mapping costs processor time for each packet, and strict flushing stalls all queues on one lock.",
         fix: "iommu=pt on the kernel's command line, if the devices are trusted",
         source: "Documentation/ABI/testing/sysfs-kernel-iommu_groups; Documentation/admin-guide/kernel-parameters.txt (iommu, iommu.strict)",
@@ -123,8 +121,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "emulated-nic",
         looks_at: "the driver of a virtual machine's NIC",
-        fires_when: "when the hypervisor emulates a hardware NIC without several queues or cheap interrupts",
-        why: "Every access of the driver to a register is an exit to the hypervisor.",
+        fires_when: "medium: the hypervisor emulates a hardware NIC (e1000, 8139cp, 8139too, pcnet32, ne2k-pci, \
+                     tulip)",
+        why: "Every access of the driver to a register is an exit to the hypervisor, and such NICs have one queue.",
         fix: "a paravirtual NIC: virtio-net, vmxnet3, or the cloud's own",
         source: "Documentation/networking/device_drivers/ethernet; virtio 1.2, section 5.1",
         needs: &[needs::DRIVER, needs::CPUINFO],
@@ -165,14 +164,14 @@ fn pcie_narrow(view: &View<'_>) -> Vec<Found> {
             if slow || narrow { format!("{text}; the NIC supports {}", link_words(&best)) } else { text };
         let advice = match (slow, narrow) {
             (true, true) => {
-                "put it into a slot with its lanes and speed, or check the slot's settings in the firmware: bifurcation, PCIe generation"
+                "put the NIC into a slot with its lanes and speed, or check the slot's settings in the firmware (bifurcation, PCIe generation)"
             }
             (true, false) => {
                 "all lanes are in use, at a lower speed: set the slot's PCIe generation in the firmware to the NIC's \
                  or to automatic, reseat the NIC, replace a riser, or use another slot"
             }
             (false, true) => {
-                "put it into a slot with more lanes, reseat it, or check the slot's settings in the firmware (bifurcation)"
+                "put the NIC into a slot with more lanes, reseat it, or check the slot's settings in the firmware (bifurcation)"
             }
             (false, false) => "neither NIC nor slot supports more: spread the traffic over two NICs",
         };

@@ -12,11 +12,10 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "gro-off",
         looks_at: "generic-receive-offload of each NIC",
-        fires_when: "when it is off and can be switched on; medium, or high from 10 Gbit/s if a processor that serves \
-                     its interrupts spends 30 % of its time in softirqs or 10,000 packets were lost at the NIC; low: \
-                     an idle NIC, or one that merges packets itself (rx-gro-hw, rx-lro)",
-        why: "The stack handles each packet separately: with 1,500 bytes that is more than forty times the work of a \
-              merged one of 64 KB.",
+        fires_when: "medium: it is off and can be switched on; high: from 10 Gbit/s, on a busy NIC (30 % softirq \
+                     time, or 10,000 lost packets); low: an idle NIC, or one that merges packets itself (rx-gro-hw, \
+                     rx-lro)",
+        why: "The stack handles each packet separately: with 1,500 bytes, forty times the work of packets of 64 KB.",
         fix: "switch it on",
         source: "the paper, section III-C and Table I (TSO, GSO, GRO); Documentation/networking/segmentation-offloads.rst",
         needs: &[needs::FEATURES],
@@ -25,9 +24,8 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "tso-off",
         looks_at: "tcp-segmentation-offload of each NIC",
-        fires_when: "when it is off and can be switched on; medium, or high from 10 Gbit/s if a processor that serves \
-                     its interrupts spends 30 % of its time in softirqs or 10,000 packets were lost at the NIC; low: \
-                     an idle NIC",
+        fires_when: "medium: it is off and can be switched on; high: from 10 Gbit/s, on a busy NIC (30 % softirq \
+                     time, or 10,000 lost packets); low: an idle NIC",
         why: "The processor cuts segments and computes headers, which the NIC could do.",
         fix: "switch it on",
         source: "the paper, section III-C and Table I (TSO, GSO, GRO); Documentation/networking/segmentation-offloads.rst",
@@ -37,7 +35,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "gso-off",
         looks_at: "generic-segmentation-offload of each NIC",
-        fires_when: "when it is off and can be switched on",
+        fires_when: "low: it is off and can be switched on; medium: from 10 Gbit/s, on a NIC that is not idle",
         why: "Protocols and devices without TSO send each packet separately through the whole stack.",
         fix: "switch it on",
         source: "the paper, section III-C and Table I (TSO, GSO, GRO); Documentation/networking/segmentation-offloads.rst",
@@ -56,7 +54,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "rx-checksum-off",
         looks_at: "rx-checksumming of each NIC",
-        fires_when: "when it is off and can be switched on",
+        fires_when: "low: it is off and can be switched on; medium: from 10 Gbit/s, on a NIC that is not idle",
         why: "The processor reads every byte again, and GRO merges less.",
         fix: "switch it on",
         source: "Documentation/networking/checksum-offloads.rst",
@@ -75,9 +73,8 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "tx-checksum-off",
         looks_at: "transmit checksums of each NIC",
-        fires_when: "when all of them are off and one can be switched on",
-        why: "The processor sums every byte, and without checksums the kernel disables segmentation offload and \
-              scatter-gather.",
+        fires_when: "low: all are off and one can be switched on; medium: from 10 Gbit/s, on a NIC that is not idle",
+        why: "The processor sums every byte, and the kernel disables segmentation offload and scatter-gather.",
         fix: "switch it on",
         source: "Documentation/networking/checksum-offloads.rst",
         needs: &[needs::FEATURES],
@@ -86,7 +83,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "scatter-gather-off",
         looks_at: "scatter-gather of each NIC",
-        fires_when: "when it is off and can be switched on",
+        fires_when: "low: it is off and can be switched on; medium: from 10 Gbit/s, on a NIC that is not idle",
         why: "The kernel copies each packet into one buffer, and segmentation offload is off as well.",
         fix: "switch it on",
         source: "Documentation/networking/segmentation-offloads.rst",
@@ -105,7 +102,8 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "tso6-off",
         looks_at: "tx-tcp6-segmentation of each NIC whose TSO for IPv4 is on",
-        fires_when: "when it is off and can be switched on; medium: a tenth of the packets sent are IPv6",
+        fires_when: "low: it is off and can be switched on; medium: a tenth of the packets sent, and a million, are \
+                     IPv6",
         why: "TSO has a switch for each version of IP: over IPv6 the processor cuts segments and computes headers.",
         fix: "switch it on",
         source: "Documentation/networking/segmentation-offloads.rst; NETIF_F_TSO6, include/linux/netdev_features.h",
@@ -115,9 +113,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "hardware-gro-off",
         looks_at: "rx-gro-hw of NICs whose driver switches it on by default (bnxt_en, qede, bnx2x)",
-        fires_when: "when it is off and can be switched on, from 25 Gbit/s",
-        why: "The NIC merges segments before it interrupts: fewer buffers, fewer passes through the stack. Unlike \
-              with LRO, the host can forward merged packets.",
+        fires_when: "low: from 25 Gbit/s, it is off and can be switched on, and GRO is on",
+        why: "The NIC merges segments before it interrupts: fewer buffers and passes through the stack. Unlike with \
+              LRO, the host can forward merged packets.",
         fix: "switch it on",
         source: "Documentation/networking/netdev-features.rst (rx-gro-hw)",
         needs: &[needs::FEATURES, needs::DRIVER],
@@ -127,10 +125,10 @@ pub(super) const RULES: &[Rule] = &[
         name: "big-tcp-off",
         looks_at: "gso_max_size and gro_max_size against the size that the driver can send (tso_max_size), from 100 \
                    Gbit/s",
-        fires_when: "low: they are 65,536, the driver can send twice that, the kernel has BIG TCP for IPv4 (6.3), and \
-                     TCP has at least a twentieth of the packets",
-        why: "For the stack, a packet of 180 KB costs as much as one of 64 KB: a single flow gains most. It is not \
-              the default because programs that capture packets or parse headers with 16-bit lengths may fail.",
+        fires_when: "low: both are at most 65,536, the driver can send twice that, the kernel has BIG TCP for IPv4 \
+                     (6.3), and TCP has at least 5 % of the packets",
+        why: "A packet of 180 KB costs the stack as much as one of 64 KB; a single flow gains most. It is not the \
+              default: programs that capture packets or parse 16-bit lengths may fail.",
         fix: "185,000 bytes for both",
         source: "LWN 884104 (Going big with TCP packets); ip-link(8), gso_max_size, gro_ipv4_max_size; include/linux/netdevice.h",
         needs: &[needs::SPEED, needs::KERNEL, "netlink/links"],
@@ -138,11 +136,11 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "lro-forwards",
-        looks_at: "large-receive-offload on a host that forwards, or on a port of a bridge",
-        fires_when: "when it is on and packets are forwarded",
-        why: "The kernel cannot restore the packets that LRO merged: it damages or drops them when it forwards. GRO \
-              can be undone. The kernel switches LRO off when forwarding or a bridge is set up; if it is on, it was \
-              switched on again.",
+        looks_at: "large-receive-offload of NICs of a host that forwards, or of ports of a bridge",
+        fires_when: "medium: it is on",
+        why: "The kernel cannot restore the packets that LRO merged: forwarding damages or drops them (GRO can be \
+              undone). The kernel switches LRO off for forwarding or a bridge; if it is on, it was switched on \
+              again.",
         fix: "switch it off",
         source: "Documentation/networking/segmentation-offloads.rst; dev_disable_lro, net/core/dev.c; br_add_if, net/bridge/br_if.c",
         needs: &[needs::FEATURES, "/proc/sys/net/ipv4/ip_forward"],
@@ -151,7 +149,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "tunnel-offload-off",
         looks_at: "tx-udp_tnl-segmentation of each NIC on a host with tunnels in UDP (vxlan, geneve, flannel, cilium_vxlan)",
-        fires_when: "when it is off and can be switched on; medium: from 10 Gbit/s; low: slower NICs and idle ones",
+        fires_when: "low: it is off and can be switched on; medium: from 10 Gbit/s, on a NIC that is not idle",
         why: "The processor segments each packet of pods and guests inside the tunnel, which the NIC could do.",
         fix: "switch it on",
         source: "Documentation/networking/segmentation-offloads.rst (UDP tunnels); NETIF_F_GSO_UDP_TUNNEL, include/linux/netdev_features.h",
@@ -160,10 +158,10 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "vlan-offload-off",
-        looks_at: "rx-vlan-hw-parse and tx-vlan-hw-insert of each NIC that carries VLANs: one below a VLAN interface or in a bridge",
+        looks_at: "rx-vlan-hw-parse and tx-vlan-hw-insert of NICs below a VLAN interface or a bridge",
         fires_when: "low: one is off and can be switched on; medium: from 10 Gbit/s, with load",
-        why: "The processor removes the tag of each received packet and inserts it when sending; many drivers then \
-              neither segment nor merge tagged packets.",
+        why: "The processor removes and inserts the tags; many drivers then neither segment nor merge tagged \
+              packets.",
         fix: "switch them on",
         source: "ethtool(8), -K rxvlan, txvlan; NETIF_F_HW_VLAN_CTAG_RX, include/linux/netdev_features.h",
         needs: &[needs::FEATURES, needs::STATISTICS],

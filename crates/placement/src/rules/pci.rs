@@ -14,21 +14,21 @@ pub(super) const RULES: &[Rule] = &[
         name: "read-request-small",
         looks_at: "MaxReadReq of NICs of at least 100 Gbit/s (PCI configuration space, which only root can read)",
         fires_when: "low: below 1,024 bytes on Mellanox/NVIDIA NICs, below 512 on others",
-        why: "A NIC reads the data that it sends in requests of that size. Small requests cost headers and wait for \
-              more round trips on the bus. Receiving does not depend on it.",
-        fix: "4,096 bytes on mlx5_core, as in NVIDIA's tuning guides; at least 512 on others",
+        why: "A NIC reads the data that it sends in requests of this size: small ones cost headers and round trips. \
+              Receiving does not depend on it.",
+        fix: "4,096 bytes on mlx5_core, as in NVIDIA's tuning guides; 512 on others",
         source: "NVIDIA, Understanding PCIe Configuration for Maximum Performance; PCI Express Base Specification, Device Control; setpci(8)",
         needs: &[needs::SPEED, needs::READ_REQUEST],
         check: read_request,
     },
     Rule {
         name: "cqe-compression-off",
-        looks_at: "rx_cqe_compress of mlx5_core NICs whose PCI Express link carries little more than the network link",
+        looks_at: "rx_cqe_compress of mlx5_core NICs, and the rates of their PCI Express link and line",
         fires_when: "low: it is off, and the link carries less than 1.25 times the line rate or the NIC discarded \
                      10,000 packets in front of the ring",
-        why: "For each received packet the NIC writes a completion of 64 bytes over the bus. With compression several \
-              packets share one, and more packets fit through a slot that is nearly full. Compression costs some \
-              processor time and does not work with hardware timestamps.",
+        why: "The NIC writes a completion of 64 bytes for each received packet; with compression several share one, \
+              and more packets fit through the slot. Compression costs some processor time and excludes hardware \
+              timestamps.",
         fix: "rx_cqe_compress on",
         source: "Documentation/networking/device_drivers/ethernet/mellanox/mlx5; NVIDIA, CQE compression; ethtool(8), --set-priv-flags",
         needs: &[
@@ -42,13 +42,12 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "pcie-stalled",
-        looks_at: "how often the NIC wanted to write or read over PCI Express and could not (mlx5_core: outbound_pci_stalled_*)",
-        fires_when: "medium: from 1,000 events; high: from 1,000 stalled writes, if the NIC also discarded 10,000 packets or \
-                     sent 10,000 pause frames",
-        why: "The NIC's requests wait for credits of the host: slow memory (few channels, another node), a full bus, \
-              or an IOMMU that translates each request. Packets wait in the NIC, which then drops them or pauses the \
-              switch.",
-        fix: "memory in all channels, buffers on the NIC's own node, iommu=pt; until then a lower rate",
+        looks_at: "how often the NIC could not write or read over PCI Express (mlx5_core: outbound_pci_stalled_*)",
+        fires_when: "medium: from 1,000 events; high: from 1,000 stalled writes, and the NIC discarded 10,000 \
+                     packets or sent 10,000 pause frames",
+        why: "The NIC's requests wait for slow memory (few channels, another node), a full bus or the IOMMU. Packets \
+              wait in the NIC, which then drops them or pauses the switch.",
+        fix: "memory in all channels, buffers on the NIC's node, iommu=pt; until then a lower rate",
         source: "Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst (PCIe counters)",
         needs: &[needs::DRIVER_STATISTICS],
         check: stalled,
@@ -57,8 +56,8 @@ pub(super) const RULES: &[Rule] = &[
         name: "firmware-differs",
         looks_at: "the firmware of NICs of one driver",
         fires_when: "low: NICs of one driver and speed have different versions",
-        why: "Drivers work around firmware bugs by version. Two versions on one host behave differently, and one is \
-              probably old. A host cannot tell whether a version is the newest.",
+        why: "Drivers work around firmware bugs by version: NICs with two versions behave differently, and one is \
+              probably old.",
         fix: "the same, current firmware on all",
         source: "ethtool(8), -i; the vendor's release notes",
         needs: &["/sys/class/net/*/ethtool/firmware", needs::DRIVER, needs::LINK_MODES],
@@ -107,7 +106,7 @@ fn compression(view: &View<'_>) -> Vec<Found> {
             text += &format!("; the NIC discarded {} packets", count(lost));
         }
         found.push(
-            Found::setting(Low, &nic.name, text, "completions take their share of a bus that is nearly full")
+            Found::setting(Low, &nic.name, text, "completions take bandwidth of the bus that packets need")
                 .advice(format!(
                     "`ethtool --set-priv-flags {} rx_cqe_compress on`, if no hardware timestamps are needed",
                     nic.name
@@ -135,18 +134,18 @@ fn stalled(view: &View<'_>) -> Vec<Found> {
         if figure("wr").max(figure("rd")) > 0 {
             text += &format!("; writes {} %, reads {} % of the last second", figure("wr"), figure("rd"));
         }
-        for (packets, words) in [(lost, "discarded packets"), (paused, "sent pause frames")] {
-            if packets > 0 {
-                text += &format!("; the NIC {words} {} times", count(packets));
+        for (number, verb, what) in [(lost, "discarded", "packets"), (paused, "sent", "pause frames")] {
+            if number > 0 {
+                text += &format!("; the NIC {verb} {} {what}", count(number));
             }
         }
         let severity = if writes >= FEWEST && lost.max(paused) >= GRAVE { High } else { Medium };
         let translated = nic.iommu.as_deref().is_some_and(|kind| kind.starts_with("DMA"));
         let mut advice =
-            "memory in all channels, and buffers on the NIC's node: see memory-remote-node and the slot"
+            "put memory into all channels and buffers on the NIC's node (memory-remote-node), and check the slot"
                 .to_owned();
         if translated {
-            advice += "; the IOMMU translates each request: iommu=pt on the kernel's command line";
+            advice += "; the IOMMU translates each request: set iommu=pt on the kernel's command line";
         }
         found.push(
             Found::measured(severity, &nic.name, text, "packets wait in the NIC for the host's memory")

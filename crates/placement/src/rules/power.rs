@@ -14,12 +14,11 @@ use crate::view::{count, gigabits, per_cent};
 pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "governor",
-        looks_at: "the frequency governor of processors near NICs of at least 10 Gbit/s (of their node, or that serve \
-                   their interrupts), and the energy preference if these choose the frequency by themselves",
-        fires_when: "when neither the governor nor the preference is performance; high: with load, if powersave keeps \
-                     the lowest frequency (acpi-cpufreq, passive pstate drivers); medium: from 40 Gbit/s, or for \
-                     ondemand and conservative, or with a preference that saves more than balance_performance; low: \
-                     with the preference balance_performance",
+        looks_at: "frequency governor of processors near NICs from 10 Gbit/s (their node, their interrupts), and \
+                   their energy preference, which decides if they choose the frequency themselves",
+        fires_when: "low: neither governor nor preference is performance; medium: ondemand or conservative, all but \
+                     userspace from 40 Gbit/s, or a preference that saves more than balance_performance; high: with \
+                     load, powersave at the lowest frequency (acpi-cpufreq, passive pstate drivers)",
         why: "Bursts of interrupts end before a governor sees load: processors receive packets at a low frequency.",
         fix: "the governor performance",
         source: "the paper, Table I (CPU governor); Documentation/admin-guide/pm/cpufreq.rst, intel_pstate.rst, amd-pstate.rst",
@@ -36,11 +35,11 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "idle-deep",
-        looks_at: "the exit latency of the deepest idle state in use, against the receive ring in time at line rate",
-        fires_when: "when half of the ring fills while a processor wakes up, from 10 Gbit/s",
-        why: "The ring overflows before the processor takes the first packet. With a ring that lasts longer, no idle \
-              state must be disabled.",
-        fix: "disable the idle states with too long an exit latency, or use a larger ring",
+        looks_at: "exit latency of the deepest idle state in use, against the receive ring in time at line rate",
+        fires_when: "low: from 10 Gbit/s, half of the ring fills while a processor wakes up",
+        why: "The ring overflows before the processor takes the first packet. With a ring that lasts longer, idle \
+              states can stay on.",
+        fix: "disable the idle states with too long a latency, or use a larger ring",
         source: "Documentation/admin-guide/pm/cpuidle.rst; the paper, section IV",
         needs: &[needs::SPEED, needs::RINGS, needs::MTU, needs::IDLE_STATES, needs::NODE, needs::NODES],
         check: idle,
@@ -48,8 +47,8 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "steal",
         looks_at: "time that the hypervisor took from this virtual machine's processors",
-        fires_when: "from 5 %; high: from 20 %",
-        why: "A virtual processor that does not run empties no ring. Losses and latency result that nothing in the \
+        fires_when: "medium: from 5 %; high: from 20 %",
+        why: "A virtual processor that does not run empties no ring: losses and latency that no other counter of the \
               machine explains.",
         fix: "dedicated processors for this machine, or fewer machines on the host",
         source: "proc_stat(5), steal",
@@ -59,8 +58,8 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "processors-full",
         looks_at: "the time for which all processors together were idle since boot",
-        fires_when: "below a tenth; medium: 1,000 packets were lost or rounds of receiving ended early; low: \
-                     otherwise",
+        fires_when: "low: below a tenth; medium: also NICs lost 1,000 packets, or 1,000 rounds of receiving ended \
+                     early",
         why: "No setting of queues and interrupts helps if no processor has time left.",
         fix: "more processors, or less work",
         source: "proc_stat(5)",
@@ -70,7 +69,8 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "softirq-one-processor",
         looks_at: "the time that each processor spent in softirqs since boot",
-        fires_when: "when one spent 30 %, no other half as much, and the others at most a fifth on average",
+        fires_when: "medium: one spent 30 %, no other half as much, and the others on average at most a fifth as \
+                     much",
         why: "Softirqs mostly receive packets: one processor is the limit while others idle.",
         fix: "spread interrupts and queues over more processors",
         source: "proc_stat(5); Documentation/networking/scaling.rst",
@@ -79,13 +79,12 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "idle-latency",
-        looks_at: "the idle states that processors of the NIC's node use, on a host with an application that waits \
-                   for answers",
-        fires_when: "when a state has an exit latency of at least 50 µs and a tenth of all pauses go there; medium: \
-                     the latency is at least a quarter of the shortest round trip of its connections; high: it is at least \
-                     that round trip, half of all pauses go there, and processors are isolated for the application",
-        why: "A request that comes after a pause waits until its processor wakes up. At round trips within a site \
-              that is a large part of the response time.",
+        looks_at: "idle states of the NIC node's processors, on a host with an application that waits for answers",
+        fires_when: "low: a state with 50 µs exit latency has 10 % of a processor's pauses; medium: the latency is a \
+                     quarter of the application's shortest round trip; high: all of it, half of the pauses, and \
+                     isolated processors for the application",
+        why: "A request after a pause waits until its processor wakes up: a large part of the response time within a \
+              site.",
         fix: "disable these states on processors that serve the network and the application",
         source: "Documentation/admin-guide/pm/cpuidle.rst (PM QoS for CPUs); tuned, profile network-latency",
         needs: &[
@@ -104,8 +103,8 @@ pub(super) const RULES: &[Rule] = &[
         name: "nmi-watchdog",
         looks_at: "kernel.nmi_watchdog on hosts with isolated processors",
         fires_when: "low: it is on",
-        why: "The watchdog's counter interrupts each processor about once in ten seconds, isolated ones too, and \
-              takes a hardware counter from perf.",
+        why: "The watchdog's counter interrupts each processor about once in ten seconds, and takes a hardware \
+              counter from perf.",
         fix: "0, if processors are isolated for latency",
         source: "Documentation/admin-guide/lockup-watchdogs.rst; Documentation/admin-guide/sysctl/kernel.rst (nmi_watchdog)",
         needs: &[needs::ISOLATED, needs::NOHZ_FULL, "/proc/sys/kernel/nmi_watchdog"],

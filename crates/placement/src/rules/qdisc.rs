@@ -13,14 +13,12 @@ use crate::view::{count, gigabits, per_cent};
 pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "qdisc-no-pacing",
-        looks_at: "the qdiscs of NICs of at least 10 Gbit/s, and net.core.default_qdisc",
-        fires_when: "when no queue has fq and the congestion control does not pace by itself; medium: a thousandth of \
-                     all segments is retransmitted, and neither the cloud's allowances nor recoveries without SACK \
-                     explain that; not with a shaper, netem or classes such as prio; not if TCP has less than a \
-                     twentieth of the packets",
-        why: "TCP sends a whole congestion window in bursts at line rate: shallow buffers of switches and the \
-              receiver's ring overflow. fq sends evenly. Sources disagree about fq_codel: the paper sets fq; ESnet \
-              recommends fq and accepts fq_codel if hosts do not pace.",
+        looks_at: "qdiscs of NICs from 10 Gbit/s (without shapers, netem, prio and such), and net.core.default_qdisc",
+        fires_when: "low: no queue has fq, the congestion control is not BBR, and TCP has at least 5 % of the \
+                     packets; medium: also 0.1 % of 100,000 segments is retransmitted, not because of cloud \
+                     allowances or recoveries without SACK",
+        why: "TCP sends windows in bursts at line rate, which overflow shallow buffers and the receiver's ring; fq \
+              sends evenly. The paper sets fq; ESnet recommends fq and accepts fq_codel if hosts do not pace.",
         fix: "fq at every queue, and as the default",
         source: "the paper, section III-C and Table I (net.core.default_qdisc); ESnet, fasterdata.es.net (packet pacing); tc-fq(8)",
         needs: &[
@@ -34,11 +32,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "bbr-without-fq",
         looks_at: "whether TCP uses BBR, the kernel, and the qdiscs of the NICs",
-        fires_when: "when a NIC has no fq and the kernel is older than 4.20; medium: before 4.13, or with load; low: \
-                     otherwise, and an idle NIC",
-        why: "BBR needs pacing. Before Linux 4.13 only fq paces: without it BBR sends in bursts and misjudges the \
-              path. From 4.13 TCP paces by a timer for each socket, from 4.20 by one that costs little: fq is not \
-              needed there.",
+        fires_when: "low: a NIC has no fq, and the kernel is older than 4.20; medium: older than 4.13, or with load",
+        why: "Before Linux 4.13 only fq paces: otherwise BBR sends in bursts and misjudges the path. From 4.13 TCP \
+              paces by a timer per socket, which costs little only from 4.20.",
         fix: "fq at every queue, and as the default",
         source: "tcp(7); tc-fq(8); tcp_bbr.c (\"NOTE: BBR might be used with the fq qdisc\"); tcp_internal_pacing, net/ipv4/tcp_output.c",
         needs: &[needs::KERNEL, needs::QDISCS, "/proc/sys/net/ipv4/tcp_congestion_control"],
@@ -46,9 +42,9 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "qdisc-one-lock",
-        looks_at: "the root qdisc of fast NICs with several transmit queues",
-        fires_when: "when it is one qdisc for all queues instead of one for each (mq), from 10 Gbit/s and four \
-                     transmit queues; low, and only advice, for a shaper (all queues that the NIC could have count)",
+        looks_at: "the root qdisc of NICs with several transmit queues",
+        fires_when: "medium: from 10 Gbit/s and four transmit queues, one qdisc serves all queues instead of one for \
+                     each (mq); low, and only advice: a shaper (all queues that the NIC could have count)",
         why: "All processors that send take the same lock, so several queues give no gain.",
         fix: "mq, with a qdisc for each queue",
         source: "tc-mq(8); sch_generic.c (dev_activate)",
@@ -57,8 +53,8 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "qdisc-left-over",
-        looks_at: "qdiscs that hold packets back on a NIC: netem, and shapers below half of the line rate",
-        fires_when: "when there is one",
+        looks_at: "qdiscs that hold packets back on a NIC: netem and shapers",
+        fires_when: "medium: netem; low: a shaper below half of the line rate",
         why: "Experiments often leave such a qdisc: a delay, loss or rate limit that no other counter explains.",
         fix: "remove it, if no program needs it",
         source: "tc-netem(8), tc-tbf(8)",
@@ -67,11 +63,11 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "qdisc-drops",
-        looks_at: "packets that qdiscs dropped, of those that they took since they were installed",
-        fires_when: "low: from 100 and one in 100,000; medium: from one in 10,000; high: from one in a hundred; \
-                     shapers: low",
-        why: "These packets were lost before they left the host. A shaper drops on purpose, fq_codel at a full queue, \
-              pfifo_fast at txqueuelen.",
+        looks_at: "packets that qdiscs dropped and sent since they were installed",
+        fires_when: "low: from 100 and one in 100,000 (shapers: only low); medium: from one in 10,000; high: from \
+                     one in 100 (NICs)",
+        why: "These packets were lost before they left the host. A shaper drops on purpose, fq_codel at a full \
+              queue, pfifo_fast at txqueuelen.",
         fix: "fq, which TCP does not overrun, or a longer queue",
         source: "the paper, section IV, figure 12; tc(8)",
         needs: &[needs::QDISCS],
@@ -80,7 +76,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "txqueuelen-short",
         looks_at: "txqueuelen of NICs whose queues are first in, first out",
-        fires_when: "below 1,000 packets, from 10 Gbit/s",
+        fires_when: "low: below 1,000 packets, from 10 Gbit/s",
         why: "A burst of a few segments of 64 KB fills the queue.",
         fix: "1,000, the kernel's default",
         source: "DEFAULT_TX_QUEUE_LEN, include/linux/netdevice.h; tc-pfifo_fast(8)",
@@ -182,7 +178,7 @@ fn bbr_without_fq(view: &View<'_>) -> Vec<Found> {
         kinds.sort_unstable();
         kinds.dedup();
         let text = format!(
-            "TCP uses bbr on Linux {}, and its queues have {}, no fq",
+            "TCP uses bbr on Linux {}, and the NIC's queues have {}, no fq",
             view.facts.kernel.as_deref().unwrap_or_default(),
             kinds.join(" and ")
         );
@@ -359,7 +355,7 @@ fn drops(view: &View<'_>) -> Vec<Found> {
                 entry.change(Knob::RootQdisc, Value::Qdiscs(root_qdisc("fq", queues)))
             }
             "mq" | "mqprio" | "taprio" => entry.advice(
-                "none of its present qdiscs dropped them, so a replaced one did: `evenkeel check --watch 10s` shows whether it continues",
+                "no present qdisc dropped these packets, so a replaced one did: `evenkeel check --watch 10s` shows whether it continues",
             ),
             "fq" => {
                 let place = if worst.is_root() { "root".to_owned() } else { format!("parent {}", worst.parent) };

@@ -16,15 +16,15 @@ use crate::view::{count, gigabits, per_cent};
 pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "queues-few",
-        looks_at: "receive queues in use against what the NIC has, the cores of its node, and its speed",
-        fires_when: "from 10 Gbit/s, when there are fewer than one for each 25 Gbit/s, or fewer than 4; NICs without \
-                     a speed: fewer than 4; slower NICs: a single one; all NICs: their queues are for at most half of \
-                     the cores, and either rings overflow or their processors spend a quarter of their time in \
-                     softirqs and the others less than half of that; high: these processors are that busy, and \
-                     packets were lost at the NIC (100, and one in a million); with a single queue, high: from 43 \
-                     Gbit/s, or from 10 Gbit/s if its processor spends 30 % of its time in softirqs or 10,000 packets \
-                     were lost at the NIC; not if queues share interrupts (queues-share-interrupts)",
-        why: "One processor empties one queue: the paper's received 25 Gbit/s in packets of 1,500 bytes, and far less in small ones.",
+        looks_at: "receive queues in use, the NIC's maximum, cores of its node, speed (below 10 Gbit/s: a single \
+                   queue, low), and overload: at most half of the possible queues, whose processors spend 25 % in \
+                   softirqs and the others less than half of that, or whose rings lose packets (rx-ring-drops, \
+                   high); not with queues-share-interrupts",
+        fires_when: "medium: fewer than 4, or one per 25 Gbit/s (from 10 Gbit/s, or unknown speed with load), or \
+                     overload; high: overload with losses (100, one in a million), one queue above 43 Gbit/s or on a \
+                     busy NIC; low: otherwise",
+        why: "One processor empties one queue: the paper's received 25 Gbit/s in packets of 1,500 bytes, far less in \
+              small ones.",
         fix: "more channels, up to the cores of the node",
         source: "the paper, section II and figure 5; Documentation/networking/scaling.rst",
         needs: &[
@@ -41,7 +41,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "queues-many",
         looks_at: "receive queues in use against the processors of the whole host",
-        fires_when: "when there are more queues than processors",
+        fires_when: "low: more queues than processors",
         why: "Several queues share a processor: more interrupts and smaller batches, but no more parallel work.",
         fix: "one channel for each core",
         source: "Documentation/networking/scaling.rst (Suggested configuration)",
@@ -50,10 +50,10 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "queues-share-interrupts",
-        looks_at: "the interrupts of each NIC's receive queues against the queues in use",
-        fires_when: "when there are at least two queues for each interrupt; medium: with load; low: otherwise",
-        why: "One processor polls all queues on one interrupt, so they do not spread load. Drivers get fewer \
-              interrupts than they request if virtual functions or a limit of the platform took them.",
+        looks_at: "receive queues in use, and their interrupts",
+        fires_when: "low: at least two queues for each interrupt; medium: with load",
+        why: "One processor polls all queues of an interrupt: these do not spread load. Virtual functions or a \
+              platform limit may take the NIC's interrupts.",
         fix: "fewer virtual functions, or as many channels as interrupts if these are enough (queues-few)",
         source: "Documentation/PCI/msi-howto.rst (pci_alloc_irq_vectors); Documentation/networking/scaling.rst (RSS IRQ Configuration)",
         needs: &[needs::CHANNELS, needs::INTERRUPTS, needs::STATISTICS],
@@ -61,11 +61,10 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "tx-queues-few",
-        looks_at: "transmit channels of drivers with separate transmit and receive channels, and how often queues \
-                   stopped",
-        fires_when: "when at most half of the channels that NIC and cores allow are in use, and queues stopped 10,000 \
-                     times and once in 10,000 packets",
-        why: "When processors send, they share queues, locks and rings: a full queue stops all of them.",
+        looks_at: "transmit channels of drivers with separate ones, and how often queues stopped",
+        fires_when: "medium: at most half of the channels that NIC and cores allow are in use, and queues stopped \
+                     10,000 times and once in 10,000 packets",
+        why: "Processors that send share queues, locks and rings: a full queue stops all of them.",
         fix: "a transmit channel for each core",
         source: "ethtool(8), -L; Documentation/networking/scaling.rst (XPS)",
         needs: &[
@@ -80,13 +79,12 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "rps-missing",
-        looks_at: "NICs that use all their receive queues, for at most half of the cores of their node, and the time \
-                   that processors spend in softirqs",
-        fires_when: "when the processors that serve the NIC's interrupts spend a quarter of their time there, or end \
-                     rounds with work left, and the others at most half of that",
-        why: "The hardware cannot spread packets over more processors; the kernel can, after it has read the header \
-              of each packet.",
-        fix: "receive packet steering to the other processors",
+        looks_at: "NICs without RPS that use all their queues, for at most half of their node's cores, and softirq \
+                   times",
+        fires_when: "medium: the processors of the NIC's interrupts spend 25 % there, or ended 1,000 rounds with \
+                     work left (one in 10,000 packets), and the others spend at most half of their share",
+        why: "The NIC cannot spread packets over more processors; the kernel can, after it has read each header.",
+        fix: "receive packet steering (RPS) to the other processors",
         source: "Documentation/networking/scaling.rst (RPS); amzn-drivers, ENA Linux best practices (RPS)",
         needs: &[
             needs::QUEUES,
@@ -103,14 +101,12 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "rps-one-processor",
-        looks_at: "RPS masks that have a single processor, the processor that serves the queue's interrupt, and the \
-                   load of the mask's processor",
-        fires_when: "low: it is the interrupt's own; medium: it is the only one of all queues, and spends 30 % of its \
-                     time in softirqs or its backlog dropped 100 packets",
-        why: "RPS passes the packets of a queue to the processors of its mask. If that is only the interrupt's own \
-              processor, it queues each packet a second time. If it is one other processor, that one does the work of \
-              all and becomes the limit.",
-        fix: "the other processors of the node if queues are few; no mask if each core has a queue",
+        looks_at: "RPS masks with a single processor, the queue's interrupt, and the load of that processor",
+        fires_when: "low: it is the processor of the queue's interrupt; medium: it is the only one of all queues, \
+                     and spends 30 % of its time in softirqs or its backlog dropped 100 packets",
+        why: "RPS to the interrupt's processor queues each packet twice and spreads nothing. RPS of all queues to \
+              one processor makes that processor the limit.",
+        fix: "few queues: the other processors of the node; a queue for each core: no mask",
         source: "Documentation/networking/scaling.rst (RPS, Suggested Configuration); get_rps_cpu, net/core/dev.c",
         needs: &[
             needs::QUEUES,
@@ -125,19 +121,19 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "rps-redundant",
-        looks_at: "receive packet steering on NICs whose own queues reach every core of the node",
-        fires_when: "when both are on",
+        looks_at: "RPS masks of NICs with a receive queue for each core of their node",
+        fires_when: "low: a queue has an RPS mask, without RFS (rps_flow_cnt), and is not overloaded (rss-skew)",
         why: "RPS passes packets that are already on the right processor to another one: an interrupt between \
               processors for each batch.",
-        fix: "switch it off and let the NIC spread",
+        fix: "no RPS: the NIC spreads",
         source: "Documentation/networking/scaling.rst (RPS, Suggested Configuration)",
         needs: &[needs::QUEUES, needs::NODE, needs::NODES, needs::TOPOLOGY],
         check: rps_redundant,
     },
     Rule {
         name: "rps-remote",
-        looks_at: "processors that receive packet steering may choose, and the node of the NIC",
-        fires_when: "when processors of another package are among them, from 10 Gbit/s",
+        looks_at: "processors in RPS masks, and the node of the NIC",
+        fires_when: "medium: from 10 Gbit/s, a mask has processors of another package than the NIC's",
         why: "Packets cross the interconnect inside the stack, below TCP's flow control.",
         fix: "processors of the NIC's package only",
         source: "Documentation/networking/scaling.rst (RPS); the paper, section III-A",
@@ -147,8 +143,8 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "rfs-half",
         looks_at: "rps_sock_flow_entries of the host and rps_flow_cnt of the queues",
-        fires_when: "when one is set and the other is 0",
-        why: "Receive flow steering needs both: with only one of them set, the kernel steers nothing.",
+        fires_when: "low: one is set and the other is 0",
+        why: "Receive flow steering (RFS) needs both: with only one of them the kernel steers nothing.",
         fix: "both, or neither",
         source: "Documentation/networking/scaling.rst (RFS, Configuration)",
         needs: &[needs::QUEUES, "/proc/sys/net/core/rps_sock_flow_entries"],
@@ -317,8 +313,7 @@ fn share_interrupts(view: &View<'_>) -> Vec<Found> {
             lines < needed_queues(nic, possible)
                 || lines.saturating_mul(2) <= possible && overload(view, nic).is_some()
         });
-        const ADVICE: &str =
-            "more interrupts: virtual functions (sriov_numvfs) or a limit of the platform may take the NIC's";
+        const ADVICE: &str = "get more interrupts: virtual functions (sriov_numvfs) or a limit of the platform may take the NIC's interrupts";
         found.push(match is_few {
             true => entry.on(&nic.name).advice(ADVICE),
             false => with_channels(nic, entry, lines).advice(format!("or {ADVICE}")),
@@ -498,14 +493,14 @@ fn rps_one_of(view: &View<'_>, nic: &Interface) -> Option<Found> {
         processor_list(&only.iter().copied().collect::<Vec<_>>())
     );
     if own > 0 {
-        text += &format!(", {own} of them to the one that their interrupt goes to");
+        text += &format!(", {own} of them to the processor of their interrupt");
     }
     if busy {
-        text += &format!("; it spends {} of its time in softirqs", per_cent(share));
+        text += &format!("; this processor spends {} of its time in softirqs", per_cent(share));
     }
     let far: Vec<u32> = only.iter().copied().filter(|number| view.is_other_package(nic, *number)).collect();
     if let Some(node) = nic.node.filter(|_| busy && !far.is_empty()) {
-        text += &format!("; it is in another package than the NIC's node {node}");
+        text += &format!("; this processor is in another package than the NIC's node {node}");
     }
     if busy && dropped > 0 {
         text += &format!(", and its backlog dropped {} packets", count(dropped));

@@ -9,15 +9,14 @@ use crate::view::{count, per_cent};
 
 pub(super) const RULES: &[Rule] = &[Rule {
     name: "rdma-lossy",
-    looks_at: "RDMA packets by the driver's counters (rx_vport_rdma_unicast_packets of mlx5, rx_roce_frames of be2net), flow control of the link and of \
-               priorities, and packets that the NIC discarded in front of its rings",
-    fires_when: "when RDMA has a tenth of at least a million packets received, no pause frame was sent or received, \
-                 no priority has flow control, and 100 packets and one in ten million were discarded; high: from one \
-                 in a million",
-    why: "RoCE relies on a lossless network. After a lost packet the sender repeats all packets that followed it, and \
-          a lost last packet costs a timeout. The receive rings belong to the kernel's driver; RDMA does not use \
-          them.",
-    fix: "priority flow control (PFC) for the priority of RoCE on NIC and switch, with ECN and DCQCN, which slow senders before it pauses them",
+    looks_at: "RDMA packets (rx_vport_rdma_unicast_packets of mlx5, rx_roce_frames of be2net), flow control of link \
+               and priorities, and packets discarded in front of the rings",
+    fires_when: "medium: RDMA has a tenth of at least a million packets received, without flow control or pause \
+                 frames, and 100 packets and one in ten million were discarded; high: one in a million",
+    why: "RoCE needs a lossless network: after a lost packet the sender repeats all that followed, or waits for a \
+          timeout. RDMA does not use the kernel's receive rings.",
+    fix: "priority flow control (PFC) for RoCE on NIC and switch, with ECN and DCQCN, which slow senders before \
+          pauses",
     source: "IEEE 802.1Qbb; dcb-pfc(8); Zhu et al., Congestion Control for Large-Scale RDMA Deployments (SIGCOMM 2015); \
              Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst",
     needs: &[needs::STATISTICS, needs::DRIVER_STATISTICS],

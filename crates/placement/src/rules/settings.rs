@@ -11,13 +11,15 @@ use crate::view::per_cent;
 pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "sysctl-harmful",
-        looks_at: "sysctls of the stack whose value is harmful on any host: bpf_jit_enable, tcp_abort_on_overflow, \
-                   tcp_tw_recycle, ip_no_pmtu_disc, tcp_limit_output_bytes, tcp_adv_win_scale (until Linux 6.5), \
-                   tcp_recovery, tcp_dsack, tcp_frto, tcp_early_demux, udp_early_demux, high_order_alloc_disable, \
-                   gro_normal_batch, tcp_early_retrans, tcp_retries2",
-        fires_when: "medium or low, by sysctl, when the value is outside its useful range",
-        why: "Administrators copy these values from old lists or leave them after an experiment. Each switches off a \
-              function that TCP or the driver needs.",
+        looks_at: "sysctls with a value that is harmful on any host: bpf_jit_enable, tcp_recovery, tcp_dsack, \
+                   tcp_frto, tcp_early_retrans, tcp_early_demux, udp_early_demux (0; the last two not on routers), \
+                   tcp_abort_on_overflow, tcp_tw_recycle, ip_no_pmtu_disc, high_order_alloc_disable (not 0), \
+                   gro_normal_batch (below 2), tcp_retries2 (below 5), tcp_limit_output_bytes (below 131,072), \
+                   tcp_adv_win_scale (until Linux 6.5; outside -1 to 4)",
+        fires_when: "medium: bpf_jit_enable, tcp_abort_on_overflow, tcp_tw_recycle, ip_no_pmtu_disc, \
+                     tcp_limit_output_bytes or tcp_adv_win_scale has such a value; low: another has",
+        why: "These values come from old lists or experiments. Each switches off a function that TCP or the driver \
+              needs.",
         fix: "the kernel's default",
         source: "Documentation/networking/ip-sysctl.rst; Documentation/admin-guide/sysctl/net.rst",
         needs: &SYSCTLS,
@@ -25,12 +27,11 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "feature-odd",
-        looks_at: "features of NICs that almost all hosts leave at the default: highdma, tx-nocache-copy, loopback, \
-                   rx-all, rx-fcs, tx-udp-segmentation, rx-udp_tunnel-port-offload",
-        fires_when: "when one that can be changed has the other state; features for UDP and tunnels only if the host \
-                     uses these",
-        why: "With the other state, the kernel copies packets, keeps damaged frames, or does work on the processor \
-              that the NIC could do.",
+        looks_at: "features that almost all hosts leave on (highdma, tx-udp-segmentation, \
+                   rx-udp_tunnel-port-offload) or off (tx-nocache-copy, loopback, rx-all, rx-fcs)",
+        fires_when: "low: one that can be changed has the other state (for UDP and tunnels only if the host uses \
+                     these); medium: highdma, loopback or tx-udp-segmentation, with load",
+        why: "The kernel copies packets, keeps damaged frames, or does the NIC's work on the processor.",
         fix: "the driver's default",
         source: "ethtool(8), -K; Documentation/networking/netdev-features.rst; Documentation/networking/segmentation-offloads.rst",
         needs: &[needs::FEATURES, needs::SNMP],

@@ -12,23 +12,24 @@ const MAX_ORPHANS: &str = "/proc/sys/net/ipv4/tcp_max_orphans";
 pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "windows-closed",
-        looks_at: "how often TCP advertised a zero window or wanted to (TCPToZeroWindowAdv, TCPWantZeroWindowAdv), and connections with unread bytes",
-        fires_when: "low: from 1,000 closed windows and one in 100,000 received segments; medium: from one in 10,000, \
-                     or a connection's buffer of at least 1 MB is full of unread bytes",
-        why: "The application reads more slowly than the sender sends: its receive buffer is full, and the sender has \
-              to wait. No network setting changes that.",
-        fix: "an application that reads faster: more threads, other processors; a larger buffer only for bursts",
+        looks_at: "zero windows that TCP advertised or wanted to (TCPToZeroWindowAdv, TCPWantZeroWindowAdv), and \
+                   connections with unread bytes",
+        fires_when: "low: from 1,000 closed windows and one in 100,000 received segments; medium: from one in \
+                     10,000, or at least 1 MB of unread bytes fills 40 % of a connection's buffer",
+        why: "The application reads more slowly than the sender sends, and the sender waits. No network setting \
+              changes that.",
+        fix: "a faster reader: more threads, other processors; a larger buffer only for bursts",
         source: "Documentation/networking/snmp_counter.rst (TCPToZeroWindowAdv, TCPWantZeroWindowAdv); RFC 9293, section 3.8.6",
         needs: &[needs::NETSTAT, needs::SNMP, needs::SOCKETS],
         check: windows_closed,
     },
     Rule {
         name: "peer-window",
-        looks_at: "the time for which connections that sent at least 10 MB waited for the receiver's window \
-                   (rwnd_limited of tcp_info)",
-        fires_when: "low: from a tenth of their busy time; medium: from a half, if a round trip carried more than a \
-                     window without scaling",
-        why: "The peer announces a window that is too small for the path, or its application reads too slowly: this host could send more.",
+        looks_at: "how long connections that sent 10 MB waited for the receiver's window (rwnd_limited of tcp_info)",
+        fires_when: "low: from a tenth of their busy time; medium: from half, if a round trip carried more than an \
+                     unscaled window (70 kB)",
+        why: "The peer's window is too small for the path, or its application reads too slowly: this host could send \
+              more.",
         fix: "the receiver's tcp_rmem, or its application",
         source: "tcp_info, tcpi_rwnd_limited (include/uapi/linux/tcp.h); ss(8)",
         needs: &[needs::SOCKETS],
@@ -36,14 +37,14 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "socket-buffer-set",
-        looks_at: "buffers of connections that carried at least 10 MB, against tcp_rmem, tcp_wmem, rmem_max and the \
+        looks_at: "buffers of connections that carried 10 MB, against tcp_rmem, tcp_wmem, rmem_max, wmem_max and the \
                    bandwidth-delay product",
-        fires_when: "when a connection waited a tenth of its busy time for a send buffer of half of what others have, \
-                     or of the most that SO_SNDBUF gets (twice wmem_max); or its receive buffer is the most that \
-                     SO_RCVBUF gets, below the bandwidth-delay product; both below half of tcp_wmem and tcp_rmem",
-        why: "A program that sets SO_SNDBUF or SO_RCVBUF switches off TCP's autotuning: its buffer keeps its size, \
-              whatever the path needs.",
-        fix: "the program without that option; else a larger value, and rmem_max or wmem_max that allow it",
+        fires_when: "medium: a connection waited a tenth of its time for a send buffer of half the others' or twice \
+                     wmem_max, or has a receive buffer of twice rmem_max, too small for that product; at most half \
+                     of tcp_wmem or tcp_rmem",
+        why: "SO_SNDBUF or SO_RCVBUF switches off TCP's autotuning: the buffer keeps its size, whatever the path \
+              needs.",
+        fix: "the program without that option; else a larger value, and rmem_max or wmem_max for it",
         source: "tcp(7); socket(7), SO_RCVBUF; tcp_rcv_space_adjust, net/ipv4/tcp_input.c",
         needs: &[
             needs::SOCKETS,
@@ -56,12 +57,12 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "orphans-many",
-        looks_at: "connections that no process owns any more (sockstat, orphan), tcp_max_orphans, and those that the \
-                   kernel aborted (TCPAbortOnMemory)",
-        fires_when: "low: from 50 % of the limit; medium: from 90 %, or from 100 connections that were aborted \
-                     without memory pressure",
-        why: "When a process ends or closes a socket, the kernel sends the rest of its data. Above the limit it \
-              resets these connections, and their last bytes are lost.",
+        looks_at: "connections without a process (sockstat, orphan) against tcp_max_orphans, and aborted ones \
+                   (TCPAbortOnMemory)",
+        fires_when: "low: from 50 % of the limit; medium: from 90 %, or from 100 connections aborted without memory \
+                     pressure",
+        why: "When a process closes a socket, the kernel sends the rest of its data. Above the limit it resets these \
+              connections, and their last bytes are lost.",
         fix: "a larger tcp_max_orphans (64 KB each at most), a smaller tcp_orphan_retries",
         source: "Documentation/networking/ip-sysctl.rst (tcp_max_orphans, tcp_orphan_retries)",
         needs: &[needs::SOCKSTAT, needs::NETSTAT, MAX_ORPHANS],
@@ -69,36 +70,37 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "connects-repeated",
-        looks_at: "SYNs and answers to them that were retransmitted (TCPSynRetrans), against the connections opened",
-        fires_when: "low: from 1,000 and one in a hundred connections; medium: from one in ten",
-        why: "Each retransmission delays its connection by a second or more. The other side is down, its accept queue \
+        looks_at: "SYNs and answers that were retransmitted (TCPSynRetrans), against the connections opened",
+        fires_when: "low: from 1,000 and one in 100 connections; medium: from one in ten",
+        why: "Each retransmission delays a connection by a second or more: the other side is down, its accept queue \
               is full, or a firewall drops the request.",
-        fix: "check the destinations that do not answer (`ss -tn state syn-sent`), their accept queues and firewalls",
+        fix: "check the destinations (`ss -tn state syn-sent`), their accept queues and firewalls",
         source: "Documentation/networking/snmp_counter.rst (TCPSynRetrans); RFC 6298",
         needs: &[needs::NETSTAT, needs::SNMP],
         check: connects_repeated,
     },
     Rule {
         name: "reordering",
-        looks_at: "packets that arrived or were acknowledged out of order (TCPOFOQueue, TCPSACKReorder, TCPTSReorder), without balance-rr here",
-        fires_when: "low: from 10,000 reordered acknowledgements and one in a thousand segments sent, or from one in \
-                     twenty segments received; medium: from one in a hundred sent",
-        why: "TCP takes reordered packets for lost ones, retransmits and slows down. Causes are paths that spread \
-              single packets, and NICs whose filters move a flow to another queue.",
-        fix: "paths and bonds that hash by flow; no automatic flow steering of the NIC (flow director)",
+        looks_at: "packets that arrived or were acknowledged out of order (TCPOFOQueue, TCPSACKReorder, \
+                   TCPTSReorder), on hosts without balance-rr",
+        fires_when: "low: from 10,000 reordered acknowledgements and one in 1,000 segments sent, or 10,000 and one \
+                     in 20 segments received; medium: from one in 100 sent",
+        why: "TCP takes reordered packets for lost ones and slows down. Causes are paths that spread single packets, \
+              and NICs whose filters move flows.",
+        fix: "paths and bonds that hash by flow; no flow director of the NIC",
         source: "Documentation/networking/snmp_counter.rst (TCPSACKReorder, TCPTSReorder); Documentation/networking/scaling.rst (RSS)",
         needs: &[needs::NETSTAT, needs::SNMP, needs::BONDING],
         check: reordering,
     },
     Rule {
         name: "timestamps-refused",
-        looks_at: "segments dropped for a timestamp that is too old (PAWSActive, PAWSEstab, TSEcrRejected), connection requests that tcp_tw_recycle \
-                   rejected (PAWSPassive), and tcp_tw_recycle",
-        fires_when: "low: from 1,000 and one in 100,000 segments; medium: from one in 10,000; with tcp_tw_recycle, \
-                     medium: from 1,000 and one in 100,000 connection requests, high: from one in a thousand",
-        why: "Clients behind one translated address (NAT) have different clocks. If their connections share ports, \
-              the host rejects the segments with older timestamps, and clients hang.",
-        fix: "a NAT that does not reuse ports at once; tcp_tw_recycle 0 on kernels that have it",
+        looks_at: "segments dropped for an old timestamp (PAWSActive, PAWSEstab, TSEcrRejected), and connection \
+                   requests that tcp_tw_recycle rejected (PAWSPassive)",
+        fires_when: "low: from 1,000 and one in 100,000 segments; medium: from one in 10,000, or, with \
+                     tcp_tw_recycle, 1,000 and one in 100,000 connection requests; high: one in 1,000 requests",
+        why: "Clients behind one translated address (NAT) have different clocks: if they share ports, the host \
+              rejects segments with older timestamps, and clients hang.",
+        fix: "a NAT that does not reuse ports at once; tcp_tw_recycle 0",
         source: "RFC 7323, section 5 (PAWS); Documentation/networking/snmp_counter.rst (PAWSEstab); tcp(7), tcp_tw_recycle (until Linux 4.12); \
                  tcp_v4_conn_request, net/ipv4/tcp_ipv4.c",
         needs: &[needs::NETSTAT, needs::SNMP],

@@ -14,14 +14,13 @@ use crate::view::{View, bytes, count, per_cent};
 pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "rss-table-narrow",
-        looks_at: "queues that the indirection table names, against the receive queues in use",
-        fires_when: "when some queues are in no entry; medium: the processors of the other queues spend 30 % of their \
-                     time in softirqs and twice as much as the rest; high: also 10,000 packets were lost at the NIC, \
-                     or from 10 Gbit/s they spend 60 %; with a single queue left: medium, or high from 10 Gbit/s if \
-                     its processor spends 30 % or 10,000 packets were lost; if /proc/interrupts lacks the NIC's \
-                     interrupts (hv_netvsc), the busiest processors count, one for each queue in the table",
-        why: "Queues without an entry receive no hashed packets. `ethtool -L` does not extend a table that was set by \
-              hand; an administrator may also keep queues free for filters.",
+        looks_at: "queues in use without an entry in the indirection table, and the processors of the others \
+                   (without listed interrupts, as with hv_netvsc: the busiest)",
+        fires_when: "low: a queue has no entry; medium: the others' processors spend 30 % in softirqs and twice the \
+                     rest's share, or one queue is left; high: also 10,000 lost packets, or 60 % from 10 Gbit/s (one \
+                     queue: 30 %)",
+        why: "These queues receive no hashed packets: `ethtool -L` does not extend a table that was set by hand. An \
+              administrator may also keep queues free for filters.",
         fix: "spread the table over all queues",
         source: "Documentation/networking/scaling.rst (RSS); ethtool(8), -X",
         needs: &[needs::RSS, needs::CHANNELS],
@@ -30,7 +29,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "rss-table-uneven",
         looks_at: "how many entries of the indirection table each queue has",
-        fires_when: "when one has at least twice as many as another that has any; medium: from four times",
+        fires_when: "low: one has at least twice as many as another that has any; medium: four times",
         why: "Queues get flows in proportion to their entries.",
         fix: "spread the table evenly over all queues",
         source: "Documentation/networking/scaling.rst (RSS); ethtool(8), -X",
@@ -39,14 +38,12 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "rss-hash-fields",
-        looks_at: "header fields that the NIC hashes, for TCP over IPv4 and IPv6, and for UDP if it is at least a \
-                   fifth of the packets",
-        fires_when: "when addresses are left out (all routed traffic has the same MAC addresses): medium, or high \
-                     from 10 Gbit/s if a processor that serves its interrupts spends 30 % of its time in softirqs or \
-                     10,000 packets were lost at the NIC; when ports are left out: medium, or low if no queue got \
-                     twice its share; low: an idle NIC",
-        why: "Without addresses, all packets between two machines are one flow to the NIC, as on a router between two \
-              networks. Without ports, all connections between two hosts are one flow.",
+        looks_at: "fields that the NIC hashes for TCP and UDP (ports of UDP if it is a fifth of the packets)",
+        fires_when: "medium: addresses or ports are left out; high: addresses, from 10 Gbit/s, on a busy NIC (30 % \
+                     softirq time, or 10,000 lost packets); low: ports, if no queue got twice its share, or an idle \
+                     NIC",
+        why: "Without addresses, all packets between two machines are one flow to the NIC, as on a router between \
+              two networks. Without ports, all connections between two hosts are one flow.",
         fix: "addresses and ports in the hash",
         source: "ethtool(8), -N rx-flow-hash; Documentation/networking/scaling.rst (RSS Configuration)",
         needs: &[needs::RSS, needs::CHANNELS, needs::SNMP, needs::STATISTICS, needs::DRIVER_STATISTICS],
@@ -54,13 +51,13 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "rss-skew",
-        looks_at: "packets of each receive queue, or interrupts of each if the driver does not count packets",
-        fires_when: "when one queue of two has 90 % of at least a million packets, or one of more queues 60 %; more \
-                     than one flow is the reason, and packet steering does not spread that queue; low: the sockets \
-                     could not be read, so one flow may be the reason",
+        looks_at: "packets of each receive queue, or, if the driver does not count them, interrupts (at least \
+                   100,000)",
+        fires_when: "medium: one queue of two has 90 % of at least a million packets, or one of more queues 60 %, \
+                     without RPS, and not because of one flow; low: unknown whether one flow is the reason (no \
+                     sockets read)",
         why: "The processor of one queue does most of the work and is the limit.",
-        fix: "hash fields and table; packet steering in software, if the NIC cannot hash these packets (PPPoE, \
-              tunnels)",
+        fix: "hash fields and table; RPS, if the NIC cannot hash these packets (PPPoE, tunnels)",
         source: "the paper, section III-B; Documentation/networking/scaling.rst",
         needs: &[needs::DRIVER_STATISTICS, needs::INTERRUPTS],
         check: skew,
@@ -68,24 +65,24 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "one-flow",
         looks_at: "packets of each queue and bytes of each connection",
-        fires_when: "when one queue is busy because one connection carries 80 % of all bytes",
-        why: "A flow stays on one queue and one processor, because its packets would be reordered otherwise. Load \
-              balancing is not at fault: the paper's single flow reached 43 Gbit/s.",
-        fix: "several connections in the application; a faster core; spreading interrupts does not help",
+        fires_when: "low: one queue is overloaded (limits of rss-skew), and one connection received 80 % of all \
+                     bytes, at least 100 MB",
+        why: "A flow stays on one queue and processor to keep its order: balancing is not at fault. The paper's \
+              single flow reached 43 Gbit/s.",
+        fix: "several connections in the application, or a faster core; not other interrupts",
         source: "the paper, section II (figure 1)",
         needs: &[needs::DRIVER_STATISTICS, needs::INTERRUPTS, needs::SOCKETS],
         check: one_flow,
     },
     Rule {
         name: "flows-collide",
-        looks_at: "the queue of each large connection, computed from the NIC's hash key and table",
-        fires_when: "when one queue has at least twice its even share of the large connections, and either a random \
-                     hash gives a queue so many in at most one case of twenty (8 on 16 queues: 4 on one; 5 on 4 \
-                     queues: all on one), or these connections carried at most 70 % of the data of those with a \
-                     queue of their own; a connection is large if it received at least 100 MB and a tenth of the \
-                     largest",
-        why: "The hash puts flows on the same queue and processor by chance, and each gets half. For this reason the \
-              paper's throughput varied from run to run.",
+        looks_at: "the computed queue (hash key, table) of each large connection: received 100 MB, and a tenth of \
+                   the largest",
+        fires_when: "low: one queue has twice its even share of large connections, and a random hash does that in at \
+                     most 5 % of cases, or each carried at most 70 % of those with their own queue; medium: from 10 \
+                     Gbit/s",
+        why: "The hash puts flows on one queue and processor by chance, which they share: the paper's throughput \
+              varied from run to run.",
         fix: "`evenkeel steer` puts them on separate queues",
         source: "the paper, section III-B; Documentation/networking/scaling.rst (RSS)",
         needs: &[needs::RSS, needs::RSS_HASH, needs::SOCKETS],
@@ -94,7 +91,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "rx-hash-off",
         looks_at: "whether the NIC hands its hash to the kernel (receive-hashing)",
-        fires_when: "when it is off, can be switched on, and there are several queues",
+        fires_when: "low: it is off, can be switched on, and the NIC has several queues",
         why: "The kernel hashes each packet again for RPS, RFS and queue choice.",
         fix: "switch it on",
         source: "Documentation/networking/scaling.rst (RPS); ethtool(8), -K rxhash",

@@ -13,27 +13,27 @@ use crate::view::{Direction, View, bytes, count, per_cent, power_of_two};
 pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "backlog-drops",
-        looks_at: "packets that softirqs dropped because the backlog of a processor was full (second column of /proc/net/softnet_stat)",
-        fires_when: "from 100 and one in a million; high: from one in ten thousand",
-        why: "The backlog holds packets from RPS and from virtual devices. A NIC's own packets do not pass it, so a \
-              longer backlog does not help if it drops nothing. For this reason the rule waits for drops and does not \
-              recommend the paper's 250,000.",
-        fix: "no packet steering to one processor, if that one drops; else a backlog that bridges a round of softirqs \
-              at line rate, or more processors in RPS",
+        looks_at: "packets that softirqs dropped because a processor's backlog was full (column 2 of \
+                   /proc/net/softnet_stat)",
+        fires_when: "medium: from 100 and one in a million; high: from one in 10,000",
+        why: "The backlog holds packets from RPS and virtual devices; a NIC's own packets do not pass it. Without \
+              drops a longer one does not help, so the rule does not recommend the paper's 250,000.",
+        fix: "no RPS to one processor, if that one drops; else a backlog for a round of softirqs at line rate, or \
+              more processors in RPS",
         source: "the paper, Table I (net.core.netdev_max_backlog); Documentation/admin-guide/sysctl/net.rst",
         needs: &[needs::SOFTNET, "/proc/sys/net/core/netdev_max_backlog"],
         check: backlog,
     },
     Rule {
         name: "softnet-squeezed",
-        looks_at: "how often a processor ended a round of receiving with work left (third column of /proc/net/softnet_stat)",
-        fires_when: "from 1,000 times and once in 10,000 packets of a processor; if one processor has 70 % of these \
-                     rounds and its count of packets has wrapped, once in 50,000 of all packets; low: no packets were \
-                     lost and that processor was not busy (30 % in softirqs); if the interfaces counted more packets \
-                     than the processor's 32-bit count, theirs is used",
-        why: "A round takes 300 packets or 2 ms (netdev_budget, netdev_budget_usecs). Then other work runs, and the \
-              ring fills. If only one processor does that, the cause is placement, not the budget.",
-        fix: "more processors if one has 70 % of these rounds, else a larger budget (to 1,000 packets and 10 ms)",
+        looks_at: "rounds of receiving that ended with work left (column 3 of /proc/net/softnet_stat) against the \
+                   processor's packets, or, if its 32-bit count has wrapped, against those of all interfaces (once \
+                   in 50,000 if one processor has 70 % of these rounds)",
+        fires_when: "low: 1,000 times and once in 10,000 packets of a processor; medium: also this host lost \
+                     packets, or the processor spends 30 % of its time in softirqs",
+        why: "After 300 packets or 2 ms (netdev_budget, netdev_budget_usecs) other work runs, and the ring fills. If \
+              only one processor ends rounds early, the cause is placement, not the budget.",
+        fix: "more processors if one has 70 % of these rounds, else a larger budget (to 1,000 packets, 10 ms)",
         source: "Documentation/admin-guide/sysctl/net.rst (netdev_budget); coreos/bugs issue 2135",
         needs: &[
             needs::SOFTNET,
@@ -48,9 +48,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "budget-small",
         looks_at: "net.core.netdev_budget, netdev_budget_usecs and dev_weight",
-        fires_when: "when one is below the kernel's smallest default",
+        fires_when: "low: one is below the kernel's smallest default",
         why: "Rounds of receiving end early, and each start has a cost.",
-        fix: "the kernel's defaults: 300 packets, 2,000 µs (since Linux 5.7 at least two jiffies: 8,000 µs at 250 Hz), 64",
+        fix: "the defaults: 300 packets, 2,000 µs (since Linux 5.7 two jiffies: 8,000 µs at 250 Hz), 64",
         source: "Documentation/admin-guide/sysctl/net.rst",
         needs: &[
             "/proc/sys/net/core/netdev_budget",
@@ -62,10 +62,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "tcp-backlog-drops",
         looks_at: "packets that TCP dropped because a socket's backlog was full (TcpExt.TCPBacklogDrop)",
-        fires_when: "from 100 and one in a million segments; high: from one in ten thousand",
+        fires_when: "medium: from 100 and one in a million segments; high: from one in 10,000",
         why: "While the application holds the socket, packets wait in its backlog, which is not under flow control. \
-              The backlog fills if interrupts and the reader are on different nodes, or the reader holds the socket \
-              for long.",
+              It fills if interrupts and reader are on different nodes, or the reader holds the socket for long.",
         fix: "larger receive buffers (the backlog's limit follows them), applications near their interrupts",
         source: "the paper, section IV, figure 12; tcp_add_backlog, net/ipv4/tcp_ipv4.c",
         needs: &[needs::NETSTAT, needs::SNMP],
@@ -73,12 +72,10 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "tcp-receive-pruned",
-        looks_at: "how often TCP had to prune or collapse a receive queue, and what it dropped there (PruneCalled, RcvPruned, OfoPruned, TCPRcvQDrop)",
-        fires_when: "from 100 times and one in a million segments; medium: that many packets were dropped; prunes are \
-                     events, and several counters may count one; TCPRcvQDrop, TCPOFODrop and TCPZeroWindowDrop count \
-                     packets",
-        why: "TCP announces its window for payload, but packets need more memory than their payload: many small ones, \
-              or memory pressure.",
+        looks_at: "how often TCP pruned a receive queue (PruneCalled), and the packets that it dropped there",
+        fires_when: "low: 100 prunes or dropped packets, and one in a million segments; medium: that many packets \
+                     were dropped (TCPRcvQDrop, TCPOFODrop, TCPZeroWindowDrop; on older kernels RcvPruned)",
+        why: "Packets need more memory than the payload of the window: many small ones, or memory pressure.",
         fix: "larger receive buffers, unless all of TCP lacks memory (tcp-memory); a faster reader",
         source: "the paper, section IV (receive buffer); Documentation/networking/snmp_counter.rst",
         needs: &[needs::NETSTAT, needs::SNMP],
@@ -87,12 +84,10 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "udp-receive-buffer",
         looks_at: "datagrams dropped at full receive buffers (Udp.RcvbufErrors) or because UDP had no memory \
-                   (Udp.MemErrors, udp_mem), and the sockets that dropped them (/proc/net/udp)",
-        fires_when: "low: from 100; medium: from one in 100,000 or one per 10 s since boot; high: from one in a \
-                     thousand",
-        why: "UDP does not retransmit: each dropped datagram is lost. The application reads too slowly or its buffer \
-              is too small for a burst. Settings below the socket do not help: not the ring, not the backlog, not any \
-              sysctl of TCP.",
+                   (Udp.MemErrors, udp_mem), and their sockets (/proc/net/udp)",
+        fires_when: "low: from 100; medium: from one in 100,000, or one per 10 s since boot; high: from one in 1,000",
+        why: "The application reads too slowly, or its buffer is too small for a burst; UDP does not retransmit. \
+              Ring, backlog and TCP's sysctls do not help.",
         fix: "a larger buffer for that socket (rmem_default for sockets that set none), and a faster reader",
         source: "udp(7); Documentation/admin-guide/sysctl/net.rst (rmem_default, rmem_max); netdata/netdata issue 4086",
         needs: &[
@@ -107,7 +102,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "udp-send-buffer",
-        looks_at: "datagrams that found no room in the send buffer (Udp.SndbufErrors without those that a qdisc dropped)",
+        looks_at: "datagrams that found no room in the send buffer (Udp.SndbufErrors without drops of qdiscs)",
         fires_when: "low: from 100; medium: from one in 10,000 sent",
         why: "send() fails with ENOBUFS or EAGAIN, and applications seldom retry.",
         fix: "a larger send buffer (wmem_default for sockets that set none), or a sender that paces",
@@ -117,10 +112,11 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "listen-overflow",
-        looks_at: "connections refused at full accept queues (TcpExt.ListenOverflows), and listeners that are nearly full",
+        looks_at: "connections refused at full accept queues (TcpExt.ListenOverflows), and listeners whose queue is \
+                   full now",
         fires_when: "low: from 100; medium: from one in 10,000 accepted connections, or a listener's queue is full now",
-        why: "The application accepts too slowly, or its queue is too short for a burst. Clients retry after a second \
-              or more.",
+        why: "The application accepts too slowly, or its queue is too short for a burst. Clients retry after a \
+              second or more.",
         fix: "net.core.somaxconn if it limits the listener, and the application's own backlog",
         source: "listen(2); Documentation/networking/ip-sysctl.rst (somaxconn)",
         needs: &[needs::NETSTAT, needs::SNMP, needs::SOCKETS, "/proc/sys/net/core/somaxconn"],
@@ -128,12 +124,11 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "retransmissions",
-        looks_at: "segments that TCP retransmitted against all that it sent, and the packets that this host lost \
-                   itself",
-        fires_when: "from one in a hundred, of at least 100,000; high: from one in twenty; low: from one in a \
-                     thousand, if this host lost packets itself",
-        why: "These segments were lost between this host's TCP and the receiver's. If no counter of this host shows a \
-              loss, the network or the other end lost them.",
+        looks_at: "segments that TCP retransmitted, of all that it sent, and packets that this host lost itself",
+        fires_when: "low: from one in 1,000 of at least 100,000 segments, if this host lost packets itself; medium: \
+                     from one in 100; high: from one in 20",
+        why: "These segments were lost between this host's TCP and the receiver's: if no counter here shows a loss, \
+              on the network or at the other end.",
         fix: "the fixes of the other findings; else check the path: `evenkeel check --watch 10s` on both hosts",
         source: "the paper, sections II and V; RFC 5681",
         needs: &[needs::SNMP, needs::SOFTNET, needs::STATISTICS, needs::DRIVER_STATISTICS],
@@ -141,9 +136,9 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "conntrack-full",
-        looks_at: "the connection tracking table against its maximum, and what it dropped",
-        fires_when: "from 80 %, or from 100 refused or evicted connections; high: from 95 %, or one in a million \
-                     packets was refused",
+        looks_at: "the connection tracking table against its maximum, and what it refused or evicted",
+        fires_when: "medium: from 80 %, or 100 refused or evicted connections; high: from 95 %, or 100 refused and \
+                     one in a million packets",
         why: "The kernel drops new connections, and no interface counter shows it.",
         fix: "a larger table, or no tracking for traffic that does not need it",
         source: "Documentation/networking/nf_conntrack-sysctl.rst",
@@ -157,8 +152,8 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "neighbours-full",
-        looks_at: "how often the neighbour table was full",
-        fires_when: "low: from the first time, and from 90 % of the table; medium: from 100 times; high: from one per \
+        looks_at: "how often the neighbour table was full, and its entries against gc_thresh3",
+        fires_when: "low: it was full once, or 90 % are in use; medium: it was full 100 times; high: also once per \
                      second since boot",
         why: "The kernel drops packets to new neighbours until it removes old entries.",
         fix: "a larger table",
@@ -473,7 +468,10 @@ fn udp(view: &View<'_>) -> Vec<Found> {
         figure("net/core/rmem_max")
     );
     if memory > 0 {
-        text += &format!("; {} of them as all UDP sockets together reached net.ipv4.udp_mem", count(memory));
+        text += &format!(
+            "; {} of the datagrams were dropped because all UDP sockets together reached net.ipv4.udp_mem",
+            count(memory)
+        );
     }
     let subject = largest
         .first()
@@ -518,7 +516,7 @@ fn udp(view: &View<'_>) -> Vec<Found> {
     };
     let advice = format!(
         "the buffer is that socket's: restart the application after net.core.rmem_default is higher{}, or let it set \
-         a larger one (SO_RCVBUF, up to {up_to}); if it reads too slowly, no buffer suffices: a socket for each thread \
+         a larger buffer (SO_RCVBUF, up to {up_to}); if it reads too slowly, no buffer suffices: use a socket for each thread \
          (SO_REUSEPORT), more processors",
         default.map(|default| format!(" than {}", bytes(default))).unwrap_or_default()
     );
@@ -590,7 +588,7 @@ fn listen(view: &View<'_>) -> Vec<Found> {
     };
     let opened = facts.counter("Tcp.PassiveOpens");
     let mut text = format!(
-        "a SYN or its last ACK met a full accept queue {} times{}, and {} connections were opened; net.core.somaxconn \
+        "a SYN or the last ACK of a handshake met a full accept queue {} times{}, and {} connections were opened; net.core.somaxconn \
          is {}",
         count(overflows),
         view.rate_words(overflows),
@@ -653,7 +651,7 @@ fn retransmissions(view: &View<'_>) -> Vec<Found> {
         _ => Low,
     };
     let advice = if own.is_empty() {
-        "no counter of this host shows a loss: it is on the path or at the other end. Run `evenkeel check --watch 10s` on both hosts"
+        "no counter of this host shows a loss, so the path or the other end loses packets: run `evenkeel check --watch 10s` on both hosts"
     } else {
         "see the findings about these losses first; the path or the other end loses the rest"
     };

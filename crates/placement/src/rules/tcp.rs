@@ -10,18 +10,15 @@ use crate::{Basis, View};
 pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "receive-window",
-        looks_at: "the last value of tcp_rmem against the bandwidth-delay product of the fastest link and the longest \
-                   round trip of a busy connection",
-        fires_when: "when half of it (the rest is for overhead) is less than that product; medium: a connection that \
-                     received at least 10 MB has grown its buffer to the limit, and all such connections together \
-                     cannot fill the link; high: they cannot fill half of it; low: otherwise, with an assumed round \
-                     trip of 1 ms if none received so much; not if TCP has less than a twentieth of the packets (a \
-                     router)",
-        why: "If the window is smaller than the data in flight, the sender stops in each round trip. Connections that \
-              share the link need only a share each. The paper sets 2 GB for every host. That does not help at 10 \
-              Gbit/s and 0.1 ms and lets queues grow; this rule computes the need.",
-        fix: "twice the product, as a power of two, at most 2 GB, the kernel's maximum; the rule does not fire above \
-              that",
+        looks_at: "the window that the last value of tcp_rmem allows (half of it) against the bandwidth-delay \
+                   product: the link's speed and the longest round trip of connections that received 10 MB (none: 1 \
+                   ms)",
+        fires_when: "low: the window is below the product, and TCP has at least 5 % of the packets; medium: a \
+                     connection's buffer grew to the limit, and all such windows together cannot fill the link; \
+                     high: they cannot fill half of it",
+        why: "If the window is smaller than the data in flight, the sender stops in each round trip. The paper's 2 \
+              GB for every host let queues grow; this rule computes the need.",
+        fix: "twice the product, as a power of two, at most 2 GB (the kernel's maximum)",
         source: "the paper, section III-C and Table I (net.ipv4.tcp_rmem); RFC 7323, section 1; Documentation/networking/ip-sysctl.rst",
         needs: &[
             needs::SPEED,
@@ -33,12 +30,13 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "send-window",
-        looks_at: "the last value of tcp_wmem against the bandwidth-delay product",
-        fires_when: "like receive-window; at least medium: connections that sent at least 10 MB waited a tenth of \
-                     their time for the send buffer (sndbuf_limited of tcp_info)",
+        looks_at: "the last value of tcp_wmem against the bandwidth-delay product, as in receive-window, of \
+                   connections that sent 10 MB",
+        fires_when: "low: half of it is below the product, and TCP has at least 5 % of the packets; medium: a \
+                     connection waited a tenth of its time for the buffer (sndbuf_limited); high: also all together \
+                     cannot fill half of the link",
         why: "Data that was sent and not acknowledged stays in the send buffer.",
-        fix: "twice the product, as a power of two, at most 2 GB, the kernel's maximum; the rule does not fire above \
-              that",
+        fix: "twice the product, as a power of two, at most 2 GB (the kernel's maximum)",
         source: "the paper, section III-C and Table I (net.ipv4.tcp_wmem); Documentation/networking/ip-sysctl.rst",
         needs: &[needs::SPEED, needs::SOCKETS, "/proc/sys/net/ipv4/tcp_wmem"],
         check: |view| window(view, "net/ipv4/tcp_wmem", Direction::Send),
@@ -47,21 +45,19 @@ pub(super) const RULES: &[Rule] = &[
         name: "socket-limits",
         looks_at: "rmem_max and wmem_max against the bandwidth-delay product, from 10 Gbit/s (with an assumed round \
                    trip from 40 Gbit/s)",
-        fires_when: "when an application that sets its buffers itself (SO_RCVBUF) could not have the size that the \
-                     link needs, and TCP has at least a twentieth of the packets",
-        why: "These limits apply only to sizes that applications set; TCP's autotuning follows tcp_rmem and tcp_wmem. \
-              UDP and tools that set buffers need them.",
-        fix: "twice the product, as a power of two, at most 2 GB, the kernel's maximum; the rule does not fire above \
-              that",
+        fires_when: "low: one is below the product, and TCP has at least 5 % of the packets",
+        why: "These limits apply to sizes that applications set (SO_RCVBUF), as UDP needs; TCP's autotuning follows \
+              tcp_rmem and tcp_wmem.",
+        fix: "twice the product, as a power of two, at most 2 GB (the kernel's maximum)",
         source: "the paper, Table I (net.core.rmem_max, wmem_max); socket(7)",
         needs: &[needs::SPEED, needs::SOCKETS, "/proc/sys/net/core/rmem_max", "/proc/sys/net/core/wmem_max"],
         check: socket_limits,
     },
     Rule {
         name: "tcp-memory",
-        looks_at: "memory that TCP uses against tcp_mem, how often it was under pressure, and the need of the links",
-        fires_when: "high: it is under pressure now; medium: it was at least ten times; low: it was at least once, or \
-                     the limit is less than one bandwidth-delay product",
+        looks_at: "memory that TCP uses against tcp_mem, how often TCP was under pressure, and the need of the links",
+        fires_when: "high: it is under pressure now; medium: it was ten times since boot; low: it was once, or the \
+                     limit is below one bandwidth-delay product",
         why: "Under pressure TCP shrinks every window, whatever its own limit.",
         fix: "a larger tcp_mem, within a quarter of the memory",
         source: "the paper, Table I (net.ipv4.tcp_mem); Documentation/networking/ip-sysctl.rst",
@@ -78,7 +74,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "window-scaling-off",
         looks_at: "net.ipv4.tcp_window_scaling",
-        fires_when: "when it is 0",
+        fires_when: "medium: it is 0; high: also busy connections cannot fill their link with windows of 64 KB",
         why: "No window is larger than 64 KB: 0.5 Gbit/s at a round trip of 1 ms, whatever the link.",
         fix: "1",
         source: "RFC 7323, section 2",
@@ -88,7 +84,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "sack-off",
         looks_at: "net.ipv4.tcp_sack, and the timeouts caused by losses (TCPTimeouts, TCPRenoRecovery)",
-        fires_when: "when it is 0",
+        fires_when: "medium: it is 0",
         why: "If several packets are lost, each costs a round trip or a timeout.",
         fix: "1",
         source: "RFC 2018; RFC 6675",
@@ -98,9 +94,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "timestamps-off",
         looks_at: "net.ipv4.tcp_timestamps",
-        fires_when: "when it is 0; medium: from 10 Gbit/s",
-        why: "Sequence numbers wrap in 3.4 s at 10 Gbit/s and 0.34 s at 100: only timestamps distinguish an old \
-              segment from a new one. Without them TCP measures round trips only once a window.",
+        fires_when: "low: it is 0; medium: from 10 Gbit/s",
+        why: "Sequence numbers wrap in 3.4 s at 10 Gbit/s, 0.34 s at 100: only timestamps tell old segments from new \
+              ones. Without them TCP measures round trips once a window.",
         fix: "1",
         source: "the paper, Table I (net.ipv4.tcp_timestamps); RFC 7323, sections 4 and 5 (PAWS)",
         needs: &["/proc/sys/net/ipv4/tcp_timestamps"],
@@ -109,7 +105,8 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "autotuning-off",
         looks_at: "net.ipv4.tcp_moderate_rcvbuf",
-        fires_when: "when it is 0",
+        fires_when: "medium: it is 0; high: also busy connections cannot fill their link with the middle value of \
+                     tcp_rmem",
         why: "Receive windows stay at the middle value of tcp_rmem, 128 KB by default since Linux 4.20: 1 Gbit/s at 1 \
               ms.",
         fix: "1",
@@ -124,9 +121,8 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "mtu-probing-off",
         looks_at: "net.ipv4.tcp_mtu_probing on hosts with jumbo frames",
-        fires_when: "when an interface has more than 1,500 bytes, probing is off, and at least one in a thousand \
-                     segments sent ended in a timeout (TcpExt.TCPTimeouts), the sign of a path that drops large \
-                     packets",
+        fires_when: "low: it is 0, an interface has an MTU above 1,500, and 1,000 timeouts came, one for 1,000 \
+                     segments sent (TcpExt.TCPTimeouts), the sign of a path that drops large packets",
         why: "If the path carries less and ICMP is filtered, connections hang when they start to carry data. With 1 \
               TCP then finds the size by itself.",
         fix: "1",
@@ -137,7 +133,8 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "congestion-control",
         looks_at: "net.ipv4.tcp_congestion_control against the bandwidth-delay product",
-        fires_when: "when it is reno and a window has at least 1,000 segments",
+        fires_when: "medium: it is reno, and a window has at least 1,000 segments; low: the round trip is assumed (1 \
+                     ms)",
         why: "After a loss, Reno needs as many round trips to recover as the window has segments.",
         fix: "cubic",
         source: "the paper, section V; RFC 9438, section 1; tcp(7)",
@@ -154,10 +151,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "metrics-saved",
         looks_at: "tcp_no_metrics_save on hosts of at least 10 Gbit/s that lose packets",
-        fires_when: "when a thousandth of all segments is retransmitted",
-        why: "The kernel saves the slow-start threshold of a lossy connection for the next ones to the same host, \
-              which start low. Without losses that is harmless: the paper sets 1 to separate its experiments, not for \
-              speed.",
+        fires_when: "low: it is 0, and 0.1 % of at least 100,000 segments were retransmitted",
+        why: "After losses the kernel saves a connection's slow-start threshold, and the next ones to that host \
+              start low. Without losses that is harmless: the paper sets 1 to separate its experiments.",
         fix: "tcp_no_metrics_save 1 (or tcp_no_ssthresh_metrics_save 1)",
         source: "the paper, section III-C and Table I (net.ipv4.tcp_no_metrics_save); Documentation/networking/ip-sysctl.rst",
         needs: &[needs::SPEED, needs::SNMP, "/proc/sys/net/ipv4/tcp_no_metrics_save"],
@@ -166,10 +162,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "slow-start-idle",
         looks_at: "tcp_slow_start_after_idle on hosts of at least 10 Gbit/s with long round trips",
-        fires_when: "when it is 1, a connection that sent at least 10 MB has a round trip of at least 50 ms, and the \
-                     congestion control is not BBR, which restarts by its own model",
-        why: "After a pause of one timeout a connection starts with 10 segments again and needs dozens of round trips \
-              to fill the link.",
+        fires_when: "low: it is 1, a connection that sent 10 MB has a round trip of 50 ms, and the congestion \
+                     control is not BBR, which restarts by its own model",
+        why: "After a pause of one timeout a connection starts with 10 segments again, for many round trips.",
         fix: "0, with fq to pace the first window",
         source: "Documentation/networking/ip-sysctl.rst (tcp_slow_start_after_idle); RFC 5681, section 4.1",
         needs: &[
@@ -532,7 +527,7 @@ fn timestamps(view: &View<'_>) -> Vec<Found> {
     let severity = if speed >= FAST { Medium } else { Low };
     let effect = if speed >= FAST {
         format!(
-            "sequence numbers come round in {:.1} s at {}, and old segments are taken for new ones",
+            "sequence numbers wrap in {:.1} s at {}, and old segments can be taken for new ones",
             4_294_967_296.0 * 8.0 / speed as f64,
             gigabits(speed as f64)
         )

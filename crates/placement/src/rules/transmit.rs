@@ -17,11 +17,10 @@ use crate::view::{bytes, count, gigabits, per_cent};
 pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "xps-missing",
-        looks_at: "transmit packet steering of NICs with at least 4 transmit queues, from 10 Gbit/s",
-        fires_when: "when no queue is in any map",
-        why: "Processors that send share queues by the hash of the flow: locks and cache lines move between them, and \
-              another processor handles the completions. With `evenkeel fair`, which spreads flows over queues, no \
-              map is needed.",
+        looks_at: "transmit packet steering (XPS) of NICs with at least 4 transmit queues, from 10 Gbit/s",
+        fires_when: "low: no queue is in any map",
+        why: "Processors that send share queues by the flow's hash: locks and cache lines move, and other processors \
+              handle completions. `evenkeel fair` needs no map.",
         fix: "each queue for the processors of its own share",
         source: "Documentation/networking/scaling.rst (XPS)",
         needs: &[needs::SPEED, needs::QUEUES],
@@ -30,9 +29,8 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "xps-one-queue",
         looks_at: "the transmit queues that XPS maps name",
-        fires_when: "when only one queue is named, for at least two processors, of at least 4; medium, or high from \
-                     10 Gbit/s if a processor that serves its interrupts spends 30 % of its time in softirqs or \
-                     10,000 packets were lost at the NIC; low: an idle NIC",
+        fires_when: "medium: of at least 4 queues only one is named, for at least two processors; high: from 10 \
+                     Gbit/s, on a busy NIC (30 % softirq time, or 10,000 lost packets); low: an idle NIC",
         why: "XPS overrides the hash: all packets that these processors send go through one queue and its lock.",
         fix: "maps that spread the processors over the queues",
         source: "Documentation/networking/scaling.rst (XPS)",
@@ -41,9 +39,9 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "xps-remote",
-        looks_at: "the package of the processors in each queue's XPS map, and the package that serves the queue's \
-                   interrupt",
-        fires_when: "when they are in different packages for at least half of the queues, from 10 Gbit/s",
+        looks_at: "the package of the processors in each queue's XPS map, and of the processor that serves the \
+                   queue's interrupt",
+        fires_when: "low: from 10 Gbit/s, they differ for at least half of the queues",
         why: "One package sends the packets and the other handles their completions: each buffer's cache lines cross \
               the interconnect twice.",
         fix: "maps of processors in the package of the queue's interrupt",
@@ -53,12 +51,13 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "tx-ring-short",
-        looks_at: "the transmit ring against its maximum, in time at line rate, and how often qdiscs requeue packets",
-        fires_when: "from 10 Gbit/s, when it is below its maximum and 256 entries, or below 512 and holds less than \
-                     50 µs of full-sized packets; medium: a thousandth of the packets was requeued, or queues stopped \
-                     10,000 times and once in a million packets with fewer than 1,024 entries",
-        why: "Completions come with an interrupt or a poll, tens of microseconds apart. A ring that is shorter than \
-              that time runs empty or stops its queue. Byte queue limits keep a longer ring from adding delay.",
+        looks_at: "the transmit ring against its maximum, in time at line rate, requeues of qdiscs, and stops of \
+                   queues",
+        fires_when: "low: from 10 Gbit/s, below its maximum, and 256 entries or 512 entries and 50 µs; medium: also \
+                     10,000 requeues, one in 1,000 packets; or below 1,024 entries, 10,000 stops and one in a \
+                     million packets",
+        why: "Completions come tens of microseconds apart: a shorter ring runs empty or stops its queue. Byte queue \
+              limits keep a longer ring from adding delay.",
         fix: "1,024 entries, or the most that the NIC has",
         source: "ethtool(8), -G; Documentation/networking/driver.rst (transmit path); Titan (ATC 2017), section 2",
         needs: &[
@@ -74,7 +73,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "tx-timeouts",
         looks_at: "how often the watchdog found a transmit queue stuck (tx_timeout), and resets that the driver counts",
-        fires_when: "from the first time; low: only the driver counts, fewer than five",
+        fires_when: "medium: from one timeout that the kernel counts, or five resets; low: fewer resets",
         why: "A queue sent nothing for seconds; the driver resets the NIC, and the packets in its rings are lost.",
         fix: "check firmware and driver of the NIC, its slot, its power",
         source: "Documentation/ABI/testing/sysfs-class-net-queues (tx_timeout); dev_watchdog, net/sched/sch_generic.c",
@@ -83,10 +82,10 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "xps-two-maps",
-        looks_at: "whether queues are in maps by processor and by receive queue at the same time",
-        fires_when: "when they are",
+        looks_at: "XPS maps by processor and by receive queue of one NIC",
+        fires_when: "low: both are set",
         why: "The map by receive queue applies to sockets that have received packets, the map by processor to the \
-              others: queues are shared in ways that neither map shows.",
+              others: neither shows how queues are shared.",
         fix: "one kind of map",
         source: "Documentation/networking/scaling.rst (XPS Configuration)",
         needs: &[needs::QUEUES],
@@ -95,13 +94,12 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "tx-one-queue",
         looks_at: "packets of each transmit queue",
-        fires_when: "when one of at least 4 queues sent 90 % of at least a million packets, and the reason is not a \
-                     single connection",
-        why: "All packets use one queue, one lock and one ring. Packets forwarded from containers keep the queue \
-              number of their veth: if it has one queue, all of them use the NIC's first queue. After spreading, the \
-              throughput of pods doubled.",
-        fix: "a queue choice at the NIC that ignores that number: `evenkeel fair`, XPS for the processors that \
-              forward, veth pairs with several queues",
+        fires_when: "medium: one of at least 4 queues sent 90 % of at least a million packets, and not because of a \
+                     single connection (100 MB, 80 % of the bytes)",
+        why: "All packets use one queue, lock and ring. Packets from containers keep their veth's queue number, the \
+              first if it has one queue; spreading them doubled the throughput of pods.",
+        fix: "a queue choice without that number: `evenkeel fair`, XPS for the forwarding processors, veth pairs \
+              with several queues",
         source: "cilium/cilium issue 18311; skb_tx_hash, net/core/dev.c",
         needs: &[needs::DRIVER_STATISTICS, needs::QUEUES],
         check: one_queue,
@@ -109,7 +107,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "bql-capped",
         looks_at: "the upper limit of byte queue limits (limit_max) against the link",
-        fires_when: "when it is less than two GSO packets or 20 µs at line rate, from 10 Gbit/s",
+        fires_when: "medium: from 10 Gbit/s, it is less than two GSO packets or 20 µs at line rate",
         why: "The NIC's queue runs empty between two completions: the link idles while packets wait in the qdisc.",
         fix: "a limit that covers the time between two interrupts, or the kernel's default (no limit)",
         source: "Documentation/ABI/testing/sysfs-class-net-queues (byte_queue_limits); Titan (ATC 2017), section 2",
@@ -119,7 +117,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "tx-rate-capped",
         looks_at: "tx_maxrate of each queue",
-        fires_when: "when queues are capped below a tenth of the link",
+        fires_when: "medium: a queue is capped below a tenth of the link",
         why: "Limits left over from an experiment slow the flows whose hash selects these queues.",
         fix: "0 (no limit)",
         source: "Documentation/ABI/testing/sysfs-class-net-queues (tx_maxrate)",

@@ -216,10 +216,12 @@ fn check_name(entry: &str) -> Result<(), String> {
     let more = words.collect::<Vec<_>>().join(" ");
     match rest {
         Rest::Nothing if !more.is_empty() => {
-            Err(format!("'{entry}': '{kind}' is a whole name; leave out '{more}'"))
+            Err(format!("'{entry}': '{kind}' takes no further word; leave out '{more}'"))
         }
         Rest::Nothing => Ok(()),
-        _ if more.is_empty() => Err(format!("'{entry}' names no setting; '{kind} *' names all of its kind")),
+        _ if more.is_empty() => {
+            Err(format!("'{entry}' names no setting; '{kind} *' names all settings of this kind"))
+        }
         Rest::Number if !more.bytes().all(|byte| byte.is_ascii_digit() || byte == b'*') => {
             Err(format!("'{entry}': '{more}' is not a number, as in '{kind} 45' or '{kind} *'"))
         }
@@ -343,7 +345,7 @@ mod tests {
                 "f:1:9: keep[0]: 'ring zz': there is no ring 'zz'; known: rx, rx-mini, rx-jumbo, tx",
             ),
             ("keep = [\"ring\"]", "f:1:9: keep[0]: 'ring' names no setting; 'ring *'"),
-            ("keep = [\"mtu 9000\"]", "f:1:9: keep[0]: 'mtu 9000': 'mtu' is a whole name"),
+            ("keep = [\"mtu 9000\"]", "f:1:9: keep[0]: 'mtu 9000': 'mtu' takes no further word"),
             ("keep = [\"irq eth0\"]", "f:1:9: keep[0]: 'irq eth0': 'eth0' is not a number"),
             ("keep = [", "f:1:9: not TOML"),
             (

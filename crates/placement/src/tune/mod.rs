@@ -144,7 +144,7 @@ impl TuningPlan {
             match owner(facts, &step.change.knob).filter(|owner| *owner != interface) {
                 Some(owner) => {
                     let command = Line::new("evenkeel tune", &[]).on(&owner, "", &[]);
-                    let why = format!("it is a setting of {owner}: `{command}` changes it");
+                    let why = format!("the setting belongs to {owner}: `{command}` changes it");
                     self.leave(step, &why);
                 }
                 None => self.steps.push(step),
@@ -175,8 +175,8 @@ impl TuningPlan {
         };
         let is_balanced = facts.interface(interface).is_some_and(|nic| View::new(facts).is_balanced(nic));
         let why = if is_balanced {
-            "irqbalance runs, and AWS advises to leave the interrupts of ena to it; the paper and ESnet stop it on \
-             transfer hosts: stop it to have this change"
+            "irqbalance would move the interrupt again; AWS advises to keep irqbalance for ena, ESnet and \
+             the paper stop it on transfer hosts; to make this change, stop irqbalance first"
                 .to_owned()
         } else if keep.keeps_rule(interface, "irqbalance-runs") {
             format!("{} keeps irqbalance running, which would move the interrupt again", keep.name())
@@ -202,7 +202,7 @@ impl TuningPlan {
             match self.steps.iter().find(same_knob) {
                 Some(other) if step.change.knob.same(&other.change.to, &step.change.to) => {}
                 Some(other) => {
-                    let why = format!("{} wants {}", other.rule, other.change.to);
+                    let why = format!("the rule {} sets this setting to {}", other.rule, other.change.to);
                     self.left.push(Left { rule: step.rule, change: step.change, why });
                 }
                 None => self.steps.push(step),

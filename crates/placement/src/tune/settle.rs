@@ -60,7 +60,7 @@ impl TuningPlan {
         let (mut plan, mut after) = settle(&[]);
         let mut without: Vec<Left> = Vec::new();
         while let Some(worse) = caused(&before, &after).first() {
-            let why = format!("it would cause {} ({})", worse.rule, worse.subject);
+            let why = format!("the change would cause the finding {} ({})", worse.rule, worse.subject);
             let Some(step) = plan.steps.iter().find(|step| moves_flows(&step.change)).cloned() else { break };
             without.push(Left { rule: step.rule, change: step.change, why });
             let (other, then) = settle(&without);
@@ -195,7 +195,7 @@ impl TuningPlan {
             let why = if let Some(left) = without.iter().find(|left| is_along(&left.change.knob, knob)) {
                 left.why.clone()
             } else if let Some(step) = last.get(knob).filter(|step| !knob.same(&step.change.to, &change.to)) {
-                format!("{} wants {}", step.rule, step.change.to)
+                format!("the rule {} sets this setting to {}", step.rule, step.change.to)
             } else if is_of_queue(knob) && current(after, Some(interface), knob).is_none() {
                 "the new number of channels removes its queue".to_owned()
             } else {

@@ -88,7 +88,7 @@ fn settings_of_another_interface_are_left() {
     assert_eq!(made, [&place(30), &filter("eth0"), &filter("all")]);
     let left: Vec<&Change> = plan.left.iter().map(|left| &left.change).collect();
     assert_eq!(left, [&filter("eth1"), &place(31)]);
-    assert_eq!(plan.left[0].why, "it is a setting of eth1: `evenkeel tune eth1` changes it");
+    assert_eq!(plan.left[0].why, "the setting belongs to eth1: `evenkeel tune eth1` changes it");
 }
 
 #[test]
@@ -124,7 +124,10 @@ fn of_two_wishes_the_graver_is_granted() {
     let plan = plan(&findings, "", &[]);
     assert_eq!(plan.steps.len(), 1);
     assert_eq!(plan.steps[0].rule, "two");
-    assert_eq!((plan.left.len(), plan.left[0].rule, plan.left[0].why.as_str()), (1, "one", "two wants '2'"));
+    assert_eq!(
+        (plan.left.len(), plan.left[0].rule, plan.left[0].why.as_str()),
+        (1, "one", "the rule two sets this setting to '2'")
+    );
 }
 
 #[test]

@@ -39,7 +39,7 @@ pub enum ConfigureError {
         wanted: usize,
     },
     /// More contexts than the NIC has or [`ConfiguredNic::allow_contexts`] permits.
-    #[error("the NIC has only {most} RSS contexts; use fewer")]
+    #[error("the NIC has only {most} RSS contexts; use fewer contexts")]
     Contexts { most: u16 },
     #[error("entries of the indirection table can name queues below {limit}, not {queue}")]
     Unreachable {

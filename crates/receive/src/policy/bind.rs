@@ -21,8 +21,8 @@ pub struct BindError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BindProblem {
     #[error(
-        "the classes ask for {wanted} of {queues} queues ({}), but the other flows need at least one; give the \
-         classes fewer",
+        "the classes ask for {wanted} of {queues} queues ({}), but the other flows need at least one queue; \
+         give the classes fewer queues",
         list(.classes.iter().map(String::as_str))
     )]
     TooMany { classes: Vec<String>, wanted: usize, queues: u16 },
@@ -36,7 +36,10 @@ pub enum BindProblem {
         /// The highest queue number.
         last: u16,
     },
-    #[error("queue {queue} belongs to one class alone, but class {class} also names it")]
+    #[error(
+        "queue {queue} is reserved for one class, but class {class} also names it; remove the queue from one \
+         of the two classes"
+    )]
     Twice { class: String, queue: QueueId },
 }
 

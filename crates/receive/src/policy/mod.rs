@@ -263,7 +263,7 @@ impl Policy {
                 true => (String::new(), ""),
                 false => (format!(" of {}", list(names)), " there"),
             };
-            format!("no flow{of} has a {fact}: the policy's terms about it have no effect{there}")
+            format!("no flow{of} has a {fact}: the policy's terms about the {fact} have no effect{there}")
         };
         let has_flows = self.classes.iter().any(|class| class.flows > 0);
         let classes = self.classes.split_last().map_or(&[][..], |(_, classes)| classes);

@@ -555,7 +555,7 @@ fn a_fact_that_some_classes_lack_is_told_of_these() {
         flows.iter().for_each(|flow| policy.place(flow, QueueId(0)));
         policy.remarks(flows.iter())
     };
-    let effect = "has a reader: the policy's terms about it have no effect";
+    let effect = "has a reader: the policy's terms about the reader have no effect";
     assert_eq!(told([None, None]), [format!("no flow {effect}")]);
     assert_eq!(told([Some(1), None]), [format!("no flow of rest {effect} there")]);
     assert_eq!(told([None, Some(1)]), [format!("no flow of web {effect} there")]);

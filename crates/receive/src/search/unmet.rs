@@ -128,14 +128,14 @@ impl Search {
             .map(|(id, table)| (id, table.name.as_str()))
             .collect();
         if able.is_empty() {
-            return "no filter table matches such flows".to_owned();
+            return "no filter table matches these flows".to_owned();
         }
         let names: Vec<String> =
             able.iter().map(|(id, name)| format!("{name} ({} in use)", nic.used(*id))).collect();
         if able.iter().all(|(id, _)| nic.free(*id) == 0) {
             format!("no filter is left in {}", names.join(", "))
         } else {
-            format!("filters of {} cannot steer such flows to queue {to}", names.join(", "))
+            format!("filters of {} cannot steer these flows to queue {to}", names.join(", "))
         }
     }
 }

@@ -31,10 +31,11 @@ pub enum StoreError {
     )]
     NotText { path: PathBuf },
     /// The file is not a record. The source error names line, column and field.
-    #[error("{} is not a record", path_text(path))]
+    #[error("{} is not a record: {source}; name a record's directory or its record.json", path_text(path))]
     Malformed { path: PathBuf, source: serde_json::Error },
     #[error(
-        "{} has schema {found}, this evenkeel reads schema {supported}; use the version that wrote it",
+        "{} has schema {found}, this evenkeel reads schema {supported}; use the version of evenkeel that \
+         wrote the record",
         path_text(path)
     )]
     Schema { path: PathBuf, found: u32, supported: u32 },
@@ -53,7 +54,10 @@ pub enum StoreError {
         path_text(directory)
     )]
     OutsideRecord { directory: PathBuf, file: String },
-    #[error("cannot decompress the series {}; run the scenario again, or restore the file", path_text(path))]
+    #[error(
+        "cannot decompress the series {}: {source}; run the scenario again, or restore the file",
+        path_text(path)
+    )]
     DamagedSeries { path: PathBuf, source: io::Error },
     #[error("{}, line {line} (unpacked): {reason}", path_text(path))]
     MalformedSeries { path: PathBuf, line: usize, reason: String },

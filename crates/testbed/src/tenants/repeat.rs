@@ -261,8 +261,8 @@ fn remark(raw: &mut RawRepeat, line: bool, processors: usize, overflow: u64) {
     }
     if let Some(busy) = raw.busy_cores.filter(|busy| line && *busy > MOST_BUSY * processors as f64) {
         raw.notes.push(format!(
-            "the processors were {:.0} % busy, so they, not the line, may have been the bottleneck; use a lower \
-             --rate, or stop other programs and run the scenario again",
+            "the processors were {:.0} % busy, so the processors, not the line, may have been the \
+             bottleneck; use a lower --rate, or stop other programs and run the scenario again",
             100.0 * busy / processors as f64
         ));
     }

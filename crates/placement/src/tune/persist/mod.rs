@@ -136,14 +136,15 @@ pub fn files(
 fn why_not(kinds: &[Kind], knob: &Knob, actions: &BTreeMap<u32, String>) -> String {
     match knob {
         Knob::InterruptAffinity(interrupt) if !actions.contains_key(interrupt) => {
-            "interrupts have other numbers after a restart, and nothing identifies this one".to_owned()
+            "interrupts have other numbers after a restart, and this interrupt has no name to find it by"
+                .to_owned()
         }
         Knob::Sysctl(_) if !kinds.contains(&Kind::Sysctl) => {
-            "it belongs in sysctl.d (--persist sysctl)".to_owned()
+            "a file in sysctl.d can hold it; add --persist sysctl".to_owned()
         }
-        Knob::Sysctl(_) => "sysctl.d cannot hold its name, which is a pattern there".to_owned(),
-        _ if kinds.contains(&Kind::Systemd) => "no shell command sets it".to_owned(),
-        _ => "a unit can hold it (--persist systemd)".to_owned(),
+        Knob::Sysctl(_) => "sysctl.d would read the name of this setting as a pattern".to_owned(),
+        _ if kinds.contains(&Kind::Systemd) => "no shell command sets this setting".to_owned(),
+        _ => "a systemd unit can hold it; add --persist systemd".to_owned(),
     }
 }
 
@@ -272,7 +273,10 @@ mod tests {
         );
         let found = files(ETH0, &settings, &[Kind::Udev], &BTreeMap::new());
         assert!(found.not_kept[0].contains("tx-3/xps_cpus") && found.not_kept.len() == 1, "{found:?}");
-        assert!(found.not_kept[0].ends_with("a unit can hold it (--persist systemd)"), "{found:?}");
+        assert!(
+            found.not_kept[0].ends_with("a systemd unit can hold it; add --persist systemd"),
+            "{found:?}"
+        );
     }
 
     fn systemd_link() -> String {

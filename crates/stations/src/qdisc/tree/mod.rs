@@ -66,7 +66,9 @@ pub struct Hop {
 /// Returns the advice for a kind that the simulator does not have.
 fn what_then(kind: &str) -> String {
     match hint(kind) {
-        known if known.is_empty() => "; run it on a kernel that has this qdisc (--on netns)".to_owned(),
+        known if known.is_empty() => {
+            "; run the scenario on a kernel that has this qdisc (--on netns)".to_owned()
+        }
         misspelt => misspelt,
     }
 }
@@ -75,10 +77,13 @@ fn what_then(kind: &str) -> String {
 pub enum TreeError {
     #[error("the simulator has no {kind} ({handle}){}", what_then(kind))]
     Kind { kind: String, handle: Handle },
-    #[error("the simulator's {kind} ({handle}) has no option {option}; run it on a kernel (--on netns)")]
+    #[error(
+        "the simulator's {kind} ({handle}) has no option {option}; run the scenario on a kernel (--on netns)"
+    )]
     Option { kind: String, handle: Handle, option: String },
     #[error(
-        "the simulator cannot do this with {kind} ({handle}): {problem}; run it on a kernel (--on netns)"
+        "the simulator does not support this setup of {kind} ({handle}): {problem}; run the scenario on a \
+         kernel (--on netns)"
     )]
     Shape { kind: String, handle: Handle, problem: String },
     #[error("the qdisc setup has no root; begin with a step such as qdisc root handle 1: fq")]

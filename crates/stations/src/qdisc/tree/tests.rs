@@ -119,7 +119,10 @@ fn ports_and_defaults_of_ones_own_setup() {
     ]);
     // The timer of `perturb` changes which flows share a queue. The simulator does not model it.
     let error = built.expect_err("has an option that is not simulated").to_string();
-    assert_eq!(error, "the simulator's sfq (30:0) has no option perturb; run it on a kernel (--on netns)");
+    assert_eq!(
+        error,
+        "the simulator's sfq (30:0) has no option perturb; run the scenario on a kernel (--on netns)"
+    );
 }
 
 #[test]
@@ -148,7 +151,7 @@ fn what_is_lacking_is_named() {
         (&["qdisc root handle 1: fq maxrate 1mbit"], "the simulator's fq (1:0) has no option maxrate"),
         (
             &["qdisc root handle 1: drr", "class parent 1: classid 1:2 drr"],
-            "the simulator cannot do this with drr (1:0): packets to port 5201 have no class",
+            "the simulator does not support this setup of drr (1:0): packets to port 5201 have no class",
         ),
     ] {
         let error = written(steps).expect_err("lacks it").to_string();

@@ -82,6 +82,7 @@ impl<K: Kernel, S: Storage> Run<K, S> {
                 ours: vec![Ours::Anything],
                 theirs: false,
                 with_channels: true,
+                service: self.by_service,
             });
         }
         self.journal_all(entries)

@@ -107,6 +107,9 @@ pub struct Entry {
     /// of channels may reset the setting.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub with_channels: bool,
+    /// Whether `evenkeel service` made the change, and undoes it. The changes of `evenkeel tune` stay.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub service: bool,
 }
 
 impl Entry {

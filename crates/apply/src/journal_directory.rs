@@ -482,7 +482,14 @@ mod tests {
 
     fn entry(bytes: u32) -> Entry {
         let ours = vec![Ours::These(vec![Value::Bytes(bytes)])];
-        Entry { knob: Knob::Mtu, from: Value::Bytes(1500), ours, theirs: false, with_channels: false }
+        Entry {
+            knob: Knob::Mtu,
+            from: Value::Bytes(1500),
+            ours,
+            theirs: false,
+            with_channels: false,
+            service: false,
+        }
     }
 
     fn take(state: &StateDirectory, index: u32) -> Result<Held, ApplyError> {

@@ -328,6 +328,7 @@ mod tests {
             ours,
             theirs: false,
             with_channels: false,
+            service: false,
         }
     }
 

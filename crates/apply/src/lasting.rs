@@ -108,6 +108,11 @@ impl Lasting {
         }
     }
 
+    /// Marks the following changes as those of `evenkeel service`, which undoes them.
+    pub fn by_service(&mut self) {
+        self.run.by_service = true;
+    }
+
     /// Records the values from which the next changes were planned. [`Self::change`] refuses to
     /// overwrite any other value.
     pub fn plan_from(&mut self, values: impl IntoIterator<Item = (Knob, Value)>) {

@@ -50,6 +50,7 @@ mod journal;
 mod journal_directory;
 mod journal_file;
 mod journal_lines;
+mod kept_watch;
 mod kernel;
 mod lasting;
 mod lost_with_root;
@@ -83,6 +84,7 @@ pub use journal::{Entry, Header, Process};
 pub use journal_directory::StateDirectory;
 pub use journal_file::Held;
 pub use journal_lines::{Contents, Damage, JournalWriter, parse};
+pub use kept_watch::{KeptWatch, Lost, service_journals};
 pub use kernel::{Kernel, LiveKernel};
 pub use lasting::{Lasting, Made, kept};
 pub use namespace_handle::NamespaceHandle;
@@ -91,12 +93,13 @@ pub use persisted::{Etc, Removal};
 pub use printed_command::printed_command;
 pub use renamed_journal::Renamed;
 pub use revert::{
-    Leftover, RevertOutcome, journals_below, leftover, live_runs, put_back, revert, unfinished,
-    whole_leftover,
+    Leftover, RevertOutcome, forget_lost_of_service, journals_below, leftover, live_runs, put_back, revert,
+    revert_of_service, unfinished, whole_leftover,
 };
 pub use rollback::{LeftAlone, Report, roll_back};
 pub use run::{DEFAULT_QUEUE_LENGTH, Run};
 pub use sole_run::{
     check_unmanaged, check_unsteered, exclude_runs, exclude_sessions, is_managed, run_on, steer_alone,
+    tune_alone, tuner_of,
 };
 pub use storage::{Rewritten, Storage};

@@ -72,6 +72,54 @@ pub fn revert(
     journal: &Path,
     remove_files: &mut dyn FnMut(&Header) -> bool,
 ) -> Result<RevertOutcome, ApplyError> {
+    revert_part(journal, Part::All, remove_files)
+}
+
+/// The entries of a journal that a revert restores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    All,
+    /// The kept changes of `evenkeel service`.
+    Service,
+    /// Those that another program has changed since. A revert only removes them from the journal.
+    ServiceLost,
+}
+
+impl Part {
+    /// Returns whether the part has this entry.
+    fn has(self, entry: &Entry, kernel: &mut LiveKernel) -> bool {
+        let is_lost = |kernel: &mut LiveKernel| {
+            entry.theirs || kernel.read(&entry.knob).is_ok_and(|found| !entry.allows(&found))
+        };
+        match self {
+            Self::All => true,
+            Self::Service => entry.service,
+            Self::ServiceLost => entry.service && !entry.with_channels && is_lost(kernel),
+        }
+    }
+}
+
+/// Restores the kept changes of `evenkeel service`. Those of `evenkeel tune` stay.
+///
+/// # Errors
+/// Returns an error in the same cases as [`revert`], and if a part of the journal cannot be read.
+pub fn revert_of_service(journal: &Path) -> Result<RevertOutcome, ApplyError> {
+    revert_part(journal, Part::Service, &mut |_| false)
+}
+
+/// Removes the kept changes of `evenkeel service` that another program has changed since from a journal. The values stay.
+///
+/// # Errors
+/// Returns an error in the same cases as [`revert_of_service`].
+pub fn forget_lost_of_service(journal: &Path) -> Result<RevertOutcome, ApplyError> {
+    revert_part(journal, Part::ServiceLost, &mut |_| false)
+}
+
+fn revert_part(
+    journal: &Path,
+    part: Part,
+    remove_files: &mut dyn FnMut(&Header) -> bool,
+) -> Result<RevertOutcome, ApplyError> {
     let name = journal.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let Some(contents) = StateDirectory::read(journal)? else { return Ok(RevertOutcome::Nothing) };
     // Check the namespace before locking the journal, because a live run in another namespace holds the
@@ -83,7 +131,7 @@ pub fn revert(
     }
     if !is_kept(&name) {
         let Some(held) = Held::take_path(journal)? else { return Ok(RevertOutcome::Nothing) };
-        return revert_held(held, remove_files);
+        return revert_held(held, part, remove_files);
     }
     // Lock the run journal, which excludes a live run: at its end the run would restore the values that
     // it found. Roll back a killed run first, because its changes were made after the kept changes.
@@ -101,7 +149,7 @@ pub fn revert(
         Err(error) => return Err(error.into()),
     };
     let outcome = match Held::take_path(journal)? {
-        Some(held) => revert_held(held, remove_files),
+        Some(held) => revert_held(held, part, remove_files),
         None => Ok(RevertOutcome::Nothing),
     };
     // Ignore the error: a lock without entries is not a journal, and the next run removes it.
@@ -269,15 +317,30 @@ pub(crate) fn revert_watched(
         return Ok(RevertOutcome::Nothing);
     }
     let path = held.path();
-    let outcome = finish(held, contents, Some(kernel), &mut |_| true)?;
+    let outcome = finish(held, contents, Some(kernel), &[], &mut |_| true)?;
     Ok(if is_replaced { outcome.with_supplanted(path) } else { outcome })
 }
 
 fn revert_held(
     mut held: Held,
+    part: Part,
     remove_files: &mut dyn FnMut(&Header) -> bool,
 ) -> Result<RevertOutcome, ApplyError> {
-    let contents = held.read()?;
+    let mut contents = held.read()?;
+    let mut others = Vec::new();
+    if part != Part::All
+        && let Some(header) = contents.header.as_ref().filter(|_| !contents.shut)
+    {
+        if !contents.damage.is_empty() {
+            return Err(Damaged::of(held.path(), &contents).into());
+        }
+        let mut kernel = LiveKernel::of(&header.interface)?;
+        let (own, left) = contents.entries.into_iter().partition(|entry| part.has(entry, &mut kernel));
+        (contents.entries, others) = (own, left);
+        if contents.entries.is_empty() {
+            return Ok(RevertOutcome::Nothing);
+        }
+    }
     // A run with another state directory has treated the changed values as the administrator's values.
     let _sole = match &contents.header {
         Some(Header { interface, .. }) if !contents.shut && is_here(interface)? => {
@@ -285,7 +348,7 @@ fn revert_held(
         }
         _ => None,
     };
-    finish(held, contents, None, remove_files)
+    finish(held, contents, None, &others, remove_files)
 }
 
 fn is_here(interface: &InterfaceIdentity) -> Result<bool, JournalError> {
@@ -297,17 +360,19 @@ fn finish(
     mut held: Held,
     contents: Contents,
     kernel: Option<LiveKernel>,
+    others: &[Entry],
     remove_files: &mut dyn FnMut(&Header) -> bool,
 ) -> Result<RevertOutcome, ApplyError> {
-    let header = contents.header.clone().filter(|header| !contents.shut && !header.etc.is_empty());
+    let stays = |header: &Header| !header.etc.is_empty() || !others.is_empty();
+    let header = contents.header.clone().filter(|header| !contents.shut && stays(header));
     let (outcome, is_done) = settle(&mut held, contents, kernel)?;
     let is_here = !matches!(outcome, RevertOutcome::OtherNamespace { .. });
     let files = header.filter(|header| is_here && !remove_files(header));
     let finished = match files {
         _ if !is_done => Ok(()),
         None => held.remove(),
-        // The settings are restored. The journal stays only to list the directories.
-        Some(header) => held.rewrite(&header, &[]),
+        // The settings are restored. The journal stays for the directories and the entries of others.
+        Some(header) => held.rewrite(&header, others),
     };
     match finished {
         Ok(()) => Ok(outcome),

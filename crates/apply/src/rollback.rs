@@ -478,6 +478,7 @@ mod tests {
             ours: vec![Ours::These(vec![ours])],
             theirs: false,
             with_channels: false,
+            service: false,
         }
     }
 

@@ -71,6 +71,8 @@ pub struct Run<K: Kernel = LiveKernel, S: Storage = Held> {
     sole: Option<SocketName>,
     /// Whether the changes stay when the run ends.
     keeps: bool,
+    /// Whether `evenkeel service` makes the changes.
+    pub(crate) by_service: bool,
     remarks: Vec<String>,
     /// Whether the journal was removed and could not be written again, or has lost its name to another file.
     lost_journal: bool,
@@ -138,6 +140,7 @@ impl<K: Kernel, S: Storage> Run<K, S> {
             guardian: None,
             sole: None,
             keeps: false,
+            by_service: false,
             remarks: Vec::new(),
             lost_journal: false,
         }
@@ -276,7 +279,15 @@ impl<K: Kernel, S: Storage> Run<K, S> {
             Some(entry) => (entry.from.clone(), vec![ours]),
             None => (found, vec![ours]),
         };
-        self.journal_entry(Entry { knob: knob.clone(), from, ours, theirs: false, with_channels: false })
+        let service = self.by_service;
+        self.journal_entry(Entry {
+            knob: knob.clone(),
+            from,
+            ours,
+            theirs: false,
+            with_channels: false,
+            service,
+        })
     }
 
     fn journal_entry(&mut self, entry: Entry) -> Result<(), ApplyError> {

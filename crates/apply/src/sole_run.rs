@@ -23,6 +23,10 @@ fn name_of_steering(index: u32) -> String {
     format!("evenkeel/steer/{index}")
 }
 
+fn name_of_tuning(index: u32) -> String {
+    format!("evenkeel/tune/{index}")
+}
+
 /// Takes the interface's name among the sockets of the calling thread's network namespace. Returns
 /// `None` if the holder is a user without privileges, or a socket that accepts no connection: such a
 /// process manages no interface.
@@ -36,6 +40,20 @@ pub(crate) fn take(index: u32, interface: &str, journal: &Path) -> Result<Option
 /// Returns [`JournalError::HeldElsewhere`] if another process steers.
 pub fn steer_alone(index: u32, interface: &str) -> Result<Option<SocketName>, JournalError> {
     take_name(&name_of_steering(index), interface, None)
+}
+
+/// Takes the interface's name for a service that keeps changes of `tune` in effect. Sessions and `tune` do not need it.
+///
+/// # Errors
+/// Returns [`JournalError::HeldElsewhere`] if another service keeps changes in effect.
+pub fn tune_alone(index: u32, interface: &str) -> Result<Option<SocketName>, JournalError> {
+    take_name(&name_of_tuning(index), interface, None)
+}
+
+/// Returns the process that keeps changes of `tune` to an interface in effect.
+#[must_use]
+pub fn tuner_of(interface: &InterfaceIdentity) -> Option<u32> {
+    Some(trusted_holder(&name_of_tuning(interface.index)).ok()??.process)
 }
 
 /// Excludes sessions that this directory's journal does not exclude: sessions with another directory,

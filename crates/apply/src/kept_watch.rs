@@ -1,0 +1,135 @@
+//! Compares the kept changes of `evenkeel service` with the kernel's values. Changes nothing.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use evenkeel_model::change::{Knob, Value};
+
+use crate::error::{ApplyError, KnobError};
+use crate::identity::InterfaceIdentity;
+use crate::journal::{Entry, Header};
+use crate::journal_directory::{StateDirectory, is_kept};
+use crate::kernel::{Kernel, LiveKernel};
+
+/// A kept change that is not in effect anymore.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lost {
+    pub knob: Knob,
+    /// The present value; `None` if the setting does not exist anymore, such as a map of a removed queue.
+    pub found: Option<Value>,
+    /// Whether the present value is the one from before the change.
+    pub is_as_before: bool,
+}
+
+/// Returns the kept journals of this boot and network namespace that have changes of `evenkeel service` for interfaces
+/// with one of these indices.
+///
+/// # Errors
+/// Returns an error if a journal cannot be read.
+pub fn service_journals(
+    state: &StateDirectory,
+    is_wanted: &dyn Fn(u32) -> bool,
+) -> Result<Vec<PathBuf>, ApplyError> {
+    let mut found = Vec::new();
+    for path in state.journals()? {
+        if !path.file_name().is_some_and(|name| is_kept(&name.to_string_lossy())) {
+            continue;
+        }
+        let Some(contents) = StateDirectory::read(&path)?.filter(|contents| !contents.shut) else { continue };
+        let (Some(header), entries) = (contents.header, contents.entries) else { continue };
+        let interface = header.interface;
+        let here = InterfaceIdentity::here(interface.index, &interface.name).map_err(KnobError::from)?;
+        let is_here = interface.same_boot(&here) && interface.same_namespace(&here);
+        if is_here && is_wanted(interface.index) && entries.iter().any(|entry| entry.service) {
+            found.push(path);
+        }
+    }
+    Ok(found)
+}
+
+/// Watches the changes of `evenkeel service` to one interface and its host.
+pub struct KeptWatch {
+    state: StateDirectory,
+    journal: PathBuf,
+    identity: InterfaceIdentity,
+    kernel: LiveKernel,
+}
+
+impl KeptWatch {
+    /// Opens the settings of an interface of the calling thread's network namespace.
+    ///
+    /// # Errors
+    /// Returns an error if the kernel refuses.
+    pub fn open(state: &StateDirectory, index: u32, name: &str) -> Result<Self, ApplyError> {
+        let identity = InterfaceIdentity::current(index, name).map_err(KnobError::from)?;
+        let (kernel, journal) = (LiveKernel::of(&identity)?, state.kept_journal_of(&identity));
+        Ok(Self { state: state.clone(), journal, identity, kernel })
+    }
+
+    /// Returns the journal of the changes.
+    #[must_use]
+    pub fn journal(&self) -> PathBuf {
+        self.journal.clone()
+    }
+
+    /// Returns the changes of the service in the journal.
+    ///
+    /// # Errors
+    /// Returns an error if the journal cannot be read.
+    pub fn entries(&self) -> Result<Vec<Entry>, ApplyError> {
+        let is_own = |header: &Header| header.interface.device == self.identity.device;
+        let contents = StateDirectory::read(&self.journal)?
+            .filter(|contents| !contents.shut && contents.header.as_ref().is_some_and(is_own));
+        let entries = contents.map(|contents| contents.entries).unwrap_or_default();
+        Ok(entries.into_iter().filter(|entry| entry.service && !entry.with_channels).collect())
+    }
+
+    /// Returns the present value of a setting; `None` if it does not exist.
+    pub fn value(&mut self, knob: &Knob) -> Option<Value> {
+        self.kernel.read(knob).ok()
+    }
+
+    /// Returns those of these changes that are not in effect, except settings that a session manages.
+    ///
+    /// # Errors
+    /// Returns an error if a journal or a setting cannot be read.
+    pub fn lost(&mut self, entries: &[Entry]) -> Result<Vec<Lost>, ApplyError> {
+        // A session journals a setting before it changes it, and restores it before it removes its journal. So one of two
+        // looks finds the journal of a session that has changed a setting between them.
+        let mut managed = self.managed()?;
+        let mut lost = Vec::new();
+        for entry in entries {
+            let found = match self.kernel.read(&entry.knob) {
+                Ok(found) if entry.is_ours(&found) => continue,
+                Ok(found) => Some(found),
+                Err(KnobError::Gone { .. }) => None,
+                Err(error) => return Err(error.into()),
+            };
+            let is_as_before = found.as_ref().is_some_and(|found| entry.knob.same(found, &entry.from));
+            lost.push(Lost { knob: entry.knob.clone(), found, is_as_before });
+        }
+        if !lost.is_empty() {
+            managed.extend(self.managed()?);
+            lost.retain(|lost| !managed.contains(&lost.knob));
+        }
+        Ok(lost)
+    }
+
+    /// Returns the settings in the journals of runs on this interface, and of the host in those of any interface. A dead
+    /// run's guardian may not have restored them yet.
+    fn managed(&self) -> Result<BTreeSet<Knob>, ApplyError> {
+        let mut managed = BTreeSet::new();
+        for path in self.state.journals()? {
+            if path.file_name().is_some_and(|name| is_kept(&name.to_string_lossy())) {
+                continue;
+            }
+            let Some(contents) = StateDirectory::read(&path)?.filter(|contents| !contents.shut) else {
+                continue;
+            };
+            let is_own = contents.header.is_some_and(|header| header.interface.index == self.identity.index);
+            let knobs = contents.entries.into_iter().map(|entry| entry.knob);
+            managed.extend(knobs.filter(|knob| is_own || !knob.is_of_interface()));
+        }
+        Ok(managed)
+    }
+}

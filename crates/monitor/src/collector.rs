@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use evenkeel_apply::{
-    InterfaceIdentity, JournalError, StateDirectory, check_unmanaged, check_unsteered, run_on,
+    InterfaceIdentity, JournalError, StateDirectory, check_unmanaged, check_unsteered, run_on, tuner_of,
 };
 use evenkeel_datapath::Tuple;
 use evenkeel_fair::{FlowReading, WatchedFlow, endpoints, waits_by_queue};
@@ -63,7 +63,7 @@ pub struct Collector {
     /// Indexes of the interfaces that matched a name in the options. A rename does not change the
     /// index.
     followed: BTreeSet<u32>,
-    managed: HashMap<u32, Management>,
+    managed: HashMap<u32, Vec<Management>>,
     managed_read: Option<Instant>,
     state: StateDirectory,
     losses: LossTotals,
@@ -278,9 +278,7 @@ impl Collector {
             let Ok(identity) = InterfaceIdentity::current(index(interface), &interface.name) else {
                 continue;
             };
-            if let Some(management) = management(&self.state, &identity) {
-                self.managed.insert(index(interface), management);
-            }
+            self.managed.insert(index(interface), managements(&self.state, &identity));
         }
     }
 
@@ -289,6 +287,7 @@ impl Collector {
             let value = |facts: &Facts| facts.statistics.get(name).copied();
             Interval::since(before.and_then(value), value(facts).unwrap_or(0))
         };
+        let sessions = self.managed.get(&index(facts)).map(Vec::as_slice).unwrap_or_default();
         Interface {
             name: facts.name.clone(),
             driver: facts.driver.clone(),
@@ -299,7 +298,8 @@ impl Collector {
             sent_packets: counter("tx_packets"),
             received_bytes: counter("rx_bytes"),
             received_packets: counter("rx_packets"),
-            management: self.managed.get(&index(facts)).cloned(),
+            management: sessions.first().cloned(),
+            further: sessions.get(1..).unwrap_or_default().to_vec(),
             queues: queues(facts, before, &self.devices, reading),
             ..Interface::default()
         }
@@ -443,19 +443,30 @@ fn addresses() -> HashMap<IpAddr, u32> {
     found.unwrap_or_default().into_iter().collect()
 }
 
-/// Returns the run that manages an interface, by its journal and by the name that the run holds as a
-/// Unix socket. The command is `session` if the journal cannot be read.
-fn management(state: &StateDirectory, identity: &InterfaceIdentity) -> Option<Management> {
+/// Returns the sessions that manage an interface.
+fn managements(state: &StateDirectory, identity: &InterfaceIdentity) -> Vec<Management> {
+    let steering = match check_unsteered(identity) {
+        Err(JournalError::HeldElsewhere { process, .. }) => Some(process),
+        _ => None,
+    };
+    let of = |command: &str, process| Management { command: command.to_owned(), process };
+    let run = run_of(state, identity);
+    // With n-tuple rules and RPS, one process has both names.
+    let steering = steering.filter(|process| run.as_ref().is_none_or(|run| run.process != *process));
+    let others =
+        [steering.map(|process| of("steer", process)), tuner_of(identity).map(|process| of("tune", process))];
+    run.into_iter().chain(others.into_iter().flatten()).collect()
+}
+
+/// Returns the run that changes settings of an interface, by its journal and by the name that it holds among sockets. Its
+/// command is `session` if the journal cannot be read.
+fn run_of(state: &StateDirectory, identity: &InterfaceIdentity) -> Option<Management> {
     let of = |command: &str, process: u32| Some(Management { command: command.to_owned(), process });
     match check_unmanaged(state, identity) {
-        Err(JournalError::Busy { holder: Some(holder), .. }) => return of(&holder.0.command, holder.1),
-        Err(JournalError::HeldElsewhere { process, .. }) => return of("session", process),
+        Err(JournalError::Busy { holder: Some(holder), .. }) => of(&holder.0.command, holder.1),
+        Err(JournalError::HeldElsewhere { process, .. }) => of("session", process),
         // Without root, the journal cannot be read.
-        Err(JournalError::Busy { holder: None, .. }) => return of("session", run_on(identity)?),
-        _ => {}
-    }
-    match check_unsteered(identity) {
-        Err(JournalError::HeldElsewhere { process, .. }) => of("steer", process),
+        Err(JournalError::Busy { holder: None, .. }) => of("session", run_on(identity)?),
         _ => None,
     }
 }

@@ -52,6 +52,9 @@ pub struct Interface {
     pub received_packets: Interval,
     /// The session of `fair` or `steer` that manages the interface; `None` without one.
     pub management: Option<Management>,
+    /// Further sessions, such as `steer` with XDP next to `fair`, and the service's worker of `tune`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub further: Vec<Management>,
     pub queues: Vec<Queue>,
     /// Whether the collector observes the flows and the queue of each flow. If false, flows are TCP
     /// sockets.
@@ -75,6 +78,13 @@ pub struct Interface {
     pub jain_1s: Option<f64>,
     /// Processor time of the collector's BPF meter on this interface; `None` unless `kernel.bpf_stats_enabled` is 1.
     pub bpf_ns: Option<Interval>,
+}
+
+impl Interface {
+    /// Returns the sessions that manage the interface.
+    pub fn sessions(&self) -> impl Iterator<Item = &Management> {
+        self.management.iter().chain(&self.further)
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -263,11 +263,11 @@ pub const SERIES: &[Series] = &[
         kind: Kind::Gauge,
         unit: "",
         labels: &["interface", "command"],
-        help: "1 while a session of the command in the label manages the interface",
+        help: "1 while a session of the command in the label manages the interface; tune: while the service keeps changes",
         values: |exported, take| {
             for interface in &exported.sample.interfaces {
-                if let Some(management) = &interface.management {
-                    take(&[&interface.name, &management.command], 1.0);
+                for session in interface.sessions() {
+                    take(&[&interface.name, &session.command], 1.0);
                 }
             }
         },

@@ -275,6 +275,7 @@ fn any_interface() -> impl Strategy<Value = Interface> {
                 received_bytes: sent,
                 received_packets: sent,
                 management: None,
+                further: Vec::new(),
                 queues,
                 flows,
                 observed: up,

@@ -202,10 +202,11 @@ pub fn device(interface: &Interface) -> String {
     };
     let state = if interface.up { "up" } else { "down" };
     let qdisc = interface.root_qdisc.as_deref().map_or("none".to_owned(), excerpt);
-    let session = match &interface.management {
-        Some(session) => format!("evenkeel {} (process {})", excerpt(&session.command), session.process),
-        None => "no session".to_owned(),
-    };
+    let sessions = interface.sessions();
+    let sessions = sessions
+        .map(|session| format!("evenkeel {} (process {})", excerpt(&session.command), session.process));
+    let sessions: Vec<String> = sessions.collect();
+    let session = if sessions.is_empty() { "no session".to_owned() } else { sessions.join(", ") };
     format!("{driver}, {speed}, {state}, root qdisc {qdisc}; {session}")
 }
 

@@ -82,6 +82,7 @@ pub fn sample(at: u64, flows: u64, queues: u32, processors: u32) -> Sample {
         received_bytes: interval(15_000_000 + 1_000_000 * (at % 3)),
         received_packets: interval(100_000),
         management: Some(Management { command: "fair".to_owned(), process: 1234 }),
+        further: Vec::new(),
         busy_flows: Some(loads.iter().map(|(flows, _)| u64::from(*flows)).sum()),
         colliding_flows: Some(
             loads.iter().filter(|(flows, _)| *flows > 1).map(|(flows, _)| u64::from(*flows)).sum(),

@@ -27,7 +27,7 @@ pub use congestion::{CongestionCommand, LoadOptions, UnloadOptions};
 pub use host::{CheckOptions, PersistChoice, TuneOptions};
 pub use metrics::MetricsOptions;
 pub use report::ReportOptions;
-pub use service::{ServiceCommand, ServiceOptions, ServicePlace, StatusOptions};
+pub use service::{AtEnd, MaintainOptions, ServiceCommand, ServiceOptions, ServicePlace, StatusOptions};
 pub use top::{TopFormat, TopOptions};
 
 /// Version, commit and required kernels, for bug reports.
@@ -61,10 +61,11 @@ pub enum Command {
     /// Keep flows through an interface fair until interrupted; restore every setting at the end
     #[command(after_help = examples::FAIR)]
     Fair(FairOptions),
-    /// Run `fair` on the interfaces that a configuration file lists, under a service manager; or control that service
+    /// Run `fair`, `steer` and changes of `tune` on the interfaces that a configuration file lists, under a service manager;
+    /// or control that service
     #[command(after_help = examples::SERVICE, args_conflicts_with_subcommands = true)]
     Service(ServiceOptions),
-    /// Show the state of each interface of the service; exit with 1 unless each is fair or paused
+    /// Show the state of each interface of the service; exit with 1 unless each is as configured or paused
     #[command(after_help = examples::STATUS)]
     Status(StatusOptions),
     /// Show queues, flows, processors and losses of this host live; change nothing
@@ -79,6 +80,9 @@ pub enum Command {
     /// Watch a run and restore its settings when it dies (started by the run itself)
     #[command(hide = true)]
     Guard(GuardOptions),
+    /// Make changes of `tune`, and undo them at the end (started by `evenkeel service`)
+    #[command(hide = true)]
+    Maintain(MaintainOptions),
     /// List and show NIC models, or pick the model for an interface
     #[command(subcommand, after_help = examples::NIC)]
     Nic(NicCommand),
@@ -648,8 +652,8 @@ pub struct SteerOptions {
     #[arg(long = "for", value_name = "TIME", value_parser = parse_time, allow_hyphen_values = true)]
     pub time: Option<Duration>,
     /// How to print the result
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    pub format: Format,
+    #[arg(long, value_enum, default_value_t = SessionFormat::Table)]
+    pub format: SessionFormat,
     #[command(flatten)]
     pub source: NicSource,
 }

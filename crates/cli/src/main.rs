@@ -37,6 +37,7 @@ mod service;
 mod signals;
 mod simulate;
 mod steer;
+mod stream;
 mod study;
 mod top;
 mod tune;
@@ -81,6 +82,7 @@ fn run_command(command: Command) -> Result<Exit, Failure> {
         Command::Metrics(options) => metrics::metrics(&options),
         Command::Top(options) => top::top(&options),
         Command::Tune(options) => tune::tune(&options),
+        Command::Maintain(options) => tune::maintain(&options),
         Command::Study(command) => study::study(&command),
         Command::Compare(options) => compare::compare(&options),
         Command::Report(options) => report::report(&options),

@@ -38,12 +38,16 @@ fn the_reference_lists_the_keys_of_the_parser() {
         ("service.", "schema = 1\n[service]\nunknown = 1"),
         ("interface.", "schema = 1\n[[interface]]\nmatch.name = \"a\"\nfair = {}\nunknown = 1"),
         ("interface.match.", "schema = 1\n[[interface]]\nmatch.unknown = 1\nfair = {}"),
+        (
+            "interface.steer.",
+            "schema = 1\n[[interface]]\nmatch.name = \"a\"\nsteer.policy = \"balance\"\nsteer.unknown = 1",
+        ),
         ("interface.fair.", "schema = 1\n[[interface]]\nmatch.name = \"a\"\nfair.unknown = 1"),
     ] {
         wanted.extend(known_keys(text).into_iter().map(|key| format!("{prefix}{key}")));
     }
     // These keys are tables, which have no separate row.
-    for table in ["service", "interface", "interface.match", "interface.fair"] {
+    for table in ["service", "interface", "interface.match", "interface.fair", "interface.steer"] {
         assert!(wanted.remove(table), "{table}: {wanted:?}");
     }
     let page = read("docs/reference/service.md");

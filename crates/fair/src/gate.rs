@@ -137,8 +137,14 @@ impl JournalGate {
     pub(crate) fn with(knobs: impl IntoIterator<Item = (Knob, Value, Ours)>) -> Arc<Self> {
         let gate = Self::new();
         for (knob, from, ours) in knobs {
-            let entry =
-                Entry { knob: knob.clone(), from, ours: vec![ours], theirs: false, with_channels: false };
+            let entry = Entry {
+                knob: knob.clone(),
+                from,
+                ours: vec![ours],
+                theirs: false,
+                with_channels: false,
+                service: false,
+            };
             lock(&gate.settings).insert(knob, Passage { entry, last: None });
         }
         gate

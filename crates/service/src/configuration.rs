@@ -1,4 +1,4 @@
-//! The configuration file: the options for each interface.
+//! The configuration file: which interface gets which options.
 //!
 //! ```toml
 //! schema = 1
@@ -10,6 +10,8 @@
 //! [[interface]]                          # the first that matches decides
 //! match = { name = "eth*", driver = "mlx5_core" }
 //! fair = { balance = "auto" }            # options of `evenkeel fair`; false leaves the interface alone
+//! tune = ["gro-off"]                     # rules of `evenkeel check`
+//! steer = { policy = "balance" }         # options of `evenkeel steer`
 //! ```
 
 use std::path::PathBuf;
@@ -18,13 +20,20 @@ use evenkeel_model::scenario::ScenarioError;
 use evenkeel_model::scenario::ScenarioErrorKind::{BadValue, Duplicate, MissingKey, WrongType};
 use evenkeel_model::scenario::document::{Complaints, Field, Table, document, read_schema};
 
-use crate::{Interface, Match, Pattern};
+use crate::{Interface, Kind, Match, Pattern};
 
 pub const DEFAULT_SOCKET: &str = "/run/evenkeel/control.sock";
 pub const DEFAULT_GROUP: &str = "evenkeel";
 /// The options of `fair` that a rule may have.
 pub const FAIR_KEYS: [&str; 7] =
     ["weights", "xps", "queue-weights", "rate", "balance", "batching", "segments"];
+/// The options of `steer` that a rule may have.
+pub const STEER_KEYS: [&str; 8] =
+    ["policy", "backend", "model", "queues", "netns", "interval", "idle", "nic-dir"];
+/// Options whose values are files, or names of files if they have a `/`.
+const FILES: [&str; 4] = ["weights", "policy", "model", "nic-dir"];
+/// The argument of a `tune` worker whose changes stay at the end.
+pub(crate) const KEEPS: &str = "--at-end=keep";
 /// Longest path of a socket in bytes (`struct sockaddr_un`).
 const LONGEST_SOCKET: usize = 107;
 /// Longest name of a group (`LOGIN_NAME_MAX`) or pattern in bytes.
@@ -36,8 +45,38 @@ pub struct Rule {
     pub matches: Match,
     /// Arguments of `evenkeel fair`, such as `--balance=auto`. `None` leaves the interface unmanaged.
     pub fair: Option<Vec<String>>,
+    /// Arguments of `evenkeel steer`.
+    pub steer: Option<Vec<String>>,
+    /// Rules of `evenkeel check`.
+    pub tune: Option<Vec<String>>,
+    /// Whether the changes of `tune` stay when the service ends.
+    pub keeps_tune: bool,
     /// Whether the service ends a worker if losses rise after its start.
     pub watch_effect: bool,
+}
+
+impl Rule {
+    /// Returns the arguments of a worker; none if the rule wants no such worker.
+    #[must_use]
+    pub fn arguments(&self, kind: Kind) -> Option<Vec<String>> {
+        match kind {
+            Kind::Fair => self.fair.clone(),
+            Kind::Steer => self.steer.clone(),
+            Kind::Tune => {
+                let rules = self.tune.as_ref()?.iter().map(|rule| format!("--rule={rule}"));
+                Some(rules.chain(self.keeps_tune.then(|| KEEPS.to_owned())).collect())
+            }
+        }
+    }
+
+    /// Returns the kinds of workers that the rule wants.
+    pub fn kinds(&self) -> impl Iterator<Item = Kind> {
+        Kind::ALL.into_iter().filter(|kind| match kind {
+            Kind::Tune => self.tune.is_some(),
+            Kind::Fair => self.fair.is_some(),
+            Kind::Steer => self.steer.is_some(),
+        })
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,6 +87,7 @@ pub struct Configuration {
     pub rules: Vec<Rule>,
 }
 
+/// A wrong option of a worker, or a wrong rule of `tune`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OptionError {
     /// The key, if only one option is wrong.
@@ -56,11 +96,11 @@ pub struct OptionError {
     pub advice: String,
 }
 
-/// Checks arguments of `fair`, as the command line does.
-pub type CheckOptions<'a> = &'a dyn Fn(&[String]) -> Result<(), OptionError>;
+/// Checks arguments of `fair` or `steer` as their command lines do, or the name of a rule of `tune`.
+pub type CheckOptions<'a> = &'a dyn Fn(Kind, &[String]) -> Result<(), OptionError>;
 
 impl Configuration {
-    /// Parses a file. `origin` names the text in errors; `check` checks the options of `fair`.
+    /// Parses a file. `origin` names the text in errors; `check` checks the options of the workers.
     ///
     /// # Errors
     /// Returns the first error in the text, with line and column.
@@ -145,11 +185,81 @@ fn read_rule(element: &Field<'_>, check: CheckOptions<'_>) -> Option<Rule> {
     let mut table = element.table()?;
     let matches = table.require("match", "such as match = { name = \"eth*\" }");
     let matches = matches.and_then(|field| read_match(&field));
-    let fair = table.require("fair", "write fair = {} for the default options, or fair = false");
-    let fair = fair.and_then(|field| read_fair(&field, check));
+    let fair = table.take("fair").map(|field| (read_session(&field, Kind::Fair, &FAIR_KEYS, check), field));
+    let steer =
+        table.take("steer").map(|field| (read_session(&field, Kind::Steer, &STEER_KEYS, check), field));
+    let tune = table.take("tune").map(|field| read_tune(&field, check));
+    let at_end = table.take("tune-at-end");
     let watch_effect = table.take("watch-effect").map(|field| field.boolean());
     table.finish();
-    Some(Rule { matches: matches?, fair: fair?, watch_effect: watch_effect.unwrap_or(Some(true))? })
+    if fair.is_none() && steer.is_none() && tune.is_none() {
+        let advice = "write fair = {} for the default options of fair, fair = false to leave the interface alone, or tune \
+                      or steer";
+        element.complain(MissingKey, "the rule has none of fair, steer and tune", advice);
+        return None;
+    }
+    let keeps_tune = at_end.map_or(Some(false), |field| read_at_end(&field, tune.is_some()));
+    if let (Some((Some(Some(_)), _)), Some((Some(Some(options)), field))) = (&fair, &steer)
+        && !options.iter().any(|option| option == "--backend=xdp")
+    {
+        let problem = "fair and steer can run on one interface only with XDP, because n-tuple rules and RPS need it alone";
+        field.complain(BadValue, problem, "add backend = \"xdp\", or remove fair or steer from this rule");
+        return None;
+    }
+    let session = |read: Option<(Option<Option<Vec<String>>>, _)>| read.map_or(Some(None), |(read, _)| read);
+    Some(Rule {
+        matches: matches?,
+        fair: session(fair)?,
+        steer: session(steer)?,
+        tune: tune.map_or(Some(None), |rules| rules.map(Some))?,
+        keeps_tune: keeps_tune?,
+        watch_effect: watch_effect.unwrap_or(Some(true))?,
+    })
+}
+
+/// Reads what happens to the changes of `tune` at the end. Returns whether they stay.
+fn read_at_end(field: &Field<'_>, has_tune: bool) -> Option<bool> {
+    let value = field.string("\"revert\" or \"keep\"")?;
+    if !has_tune {
+        field.complain(BadValue, "has an effect only with tune", "remove it, or add tune");
+        return None;
+    }
+    match value {
+        "revert" => Some(false),
+        "keep" => Some(true),
+        _ => {
+            field.complain(BadValue, "not a value of tune-at-end", "use \"revert\" or \"keep\"");
+            None
+        }
+    }
+}
+
+/// Reads the rules of `tune`.
+fn read_tune(field: &Field<'_>, check: CheckOptions<'_>) -> Option<Vec<String>> {
+    let elements = field.list("a list of rules, such as [\"gro-off\"]")?;
+    if elements.is_empty() {
+        field.complain(BadValue, "names no rule", "name rules of `evenkeel check`, or remove tune");
+        return None;
+    }
+    let mut rules: Vec<String> = Vec::new();
+    let mut is_wrong = false;
+    for element in &elements {
+        let Some(rule) = word(element, "the name of a rule, such as \"gro-off\"") else {
+            is_wrong = true;
+            continue;
+        };
+        if rules.contains(&rule) {
+            element.complain(Duplicate, format!("{rule} is already in the list"), "remove it");
+            is_wrong = true;
+        } else if let Err(OptionError { problem, advice, .. }) =
+            check(Kind::Tune, std::slice::from_ref(&rule))
+        {
+            element.complain(BadValue, problem, advice);
+            is_wrong = true;
+        }
+        rules.push(rule);
+    }
+    (!is_wrong).then_some(rules)
 }
 
 fn read_match(field: &Field<'_>) -> Option<Match> {
@@ -177,11 +287,20 @@ fn read_match(field: &Field<'_>) -> Option<Match> {
     Some(matches)
 }
 
-/// Reads the options of `fair`. The outer `Option` is `None` after an error.
-fn read_fair(field: &Field<'_>, check: CheckOptions<'_>) -> Option<Option<Vec<String>>> {
+/// Reads the options of a session. The outer `Option` is none after an error.
+fn read_session(
+    field: &Field<'_>,
+    kind: Kind,
+    keys: &[&'static str],
+    check: CheckOptions<'_>,
+) -> Option<Option<Vec<String>>> {
     if !field.is_table() {
         if field.boolean()? {
-            field.complain(WrongType, "expected a table or false", "write fair = {} for the default options");
+            let example = match kind {
+                Kind::Steer => "steer = { policy = \"balance\" }, or another policy",
+                Kind::Fair | Kind::Tune => "fair = {} for the default options",
+            };
+            field.complain(WrongType, "expected a table or false", format!("write {example}"));
             return None;
         }
         return Some(None);
@@ -190,10 +309,17 @@ fn read_fair(field: &Field<'_>, check: CheckOptions<'_>) -> Option<Option<Vec<St
     let mut arguments = Vec::new();
     let mut fields = Vec::new();
     let mut is_wrong = false;
-    for key in FAIR_KEYS {
-        let Some(value) = table.take(key) else { continue };
+    for key in keys.iter().copied() {
+        let value = match key {
+            "policy" => table.require(key, "name a policy, such as policy = \"balance\""),
+            _ => table.take(key),
+        };
+        let Some(value) = value else {
+            is_wrong |= key == "policy";
+            continue;
+        };
         match word(&value, "a string, as on the command line") {
-            Some(text) if key == "weights" && !text.starts_with('/') => {
+            Some(text) if is_relative(key, &text) => {
                 value.complain(BadValue, "not an absolute path", "a service has no current directory");
                 is_wrong = true;
             }
@@ -208,12 +334,18 @@ fn read_fair(field: &Field<'_>, check: CheckOptions<'_>) -> Option<Option<Vec<St
     if is_wrong {
         return None;
     }
-    if let Err(OptionError { key, problem, advice }) = check(&arguments) {
+    if let Err(OptionError { key, problem, advice }) = check(kind, &arguments) {
         let wrong = fields.iter().find(|(known, _)| key.as_deref() == Some(*known));
         wrong.map_or(field, |(_, field)| field).complain(BadValue, problem, advice);
         return None;
     }
     Some(Some(arguments))
+}
+
+/// Returns whether the value of an option is a file below the current directory. Policies and models also have names.
+fn is_relative(key: &str, text: &str) -> bool {
+    let is_named = matches!(key, "policy" | "model") && !text.contains('/') && !text.ends_with(".toml");
+    FILES.contains(&key) && !is_named && !text.starts_with('/')
 }
 
 #[cfg(test)]
@@ -222,9 +354,10 @@ mod tests {
     use super::*;
 
     fn parse(text: &str) -> Result<Configuration, String> {
-        let check = |arguments: &[String]| {
+        let check = |kind: Kind, arguments: &[String]| {
             let wrong = arguments.iter().find(|argument| argument.ends_with("=wrong"));
-            wrong.map_or(Ok(()), |argument| {
+            let unknown = arguments.iter().find(|rule| kind == Kind::Tune && *rule == "no-rule");
+            wrong.or(unknown).map_or(Ok(()), |argument| {
                 let key = argument.trim_start_matches('-').split('=').next().map(str::to_owned);
                 Err(OptionError { key, problem: "wrong value".to_owned(), advice: "use another".to_owned() })
             })
@@ -266,7 +399,36 @@ mod tests {
             ("schema = 1\n[servce]\n".to_owned(), "e.toml:2:2: servce: unknown key; did you mean 'service'?"),
             ("schema = 1\n[service]\nsocket = \"x\"\n".to_owned(), "e.toml:3:10: service.socket: "),
             (rule("fair = {}"), "interface[0].match: missing"),
-            (rule("match.name = \"a\""), "interface[0].fair: missing; write fair = {}"),
+            (
+                rule("match.name = \"a\""),
+                "e.toml:2:1: interface[0]: the rule has none of fair, steer and tune; write fair = {}",
+            ),
+            (rule("match.name = \"a\"\ntune = []"), "e.toml:4:8: interface[0].tune: names no rule"),
+            (rule("match.name = \"a\"\ntune = [1]"), "expected the name of a rule"),
+            (
+                rule("match.name = \"a\"\ntune = [\"x\", \"no-rule\"]"),
+                "e.toml:4:14: interface[0].tune[1]: wrong value",
+            ),
+            (rule("match.name = \"a\"\ntune = [\"x\", \"x\"]"), "x is already in the list"),
+            (rule("match.name = \"a\"\nfair = {}\ntune-at-end = \"keep\""), "has an effect only with tune"),
+            (
+                rule("match.name = \"a\"\ntune = [\"x\"]\ntune-at-end = \"stay\""),
+                "e.toml:5:15: interface[0].tune-at-end: ",
+            ),
+            (rule("match.name = \"a\"\nsteer = true"), "write steer = { policy = "),
+            (rule("match.name = \"a\"\nsteer = {}"), "interface[0].steer.policy: missing; name a policy"),
+            (
+                rule("match.name = \"a\"\nsteer = { policy = \"p.toml\" }"),
+                "steer.policy: not an absolute path",
+            ),
+            (
+                rule("match.name = \"a\"\nsteer = { policy = \"balance\", once = \"\" }"),
+                "steer.once: unknown key",
+            ),
+            (
+                rule("match.name = \"a\"\nfair = {}\nsteer = { policy = \"balance\" }"),
+                "e.toml:5:9: interface[0].steer: fair and steer can run on one interface only with XDP",
+            ),
             (rule("match = {}\nfair = {}"), "matches nothing"),
             (
                 rule("match.nme = \"a\"\nfair = {}"),
@@ -290,8 +452,23 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_rule_may_have_three_kinds_of_workers() {
+        let text = "schema = 1\n[[interface]]\nmatch.name = \"a\"\nfair = {}\ntune = [\"x\", \"y\"]\ntune-at-end = \"keep\"\n\
+                    steer = { backend = \"xdp\", policy = \"/etc/p.toml\" }\n\
+                    [[interface]]\nmatch.name = \"b\"\nfair = false\nsteer = { policy = \"balance\" }\n";
+        let found = parse(text).unwrap();
+        let of = |rule: usize, kind| found.rules[rule].arguments(kind).map(|arguments| arguments.join(" "));
+        assert_eq!(of(0, Kind::Tune).as_deref(), Some("--rule=x --rule=y --at-end=keep"));
+        assert_eq!(of(0, Kind::Steer).as_deref(), Some("--policy=/etc/p.toml --backend=xdp"));
+        assert_eq!(of(0, Kind::Fair).as_deref(), Some(""));
+        assert_eq!((of(1, Kind::Tune), of(1, Kind::Fair)), (None, None));
+        assert_eq!(found.rules[1].kinds().collect::<Vec<_>>(), [Kind::Steer]);
+    }
+
     const VALID: &str = "schema = 1\n[service]\nsocket = \"/run/x\"\n[[interface]]\nmatch = { name = \"e*\" }\n\
-                         fair = { xps = \"off\" }\nwatch-effect = false\n";
+                         fair = { xps = \"off\" }\nwatch-effect = false\ntune = [\"x\"]\n\
+                         tune-at-end = \"keep\"\nsteer = { policy = \"balance\", backend = \"xdp\" }\n";
 
     proptest::proptest! {
         /// Checks that any text gives a configuration or a one-line error.

@@ -88,7 +88,7 @@ impl Effect {
                 let (what, of) = WORDS[place];
                 self.trial = None;
                 return Some(format!(
-                    "{what} rose from {:.2} % to {:.2} % of {of} after fair began",
+                    "{what} rose from {:.2} % to {:.2} % of {of}",
                     before * 100.0,
                     share * 100.0
                 ));
@@ -159,7 +159,7 @@ mod tests {
         let (mut effect, mut at) = begun(5);
         let (second, reason) = verdict(&mut effect, &mut at, &[300; 20]).unwrap();
         assert!(second <= 10, "{second}");
-        assert_eq!(reason, "retransmissions rose from 0.05 % to 3.00 % of segments after fair began");
+        assert_eq!(reason, "retransmissions rose from 0.05 % to 3.00 % of segments");
         // After a verdict, the trial is over.
         assert_eq!(verdict(&mut effect, &mut at, &[300; 20]), None);
     }

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use evenkeel_host::{Ethtool, Sysfs};
 use evenkeel_netlink::{Netlink, NetlinkError};
 
+use crate::Kind;
+
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Interface {
     /// A rename does not change the index.
@@ -58,13 +60,18 @@ impl Interfaces {
         self.sysfs.as_ref()?.transmit_queues(name).ok()
     }
 
-    /// Returns the sent and dropped packets of an interface, or 0 if they cannot be read.
+    /// Returns the packets that an interface sent and dropped, or received and dropped for `steer`; 0 if they cannot be
+    /// read.
     #[must_use]
-    pub(crate) fn packets(&self, name: &str) -> (u64, u64) {
+    pub(crate) fn packets(&self, name: &str, kind: Kind) -> (u64, u64) {
         let read = |file: &str| {
             self.sysfs.as_ref()?.read(&format!("class/net/{name}/statistics/{file}")).ok()?.parse().ok()
         };
-        (read("tx_packets").unwrap_or(0), read("tx_dropped").unwrap_or(0))
+        let [packets, dropped] = match kind {
+            Kind::Steer => ["rx_packets", "rx_dropped"],
+            Kind::Fair | Kind::Tune => ["tx_packets", "tx_dropped"],
+        };
+        (read(packets).unwrap_or(0), read(dropped).unwrap_or(0))
     }
 
     fn driver(&self, name: &str) -> Option<String> {

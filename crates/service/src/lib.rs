@@ -1,4 +1,4 @@
-//! The service: runs `fair` on the interfaces of a configuration file.
+//! The service: runs `fair`, `steer` and changes of `tune` on the interfaces that a file lists.
 //!
 //! ```text
 //!   evenkeel.toml ──▶ supervisor ──starts──▶ worker (`evenkeel fair eth0 --format jsonl`) ──▶ its guardian
@@ -7,18 +7,19 @@
 //!                         └── control socket ◀── evenkeel status, service pause, resume, reload
 //! ```
 //!
-//! - The supervisor changes no setting. Each interface has a worker process with its own journal,
-//!   guardian and privileges, so that the failure of one interface does not affect another interface.
-//! - If the supervisor dies, the kernel sends a worker SIGTERM (`PR_SET_PDEATHSIG`) and closes its
-//!   pipe. Each of the two ends the worker, which then restores its settings.
-//! - Decisions are pure. [`Configuration`] selects the options of each interface. [`Course`] decides
-//!   when a worker starts again.
+//! - The supervisor changes no setting. An interface has a worker process for each [`Kind`] that its rule wants, with its
+//!   own journal and privileges, so that the failure of one does not affect another.
+//! - The kernel sends a worker SIGTERM when the supervisor dies (`PR_SET_PDEATHSIG`), and its pipe closes. Both end the
+//!   worker, which restores its settings.
+//! - Decisions are pure: [`Configuration`] says which interface gets which options, [`Course`] when a worker starts again.
 
 mod configuration;
 mod control;
 mod course;
+mod device_reset;
 mod effect;
 mod interfaces;
+mod kind;
 mod log_limit;
 mod notify;
 mod pattern;
@@ -27,11 +28,15 @@ mod supervisor;
 mod unit;
 mod worker;
 
-pub use configuration::{Configuration, DEFAULT_GROUP, DEFAULT_SOCKET, FAIR_KEYS, OptionError, Rule};
+pub use configuration::{
+    Configuration, DEFAULT_GROUP, DEFAULT_SOCKET, FAIR_KEYS, OptionError, Rule, STEER_KEYS,
+};
 pub use control::{Command, Control, ControlError, Request, ask};
 pub use course::{Course, Ending, Next};
+pub use device_reset::{DeviceState, reset_of};
 pub use interfaces::{Interface, Interfaces};
+pub use kind::Kind;
 pub use notify::Notifier;
 pub use pattern::{Match, Pattern};
-pub use status::{InterfaceStatus, Phase, ServiceStatus, Unrestored};
+pub use status::{InterfaceStatus, Phase, ServiceStatus, Unrestored, WorkerStatus};
 pub use supervisor::{Outside, Priority, Supervisor};

@@ -3,12 +3,18 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::Kind;
+
+/// The state of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
     /// The worker does not manage the interface yet.
     Starting,
     Fair,
+    Steered,
+    /// The changes of `tune` are in effect.
+    Tuned,
     /// The worker manages the interface, but has sent no status for some seconds.
     Silent,
     /// The worker restores the settings.
@@ -24,11 +30,29 @@ pub enum Phase {
 }
 
 impl Phase {
+    /// Returns the state of a worker that manages its interface.
+    #[must_use]
+    pub const fn of(kind: Kind) -> Self {
+        match kind {
+            Kind::Tune => Self::Tuned,
+            Kind::Fair => Self::Fair,
+            Kind::Steer => Self::Steered,
+        }
+    }
+
+    /// Returns whether the worker manages its interface.
+    #[must_use]
+    pub const fn is_active(self) -> bool {
+        matches!(self, Self::Fair | Self::Steered | Self::Tuned)
+    }
+
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
             Self::Starting => "starting",
             Self::Fair => "fair",
+            Self::Steered => "steered",
+            Self::Tuned => "tuned",
             Self::Silent => "silent",
             Self::Stopping => "stopping",
             Self::Waits => "waits",
@@ -39,27 +63,64 @@ impl Phase {
     }
 }
 
+/// A worker of an interface.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WorkerStatus {
+    pub kind: Kind,
+    pub state: Phase,
+    /// Why it does not manage the interface, or which changes `tune` could not make.
+    pub reason: Option<String>,
+    /// Time in this state.
+    pub seconds: f64,
+    pub again_in_s: Option<f64>,
+    /// The worker's process.
+    pub process: Option<u32>,
+    pub starts: u64,
+    /// Arguments of the worker.
+    pub options: Vec<String>,
+    /// The last status of the worker's devices. See `fair`.
+    pub devices: Option<Value>,
+}
+
+impl WorkerStatus {
+    /// Returns whether the worker manages the interface and has nothing to complain about, or an operator has paused it
+    /// with its settings restored.
+    #[must_use]
+    pub fn is_as_wanted(&self) -> bool {
+        (self.state.is_active() || self.state == Phase::Paused) && self.reason.is_none()
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct InterfaceStatus {
     pub name: String,
     pub index: u32,
     /// Number of the interface's rule in the file, from 1.
     pub rule: usize,
-    pub state: Phase,
-    /// Why the interface is not fair.
-    pub reason: Option<String>,
-    /// Whether an operator has paused the interface. The worker may still be ending.
+    /// Whether an operator wants it paused, whatever its workers still do.
     pub paused: bool,
-    /// Time in this state.
-    pub seconds: f64,
-    pub again_in_s: Option<f64>,
-    /// Process id of the worker.
-    pub process: Option<u32>,
-    pub starts: u64,
-    /// Options of `fair`.
-    pub options: Vec<String>,
-    /// The last status of the worker's devices. See `fair`.
-    pub devices: Option<Value>,
+    /// The worker of `fair` if the rule has one, else that of `steer`, else that of `tune`.
+    #[serde(flatten)]
+    pub main: WorkerStatus,
+    /// All workers, in the order of their starts.
+    pub workers: Vec<WorkerStatus>,
+}
+
+impl InterfaceStatus {
+    /// Returns whether all workers manage the interface.
+    fn is_active(&self) -> bool {
+        self.workers.iter().all(|worker| worker.state.is_active() && worker.reason.is_none())
+    }
+
+    /// Returns the states of the workers, such as `tuned, fair and steered`.
+    fn words(&self) -> String {
+        let words: Vec<&str> = self.workers.iter().map(|worker| worker.state.words()).collect();
+        match words.split_last() {
+            Some((last, [])) => (*last).to_owned(),
+            Some((last, others)) => format!("{} and {last}", others.join(", ")),
+            None => String::new(),
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -95,48 +156,57 @@ impl ServiceStatus {
     #[must_use]
     pub fn answer(&self) -> String {
         let all = self.interfaces.len();
-        let fair = self.interfaces.iter().filter(|interface| interface.state == Phase::Fair).count();
-        let answer = match (fair, all) {
+        let active = self.interfaces.iter().filter(|interface| interface.is_active()).count();
+        let mut workers = self.interfaces.iter().flat_map(|interface| &interface.workers);
+        let what = if workers.all(|worker| worker.kind == Kind::Fair) { "fair" } else { "as configured" };
+        let answer = match (active, all) {
             (_, 0) => "no interface matches the configuration".to_owned(),
-            (1, 1) => format!("{} is fair", self.interfaces[0].name),
-            (fair, all) if fair == all => format!("all {all} interfaces are fair"),
+            (1, 1) => format!("{} is {}", self.interfaces[0].name, self.interfaces[0].words()),
+            (active, all) if active == all => format!("all {all} interfaces are {what}"),
             (_, 1) => String::new(),
-            (1, all) => format!("1 of {all} interfaces is fair"),
-            (fair, all) => format!("{fair} of {all} interfaces are fair"),
+            (1, all) => format!("1 of {all} interfaces is {what}"),
+            (active, all) => format!("{active} of {all} interfaces are {what}"),
         };
-        let others = self.interfaces.iter().filter(|interface| interface.state != Phase::Fair);
-        let words = others.map(|interface| {
-            let InterfaceStatus { name, state, reason, .. } = interface;
-            let verb = match state {
-                Phase::Waits => "",
-                _ => "is ",
-            };
-            let reason = reason.as_ref().map_or_else(String::new, |reason| format!(": {reason}"));
-            let next = match state {
-                Phase::GivenUp => "; `evenkeel service resume` tries again",
-                _ => "",
-            };
-            format!("{name} {verb}{}{reason}{next}", state.words())
+        let exceptions = self.interfaces.iter().flat_map(|interface| {
+            let others = interface
+                .workers
+                .iter()
+                .filter(|worker| !worker.state.is_active() || worker.reason.is_some());
+            others.map(|worker| exception(&interface.name, worker))
         });
         let left = self
             .unrestored
             .iter()
             .map(|Unrestored { name, reason }| format!("the settings of {name} are not restored: {reason}"));
         let parts: Vec<String> =
-            std::iter::once(answer).chain(words).chain(left).filter(|part| !part.is_empty()).collect();
+            std::iter::once(answer).chain(exceptions).chain(left).filter(|part| !part.is_empty()).collect();
         parts.join("; ")
     }
 
-    /// Returns whether the service has no error and each interface is as wanted. An interface must be
-    /// fair, or paused with restored settings. No other interface may have settings of the service.
+    /// Returns whether every worker manages its interface, or an operator paused it with its settings restored, and no
+    /// other interface has settings of the service.
     #[must_use]
     pub fn is_as_wanted(&self) -> bool {
-        let is_wanted = |interface: &InterfaceStatus| match interface.state {
-            Phase::Fair => true,
-            Phase::Paused => interface.reason.is_none(),
-            _ => false,
-        };
-        self.error.is_none() && self.unrestored.is_empty() && self.interfaces.iter().all(is_wanted)
+        let mut workers = self.interfaces.iter().flat_map(|interface| &interface.workers);
+        self.error.is_none() && self.unrestored.is_empty() && workers.all(WorkerStatus::is_as_wanted)
+    }
+}
+
+/// Describes a worker that does not manage its interface as its rule says.
+fn exception(interface: &str, worker: &WorkerStatus) -> String {
+    let WorkerStatus { kind, state, reason, .. } = worker;
+    let verb = match state {
+        Phase::Waits => "",
+        _ => "is ",
+    };
+    let reason = reason.as_ref().map_or_else(String::new, |reason| format!(": {reason}"));
+    let next = match state {
+        Phase::GivenUp => "; `evenkeel service resume` tries again",
+        _ => "",
+    };
+    match state.is_active() {
+        true => format!("{}{reason}", kind.of(interface)),
+        false => format!("{} {verb}{}{reason}{next}", kind.of(interface), state.words()),
     }
 }
 
@@ -144,20 +214,31 @@ impl ServiceStatus {
 mod tests {
     use super::*;
 
-    fn status(states: &[(&str, Phase, Option<&str>)]) -> ServiceStatus {
-        let interface = |(name, state, reason): &(&str, Phase, Option<&str>)| InterfaceStatus {
-            name: (*name).to_owned(),
-            index: 2,
-            rule: 1,
-            state: *state,
+    fn worker(kind: Kind, state: Phase, reason: Option<&str>) -> WorkerStatus {
+        WorkerStatus {
+            kind,
+            state,
             reason: reason.map(str::to_owned),
-            paused: *state == Phase::Paused,
             seconds: 1.0,
             again_in_s: None,
             process: None,
             starts: 1,
             options: Vec::new(),
             devices: None,
+        }
+    }
+
+    fn status(states: &[(&str, Phase, Option<&str>)]) -> ServiceStatus {
+        let interface = |(name, state, reason): &(&str, Phase, Option<&str>)| {
+            let main = worker(Kind::Fair, *state, *reason);
+            InterfaceStatus {
+                name: (*name).to_owned(),
+                index: 2,
+                rule: 1,
+                paused: *state == Phase::Paused,
+                workers: vec![main.clone()],
+                main,
+            }
         };
         ServiceStatus {
             schema: 1,
@@ -195,5 +276,33 @@ mod tests {
         let status = ServiceStatus { unrestored: vec![left], ..status(&[]) };
         let words = "no interface matches the configuration; the settings of a are not restored: why";
         assert_eq!((status.answer().as_str(), status.is_as_wanted()), (words, false));
+    }
+
+    #[test]
+    fn an_interface_with_several_workers_names_each_exception() {
+        let mut status = status(&[("a", Phase::Fair, None)]);
+        status.interfaces[0].workers.insert(0, worker(Kind::Tune, Phase::Tuned, None));
+        assert_eq!((status.answer().as_str(), status.is_as_wanted()), ("a is tuned and fair", true));
+        status.interfaces[0].workers[0].reason = Some("gro is not set".to_owned());
+        assert_eq!((status.answer().as_str(), status.is_as_wanted()), ("tune of a: gro is not set", false));
+        status.interfaces[0].workers[0] = worker(Kind::Tune, Phase::GivenUp, Some("why"));
+        let words = "tune of a is given up: why; `evenkeel service resume` tries again";
+        assert_eq!(status.answer(), words);
+    }
+
+    /// Scripts that know only `fair` read the same keys.
+    #[test]
+    fn the_main_worker_has_its_keys_at_the_interface() {
+        let status = status(&[("a", Phase::Fair, Some("why"))]);
+        let value = serde_json::to_value(&status.interfaces[0]).unwrap_or_default();
+        assert_eq!(
+            (&value["state"], &value["kind"], &value["reason"]),
+            (&"fair".into(), &"fair".into(), &"why".into())
+        );
+        assert_eq!(value["workers"][0]["state"], "fair");
+        assert_eq!(
+            serde_json::from_value::<InterfaceStatus>(value).ok().as_ref(),
+            Some(&status.interfaces[0])
+        );
     }
 }

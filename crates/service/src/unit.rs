@@ -1,23 +1,33 @@
-//! An interface that a rule manages, with its state, worker and log.
+//! A worker that a rule wants for an interface: its state, its process, its log.
 
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use crate::Kind;
 use crate::course::Course;
 use crate::effect::Effect;
 use crate::log_limit::LogLimit;
-use crate::status::{InterfaceStatus, Phase};
+use crate::status::{Phase, WorkerStatus};
 use crate::supervisor::{Outside, Priority};
 use crate::worker::Worker;
 
 pub(crate) struct Unit {
     pub(crate) name: String,
     pub(crate) index: u32,
+    pub(crate) kind: Kind,
     /// Number of the rule, from 0.
     pub(crate) rule: usize,
-    /// Arguments of `fair`. `None` if no rule manages the interface any more.
+    /// Arguments of the worker; none if no rule wants it any more.
     pub(crate) wanted: Option<Vec<String>>,
+    /// Whether the changes of `tune` stay when the service ends.
+    pub(crate) keeps: bool,
+    /// Whether the next worker may overwrite the values of other programs: the service or an operator starts afresh.
+    pub(crate) is_afresh: bool,
+    /// Whether the other workers of the interface must end, because `tune` changes settings.
+    pub(crate) needs_alone: bool,
+    /// Whether a worker has had the interface for itself since the last success.
+    pub(crate) was_alone: bool,
     /// Whether the interface has left this network namespace.
     pub(crate) is_gone: bool,
     pub(crate) worker: Option<Worker>,
@@ -47,12 +57,17 @@ pub(crate) struct Unit {
 }
 
 impl Unit {
-    pub(crate) fn new(name: &str, index: u32, now: Instant) -> Self {
+    pub(crate) fn new(name: &str, index: u32, kind: Kind, now: Instant) -> Self {
         Self {
             name: name.to_owned(),
             index,
+            kind,
             rule: 0,
             wanted: None,
+            keeps: false,
+            is_afresh: true,
+            needs_alone: false,
+            was_alone: false,
             is_gone: false,
             worker: None,
             phase: None,
@@ -76,7 +91,11 @@ impl Unit {
 
     /// Writes a line to the log, unless the interface has reached its limit.
     pub(crate) fn log(&mut self, outside: &dyn Outside, priority: Priority, now: Instant, text: &str) {
-        self.limit.log(outside, priority, now, &format!("{}: ", self.name), text);
+        let kind = match self.kind {
+            Kind::Fair => String::new(),
+            kind => format!("{}: ", kind.word()),
+        };
+        self.limit.log(outside, priority, now, &format!("{}: {kind}", self.name), text);
     }
 
     /// Enters a state. Logs the state if state or reason differs from the last log line.
@@ -94,8 +113,8 @@ impl Unit {
         self.again = again.map(|pause| now + pause);
         match phase {
             // A worker that sends a status again has not started again.
-            Phase::Fair if before == Some(Phase::Silent) => {}
-            Phase::Fair => self.effect.begin(now),
+            phase if phase.is_active() && before == Some(Phase::Silent) => {}
+            phase if phase.is_active() => self.effect.begin(now),
             Phase::Silent => {}
             _ => {
                 self.devices = None;
@@ -108,7 +127,7 @@ impl Unit {
         }
         let before = self.logged.as_ref().map_or("not managed", |(phase, _)| phase.words());
         let process = match (&self.worker, phase) {
-            (Some(worker), Phase::Fair) => {
+            (Some(worker), phase) if phase.is_active() => {
                 format!(" (process {}, {})", worker.id(), shown(&worker.arguments))
             }
             _ => String::new(),
@@ -128,6 +147,18 @@ impl Unit {
         self.logged = Some((phase, reason));
     }
 
+    /// Enters the state of a worker that manages the interface, with the changes that it could not make.
+    pub(crate) fn begin(&mut self, outside: &dyn Outside, now: Instant, devices: &Value) {
+        let unmet = devices.get(0).and_then(|device| device.get("unmet")?.as_str()).map(str::to_owned);
+        (self.is_afresh, self.needs_alone, self.was_alone) = (false, false, false);
+        self.enter(outside, now, Phase::of(self.kind), unmet, None);
+    }
+
+    /// Returns whether a worker manages the interface, even if it is silent.
+    pub(crate) fn is_at_work(&self) -> bool {
+        self.phase.is_some_and(|phase| phase.is_active() || phase == Phase::Silent)
+    }
+
     /// Sets an intermediate state that the log does not contain.
     pub(crate) fn show(&mut self, now: Instant, phase: Phase, reason: &str) {
         (self.phase, self.reason, self.since) = (Some(phase), Some(reason.to_owned()), now);
@@ -137,19 +168,17 @@ impl Unit {
     pub(crate) fn retry(&mut self, now: Instant) {
         self.course.forget();
         self.worse = None;
+        (self.is_afresh, self.was_alone) = (true, false);
         if matches!(self.phase, Some(Phase::Waits | Phase::Refused | Phase::GivenUp | Phase::Paused)) {
             (self.phase, self.again, self.since) = (None, None, now);
         }
     }
 
-    pub(crate) fn status(&self, now: Instant, paused: bool) -> InterfaceStatus {
-        InterfaceStatus {
-            name: self.name.clone(),
-            index: self.index,
-            rule: self.rule + 1,
+    pub(crate) fn status(&self, now: Instant) -> WorkerStatus {
+        WorkerStatus {
+            kind: self.kind,
             state: self.phase.unwrap_or(Phase::Starting),
             reason: self.reason.clone(),
-            paused,
             seconds: now.saturating_duration_since(self.since).as_secs_f64(),
             again_in_s: self.again.map(|again| again.saturating_duration_since(now).as_secs_f64()),
             process: self.worker.as_ref().map(Worker::id),

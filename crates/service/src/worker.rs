@@ -1,4 +1,4 @@
-//! A worker process: `evenkeel fair IFACE --format jsonl`.
+//! A worker process, such as `evenkeel fair IFACE --format jsonl`.
 
 use std::collections::VecDeque;
 use std::io::{self, Read};
@@ -11,6 +11,8 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
+
+use crate::Kind;
 
 /// Longest line in bytes; longer lines are dropped. A status of 256 queues has about 4 kB per device.
 const LONGEST_LINE: usize = 1 << 20;
@@ -76,6 +78,8 @@ pub(crate) enum Event {
     Status(Value),
     Remark(String),
     Ended {
+        /// The reason in one word, such as `foreign-change`.
+        by: String,
         /// Device and reason, if another program changed a setting.
         foreign: Option<(String, String)>,
         /// Whether the worker could not restore a setting.
@@ -93,13 +97,16 @@ fn event(line: &str) -> Option<Event> {
         "remark" => Some(Event::Remark(value.get("text")?.as_str()?.to_owned())),
         "ended" => {
             let ended = value.get("ended")?;
-            let is_foreign = ended.get("by")?.as_str()? == "foreign-change";
+            let by = ended.get("by")?.as_str()?.to_owned();
+            let is_foreign = by == "foreign-change";
             let text = |key: &str| Some(ended.get(key)?.as_str()?.to_owned());
             let devices = value.get("devices").and_then(Value::as_array).into_iter().flatten();
-            let failed = devices.filter_map(|device| device.get("settings")?.get("failed")?.as_u64());
-            let is_unsettled = failed.sum::<u64>() > 0;
+            let settings = devices.filter_map(|device| device.get("settings"));
+            // `tune` may leave its changes in effect.
+            let left = settings.flat_map(|settings| ["failed", "kept"].map(|key| settings.get(key)));
+            let is_unsettled = left.flatten().filter_map(Value::as_u64).sum::<u64>() > 0;
             let foreign = text("device").zip(text("reason")).filter(|_| is_foreign);
-            Some(Event::Ended { foreign, is_unsettled })
+            Some(Event::Ended { by, foreign, is_unsettled })
         }
         _ => None,
     }
@@ -121,6 +128,8 @@ pub(crate) struct Worker {
     killed: bool,
     status: Option<(Instant, ExitStatus)>,
     pub(crate) error: Option<String>,
+    /// Why the session ended, in one word.
+    pub(crate) by: Option<String>,
     /// The other program's change that made the worker exit.
     pub(crate) foreign: Option<String>,
     /// Whether the worker reported that it restored all settings; `None` without a report.
@@ -132,12 +141,14 @@ impl Worker {
     /// Starts a worker with the arguments of a rule.
     pub(crate) fn start(
         mut command: Command,
+        kind: Kind,
         name: &str,
         arguments: &[String],
+        further: &[&str],
         queues: Option<u32>,
         now: Instant,
     ) -> io::Result<Self> {
-        command.args(["fair", "--format=jsonl"]).args(arguments).args(["--", name]);
+        command.args([kind.command(), "--format=jsonl"]).args(arguments).args(further).args(["--", name]);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         for variable in OWN_VARIABLES {
             command.env_remove(variable);
@@ -175,6 +186,7 @@ impl Worker {
             killed: false,
             status: None,
             error: None,
+            by: None,
             foreign: None,
             is_settled: None,
             events: VecDeque::new(),
@@ -237,7 +249,8 @@ impl Worker {
         }
         self.events.extend(self.output.take().iter().filter_map(|line| event(line)));
         for event in &self.events {
-            if let Event::Ended { foreign, is_unsettled } = event {
+            if let Event::Ended { by, foreign, is_unsettled } = event {
+                self.by = Some(by.clone());
                 // The changed device may be a device below the interface.
                 self.foreign = foreign.as_ref().map(|(device, reason)| match *device == self.name {
                     true => reason.clone(),
@@ -297,9 +310,13 @@ mod tests {
         assert_eq!(event(r#"{"type":"remark","text":"x"}"#), Some(Event::Remark("x".to_owned())));
         let ended = r#"{"type":"ended","ended":{"by":"foreign-change","device":"a","reason":"why"},"devices":[{"settings":{"failed":1}}]}"#;
         let foreign = Some(("a".to_owned(), "why".to_owned()));
-        assert_eq!(event(ended), Some(Event::Ended { foreign, is_unsettled: true }));
+        let by = "foreign-change".to_owned();
+        assert_eq!(event(ended), Some(Event::Ended { by, foreign, is_unsettled: true }));
         let ended = r#"{"type":"ended","ended":{"by":"termination"},"devices":[{"settings":{"failed":0}}]}"#;
-        assert_eq!(event(ended), Some(Event::Ended { foreign: None, is_unsettled: false }));
+        assert_eq!(
+            event(ended),
+            Some(Event::Ended { by: "termination".to_owned(), foreign: None, is_unsettled: false })
+        );
         for nothing in ["", "{", "[]", "7", r#"{"type":"dropped"}"#, r#"{"type":7}"#, r#"{"type":"ended"}"#] {
             assert_eq!(event(nothing), None, "{nothing}");
         }
@@ -316,7 +333,7 @@ mod tests {
             let mut shell = Command::new("sh");
             shell.args(["-c", &format!("echo '{ended}'")]);
             let now = Instant::now();
-            let mut worker = Worker::start(shell, "br0", &[], None, now).unwrap();
+            let mut worker = Worker::start(shell, Kind::Fair, "br0", &[], &[], None, now).unwrap();
             while worker.ended(now).is_none() {
                 worker.read(now);
             }

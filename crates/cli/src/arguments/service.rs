@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use evenkeel_service::DEFAULT_SOCKET;
 
-use super::Format;
+use super::{Format, SessionFormat};
 use crate::examples;
 
 #[derive(Debug, Args)]
@@ -63,4 +63,33 @@ pub struct StatusOptions {
     /// How to print the result
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub format: Format,
+}
+
+#[derive(Debug, Args)]
+pub struct MaintainOptions {
+    pub interface: String,
+    /// A rule of `check` whose changes to make
+    #[arg(long = "rule", value_name = "RULE")]
+    pub rules: Vec<String>,
+    /// Whether the changes stay after SIGTERM
+    #[arg(long, value_enum, default_value_t = AtEnd::Revert)]
+    pub at_end: AtEnd,
+    /// Overwrite the values that other programs have set since an earlier change
+    #[arg(long)]
+    pub afresh: bool,
+    /// Undo the changes of an earlier worker, and those to interfaces that do not exist anymore
+    #[arg(long, requires = "index")]
+    pub undo: bool,
+    /// Index of the interface, which may be gone
+    #[arg(long)]
+    pub index: Option<u32>,
+    #[arg(long, value_enum, default_value_t = SessionFormat::Jsonl)]
+    pub format: SessionFormat,
+}
+
+/// What a worker of the service does with its changes at the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum AtEnd {
+    Revert,
+    Keep,
 }

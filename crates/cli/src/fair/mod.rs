@@ -1,7 +1,6 @@
 //! `evenkeel fair`.
 
 mod show;
-mod stream;
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -23,7 +22,7 @@ use crate::progress::page;
 use crate::revert::{stray, tell_leftover, tell_unfinished};
 use crate::signals::Signals;
 
-use self::stream::Stream;
+use crate::stream::Stream;
 
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -240,7 +239,7 @@ fn manage(
     if !is_early {
         session.status().iter().for_each(|status| say(&show::started(status)));
         say("managed now; Ctrl-C or SIGTERM restores everything");
-        stream.started(&options.interface, &session.status());
+        stream.started(&options.interface, &serde_json::json!(session.status()));
     }
     let tick = |session: &mut Session| {
         if let Some(weights) = &mut weights {

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_host::SocketName;
 use evenkeel_model::text::{list, path_text};
-use evenkeel_service::{Command, ControlError, InterfaceStatus, Phase, Request, ServiceStatus, ask};
+use evenkeel_service::{Command, ControlError, InterfaceStatus, Kind, Phase, Request, ServiceStatus, ask};
 use serde_json::Value;
 
 use super::{NAME, failure, show};
@@ -85,7 +85,10 @@ fn settle(
             let message = format!("another command {next} {other} after this `{own}`; see `evenkeel status`");
             return Err(Failure::new(Exit::Failed, message));
         }
-        if !named.any(|interface| transient.contains(&interface.state)) {
+        let is_transient = |interface: &InterfaceStatus| {
+            interface.workers.iter().any(|worker| transient.contains(&worker.state))
+        };
+        if !named.any(is_transient) {
             return Ok(status);
         }
         if Instant::now() >= deadline {
@@ -99,19 +102,20 @@ fn settle(
 
 pub fn pause(place: &ServicePlace, interface: Option<&str>) -> Result<Exit, Failure> {
     let names = names(&send(place, Command::Pause, interface)?);
-    let transient =
-        [Phase::Starting, Phase::Fair, Phase::Silent, Phase::Stopping, Phase::Waits, Phase::Refused];
+    let transient = [Kind::Tune, Kind::Fair, Kind::Steer].map(Phase::of).into_iter().chain([
+        Phase::Starting,
+        Phase::Silent,
+        Phase::Stopping,
+        Phase::Waits,
+        Phase::Refused,
+    ]);
+    let transient: Vec<Phase> = transient.collect();
     let status = settle(place, &names, true, &transient)?;
-    let is_left = |interface: &&InterfaceStatus| {
-        names.contains(&interface.name) && interface.state == Phase::Paused && interface.reason.is_some()
-    };
-    let left: Vec<String> = status
-        .interfaces
-        .iter()
-        .filter(is_left)
-        .map(|interface| {
-            format!("{} is paused: {}", interface.name, interface.reason.as_deref().unwrap_or(""))
-        })
+    let named = status.interfaces.iter().filter(|interface| names.contains(&interface.name));
+    let left: Vec<String> = named
+        .flat_map(|interface| interface.workers.iter().map(move |worker| (&interface.name, worker)))
+        .filter(|(_, worker)| worker.state == Phase::Paused)
+        .filter_map(|(name, worker)| Some(format!("{name} is paused: {}", worker.reason.as_ref()?)))
         .collect();
     if !left.is_empty() {
         return Err(Failure::new(Exit::Failed, left.join("; ")));

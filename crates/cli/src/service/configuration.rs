@@ -1,4 +1,4 @@
-//! The configuration of the service. Options are checked as on the command line of `fair`.
+//! The configuration of the service: options are checked as on the command lines of `fair`, `steer` and `tune`.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -7,15 +7,19 @@ use clap::Parser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use evenkeel_files::{Kind, Text};
 use evenkeel_model::scenario::ScenarioError;
-use evenkeel_model::text::list;
+use evenkeel_model::text::{excerpt, list, suggestion};
+use evenkeel_placement::{find_rule, rules};
 use evenkeel_report::page::Heading;
-use evenkeel_service::{Configuration, Control, Interface, Interfaces, OptionError};
+use evenkeel_service::{
+    Configuration, Control, Interface, Interfaces, Kind as WorkerKind, OptionError, Rule,
+};
 
 use crate::arguments::{Arguments, Command};
 use crate::exit::{Exit, Failure, print_page};
 use crate::fair::open_weights;
 use crate::input;
 use crate::progress::page;
+use crate::search::load_policy;
 
 pub fn parse(text: &Text) -> Result<Configuration, ScenarioError> {
     Configuration::parse(&text.text, &text.origin, &check_options)
@@ -37,16 +41,33 @@ pub fn read_regular(file: &Path) -> Result<Configuration, Failure> {
     parse(&text).map_err(|error| Failure::with_causes(Exit::Usage, &error))
 }
 
-fn check_options(arguments: &[String]) -> Result<(), OptionError> {
-    let line = ["evenkeel", "fair"].into_iter().map(str::to_owned);
+/// Checks arguments of `fair` or `steer`, or the name of a rule of `tune`.
+fn check_options(kind: WorkerKind, arguments: &[String]) -> Result<(), OptionError> {
+    if kind == WorkerKind::Tune {
+        return arguments.iter().try_for_each(|rule| check_rule(rule));
+    }
+    let line = ["evenkeel", kind.word()].into_iter().map(str::to_owned);
     let line = line.chain(arguments.iter().cloned()).chain(["--".to_owned(), "IFACE".to_owned()]);
     let parsed = Arguments::try_parse_from(line).map_err(|error| option_error(&error))?;
-    let Command::Fair(options) = parsed.command else { return Ok(()) };
-    crate::fair::request(&options).map(drop).map_err(|failure| OptionError {
+    let checked = match parsed.command {
+        Command::Fair(options) => crate::fair::request(&options).map(drop),
+        Command::Steer(options) => crate::steer::refuse_ignored(&options),
+        _ => Ok(()),
+    };
+    checked.map_err(|failure| OptionError {
         key: None,
         problem: failure.message().to_owned(),
         advice: String::new(),
     })
+}
+
+fn check_rule(name: &str) -> Result<(), OptionError> {
+    if find_rule(name).is_some() {
+        return Ok(());
+    }
+    let advice = suggestion(name, rules().map(|rule| rule.name));
+    let problem = format!("'{}' is not a rule of `evenkeel check`", excerpt(name));
+    Err(OptionError { key: None, problem, advice })
 }
 
 fn option_error(error: &clap::Error) -> OptionError {
@@ -75,7 +96,7 @@ fn option_error(error: &clap::Error) -> OptionError {
     {
         advice = source.to_string();
     }
-    OptionError { key, problem: format!("invalid value '{}'", evenkeel_model::text::excerpt(&value)), advice }
+    OptionError { key, problem: format!("invalid value '{}'", excerpt(&value)), advice }
 }
 
 /// Checks a file and the files that it names on this host. Prints the options of each present
@@ -88,37 +109,52 @@ pub fn check(file: &Path) -> Result<Exit, Failure> {
     for weights in arguments.filter_map(|argument| argument.strip_prefix("--weights=")) {
         open_weights(Path::new(weights))?;
     }
+    let arguments = configuration.rules.iter().filter_map(|rule| rule.steer.as_ref()).flatten();
+    for policy in arguments.filter_map(|argument| argument.strip_prefix("--policy=")) {
+        load_policy(policy)?;
+    }
     let failed = |error| Failure::with_causes(Exit::Failed, &error);
     let interfaces = Interfaces::open().and_then(|mut interfaces| interfaces.list()).map_err(failed)?;
     print_page(shown(&configuration, &interfaces))?;
     Ok(Exit::Done)
 }
 
+/// Returns the command that does by hand what a worker does.
+fn command(rule: &Rule, kind: WorkerKind, interface: &str) -> String {
+    let options = match kind {
+        WorkerKind::Tune => {
+            let rules = rule.tune.iter().flatten().map(String::as_str).collect::<Vec<_>>().join(" ");
+            let stays = if rule.keeps_tune { " (stays at the end)" } else { "" };
+            format!("--apply {rules}{stays}")
+        }
+        kind => rule.arguments(kind).unwrap_or_default().join(" "),
+    };
+    format!("evenkeel {} {interface} {options}", kind.word()).trim_end().to_owned()
+}
+
 fn shown(configuration: &Configuration, interfaces: &[Interface]) -> evenkeel_report::page::Page {
     let mut page = page();
-    let mut rows = Vec::new();
+    let (mut rows, mut managed) = (Vec::new(), 0);
     let (mut others, mut excluded, mut used) = (Vec::new(), Vec::new(), Vec::new());
     for interface in interfaces {
         match configuration.rule_of(interface) {
             Some((number, rule)) => {
                 used.push(number);
-                let Some(arguments) = &rule.fair else {
+                if rule.kinds().next().is_none() {
                     excluded.push(format!("{} (rule {})", interface.name, number + 1));
                     continue;
-                };
+                }
+                managed += 1;
                 let driver = interface.driver.clone().unwrap_or_else(|| "-".to_owned());
-                let command = format!("evenkeel fair {} {}", interface.name, arguments.join(" "));
-                rows.push(vec![
-                    interface.name.clone(),
-                    driver,
-                    (number + 1).to_string(),
-                    command.trim_end().to_owned(),
-                ]);
+                rows.extend(rule.kinds().map(|kind| {
+                    let command = command(rule, kind, &interface.name);
+                    vec![interface.name.clone(), driver.clone(), (number + 1).to_string(), command]
+                }));
             }
             None => others.push(interface.name.as_str()),
         }
     }
-    page.answer(&match rows.len() {
+    page.answer(&match managed {
         0 if configuration.rules.is_empty() => {
             "The file is valid; it has no [[interface]], so the service manages nothing.".to_owned()
         }
@@ -165,26 +201,47 @@ fn shown(configuration: &Configuration, interfaces: &[Interface]) -> evenkeel_re
 mod tests {
     #![allow(clippy::unwrap_used)]
     use clap::CommandFactory;
-    use evenkeel_service::FAIR_KEYS;
+    use evenkeel_service::{FAIR_KEYS, STEER_KEYS};
 
     use super::*;
 
     fn checked(arguments: &[&str]) -> Result<(), OptionError> {
         let arguments: Vec<String> = arguments.iter().map(|text| (*text).to_owned()).collect();
-        check_options(&arguments)
+        check_options(WorkerKind::Fair, &arguments)
     }
 
     #[test]
-    fn the_keys_are_the_options_of_fair() {
+    fn the_keys_are_the_options_of_fair_and_steer() {
         let command = Arguments::command();
-        let fair = command.find_subcommand("fair").unwrap();
-        // `--clsact` is hidden: only tests use it.
-        let shown = fair.get_arguments().filter(|option| !option.is_hide_set());
-        let options: BTreeSet<&str> = shown.filter_map(clap::Arg::get_long).collect();
-        // Options that a service sets itself or cannot use.
-        let others = ["observe", "plan", "for", "format", "help", "version"];
-        let wanted: BTreeSet<&str> = options.into_iter().filter(|name| !others.contains(name)).collect();
-        assert_eq!(wanted, FAIR_KEYS.into_iter().collect());
+        // Without those that a service sets or cannot use.
+        let options = |name: &str, others: &[&str]| {
+            let command = command.find_subcommand(name).unwrap();
+            // `--clsact` is hidden: it is for tests.
+            let shown = command.get_arguments().filter(|option| !option.is_hide_set());
+            let options = shown.filter_map(clap::Arg::get_long).filter(|name| !others.contains(name));
+            options.map(str::to_owned).collect::<BTreeSet<String>>()
+        };
+        let keys = |keys: &[&str]| keys.iter().map(|key| (*key).to_owned()).collect::<BTreeSet<String>>();
+        let fair = options("fair", &["observe", "plan", "for", "format", "help", "version"]);
+        assert_eq!(fair, keys(&FAIR_KEYS));
+        let others =
+            ["once", "watch", "plan", "flows", "generate", "baseline", "for", "format", "help", "version"];
+        assert_eq!(options("steer", &others), keys(&STEER_KEYS));
+    }
+
+    #[test]
+    fn rules_and_options_of_steer_are_checked() {
+        let check = |kind, argument: &str| check_options(kind, &[argument.to_owned()]);
+        assert_eq!(check(WorkerKind::Tune, "gro-off"), Ok(()));
+        let error = check(WorkerKind::Tune, "gro-of").unwrap_err();
+        assert!(error.advice.contains("gro-off"), "{error:?}");
+        let steer = |options: &[&str]| {
+            let options: Vec<String> = options.iter().map(|text| (*text).to_owned()).collect();
+            check_options(WorkerKind::Steer, &options)
+        };
+        assert_eq!(steer(&["--policy=balance", "--backend=xdp", "--queues=2", "--interval=1s"]), Ok(()));
+        assert_eq!(steer(&["--policy=balance", "--queues=0"]).unwrap_err().key.as_deref(), Some("queues"));
+        assert!(steer(&["--policy=balance", "--backend=rps", "--model=i82599"]).is_err());
     }
 
     #[test]

@@ -14,7 +14,9 @@ use evenkeel_apply::printed_command;
 use evenkeel_fair::give_up_privileges;
 use evenkeel_files::{Kind, read_regular, shown};
 use evenkeel_host::{Capability, SocketName};
-use evenkeel_service::{Configuration, Control, ControlError, Notifier, Outside, Priority, Supervisor};
+use evenkeel_service::{
+    Configuration, Control, ControlError, Kind as WorkerKind, Notifier, Outside, Priority, Supervisor,
+};
 use nix::sys::stat::fstat;
 use nix::unistd::geteuid;
 
@@ -86,8 +88,11 @@ impl Outside for Service<'_> {
         command
     }
 
-    fn left(&self, index: u32, name: &str) -> Option<String> {
-        crate::revert::left(index, name)
+    fn left(&self, kind: WorkerKind, index: u32, name: &str) -> Option<String> {
+        match kind {
+            WorkerKind::Tune => crate::tune::left_by_service(index, name),
+            WorkerKind::Fair | WorkerKind::Steer => crate::revert::left(index, name),
+        }
     }
 
     fn log(&self, priority: Priority, text: &str) {

@@ -2,7 +2,7 @@
 
 use evenkeel_model::text::{counted, list};
 use evenkeel_report::page::{Heading, Page};
-use evenkeel_service::{InterfaceStatus, ServiceStatus};
+use evenkeel_service::{Kind, ServiceStatus, WorkerStatus};
 use serde_json::Value;
 
 use crate::progress::page;
@@ -18,12 +18,32 @@ fn time(seconds: f64) -> String {
     }
 }
 
-/// Returns the sum of a counter over an interface's devices.
-fn sum(interface: &InterfaceStatus, key: &str) -> String {
-    let devices = interface.devices.as_ref().and_then(Value::as_array);
+/// Returns the sum of a figure over a worker's devices.
+fn sum(worker: &WorkerStatus, key: &str) -> String {
+    let devices = worker.devices.as_ref().and_then(Value::as_array);
     let figures =
         devices.map(|devices| devices.iter().filter_map(|device| device.get(key)?.as_u64()).sum::<u64>());
     figures.map_or_else(|| "-".to_owned(), |sum| sum.to_string())
+}
+
+/// Returns the settings that `tune` has changed on an interface, and those that it leaves alone.
+fn tuned(worker: &WorkerStatus) -> Vec<String> {
+    let Some(device) =
+        worker.devices.as_ref().filter(|_| worker.kind == Kind::Tune).and_then(|all| all.get(0))
+    else {
+        return Vec::new();
+    };
+    let list = |key: &str| device.get(key).and_then(Value::as_array).cloned().unwrap_or_default();
+    let text = |value: &Value, key: &str| value[key].as_str().unwrap_or("unknown").to_owned();
+    let made = list("changes");
+    let made = made.iter().map(|change| {
+        format!("{}: {} -> {}", text(change, "setting"), text(change, "before"), text(change, "value"))
+    });
+    let left = list("left");
+    let left = left
+        .iter()
+        .map(|left| format!("{} leaves a setting alone: {}", text(left, "rule"), text(left, "why")));
+    made.chain(left).collect()
 }
 
 pub fn status(status: &ServiceStatus) -> Page {
@@ -33,6 +53,7 @@ pub fn status(status: &ServiceStatus) -> Page {
         page.gap();
         let columns = [
             Heading::text("interface"),
+            Heading::text("by"),
             Heading::text("state"),
             Heading::number("for"),
             Heading::number("flows"),
@@ -41,24 +62,40 @@ pub fn status(status: &ServiceStatus) -> Page {
             Heading::number("process").dropped(2),
             Heading::number("starts").dropped(3),
         ];
-        let row = |interface: &InterfaceStatus| {
+        let row = |name: &str, worker: &WorkerStatus| {
+            let has_none = worker.kind == Kind::Tune || worker.devices.is_none();
+            let figure = |key: &str| if has_none { "-".to_owned() } else { sum(worker, key) };
+            let of_fair = |key: &str| if worker.kind == Kind::Fair { figure(key) } else { "-".to_owned() };
             vec![
-                interface.name.clone(),
-                interface.state.words().to_owned(),
-                time(interface.seconds),
-                sum(interface, "flows"),
-                sum(interface, "colliding_flows"),
-                sum(interface, "moves"),
-                interface.process.map_or_else(|| "-".to_owned(), |process| process.to_string()),
-                interface.starts.to_string(),
+                name.to_owned(),
+                worker.kind.word().to_owned(),
+                worker.state.words().to_owned(),
+                time(worker.seconds),
+                figure("flows"),
+                of_fair("colliding_flows"),
+                of_fair("moves"),
+                worker.process.map_or_else(|| "-".to_owned(), |process| process.to_string()),
+                worker.starts.to_string(),
             ]
         };
-        let rows: Vec<Vec<String>> = status.interfaces.iter().map(row).collect();
+        let workers = status
+            .interfaces
+            .iter()
+            .flat_map(|interface| interface.workers.iter().map(|worker| row(&interface.name, worker)));
+        let rows: Vec<Vec<String>> = workers.collect();
         page.table(&columns, &rows);
     }
     for interface in &status.interfaces {
-        if let Some(again) = interface.again_in_s {
-            page.line(&format!("{}: next attempt in {}", interface.name, time(again)));
+        for worker in &interface.workers {
+            if let Some(again) = worker.again_in_s {
+                page.line(&format!(
+                    "{}: next attempt of {} in {}",
+                    interface.name,
+                    worker.kind.word(),
+                    time(again)
+                ));
+            }
+            tuned(worker).iter().for_each(|line| page.line(&format!("{}: {line}", interface.name)));
         }
     }
     if let Some(error) = &status.error {

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use evenkeel_apply::StateDirectory;
+use evenkeel_apply::privileges::keep_only;
 use evenkeel_files::Stamp;
 use evenkeel_host::{Capability, Scope};
 use evenkeel_model::text::{excerpt, path_text};
@@ -15,7 +16,7 @@ use evenkeel_steer::{
     XdpBackend, XdpMode,
 };
 
-use crate::arguments::{BackendChoice, BaselineChoice, Format, SteerOptions};
+use crate::arguments::{BackendChoice, BaselineChoice, SessionFormat, SteerOptions};
 use crate::exit::{Exit, Failure, print};
 use crate::listed_flows;
 use crate::live::{
@@ -28,6 +29,7 @@ use crate::revert::{tell_leftover, tell_managed};
 use crate::search::configuration::{Configuration, hash_page};
 use crate::search::{load_policy, reload_policy, require_memory, room};
 use crate::signals::{self, Signals};
+use crate::stream::Stream;
 
 const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 /// Time between the two observations of a plan. The plan computes rates from them.
@@ -87,6 +89,13 @@ pub fn steer(options: &SteerOptions) -> Result<Exit, Failure> {
     let session_options = SessionOptions { interval: options.interval, once: options.once };
     let session =
         Session::start(&interface, backend, source, &policy.file, session_options).map_err(failure)?;
+    if session.backend() != "xdp" {
+        // These back ends have no BPF program. The session still reads policies, and sockets of other namespaces.
+        let kept =
+            [Capability::NetAdmin, Capability::SysAdmin, Capability::SysPtrace, Capability::DacOverride];
+        keep_only(&kept)
+            .map_err(|error| Failure::new(Exit::Failed, format!("cannot drop privileges: {error}")))?;
+    }
     // The kernel detaches a program when its descriptors are closed. The back ends change settings only
     // with the first search.
     if signals.came() {
@@ -96,10 +105,12 @@ pub fn steer(options: &SteerOptions) -> Result<Exit, Failure> {
 }
 
 /// Returns an error for options that the command would ignore.
-fn refuse_ignored(options: &SteerOptions) -> Result<(), Failure> {
+pub fn refuse_ignored(options: &SteerOptions) -> Result<(), Failure> {
     let is_listed = options.listed.flows.is_some() || options.listed.generate.is_some();
     let is_another_model = options.model.as_deref().is_some_and(|model| model != XDP_MODEL);
-    let message = if is_listed && !options.plan {
+    let message = if options.plan && options.format == SessionFormat::Jsonl {
+        "--format jsonl is for a session; use --format json with --plan"
+    } else if is_listed && !options.plan {
         "--flows and --generate are for a plan; use them with --plan"
     } else if options.plan && options.model.is_some() && options.backend != BackendChoice::Auto {
         "--backend has no effect on a plan for a model; leave out --backend or --model"
@@ -287,8 +298,8 @@ fn plan(options: &SteerOptions, interface: &Interface, policy: &PolicyFile) -> R
     let fits = |flows: usize| {
         let filters = room(&model).min(flows);
         let shown = match options.format {
-            Format::Json => flows * JSON_FLOW_BYTES + filters * JSON_FILTER_BYTES,
-            Format::Table => flows * FLOW_BYTES,
+            SessionFormat::Json => flows * JSON_FLOW_BYTES + filters * JSON_FILTER_BYTES,
+            SessionFormat::Table | SessionFormat::Jsonl => flows * FLOW_BYTES,
         };
         require_memory(flows, filters, shown)
     };
@@ -309,14 +320,14 @@ fn plan(options: &SteerOptions, interface: &Interface, policy: &PolicyFile) -> R
     with_progress(|| (progress.fraction(), "search".to_owned()), || session.tick()).map_err(failure)?;
     let status = session.status();
     match options.format {
-        Format::Table => {
+        SessionFormat::Table => {
             let filters = session.shell().unwrap_or_default();
             // With XDP, Evenkeel's program computes the hash with this key.
             let device = Some(options.interface.as_deref().unwrap_or("IFACE")).filter(|_| name != XDP_MODEL);
             let hash = if is_rps { String::new() } else { hash_page(session.search(), device).finish() };
             print(&format!("{}\n{filters}{hash}", show::status(&status)))?;
         }
-        Format::Json => {
+        SessionFormat::Json | SessionFormat::Jsonl => {
             let configuration = Some(Configuration::of(session.search())).filter(|_| !is_rps);
             print(&show::json(&status, configuration, None))?;
         }
@@ -388,7 +399,8 @@ fn manage(
 ) -> Result<Exit, Failure> {
     let began = Instant::now();
     say(&show::started(&session.status()));
-    let end = watch(&mut session, &mut policy, options, signals);
+    let mut stream = Stream::of(options.format);
+    let end = watch(&mut session, &mut policy, options, signals, &mut stream);
     session.settle();
     let status = session.status();
     // Restore the settings before any error ends this function.
@@ -409,8 +421,9 @@ fn manage(
         }
     };
     match options.format {
-        Format::Table => print(&show::status(&status))?,
-        Format::Json => print(&show::json(&status, None, Some((&end, began.elapsed()))))?,
+        SessionFormat::Table => print(&show::status(&status))?,
+        SessionFormat::Json => print(&show::json(&status, None, Some((&end, began.elapsed()))))?,
+        SessionFormat::Jsonl => stream.end(&show::ended(&status, &end, began.elapsed(), &report))?,
     }
     end.conclude(unsettled, &format!("{}: ", status.interface), restored([&report]))
 }
@@ -420,6 +433,7 @@ fn watch(
     policy: &mut WatchedPolicy,
     options: &SteerOptions,
     signals: &Signals,
+    stream: &mut Stream,
 ) -> Result<End, SteerError> {
     let began = Instant::now();
     let mut checked = began;
@@ -434,7 +448,7 @@ fn watch(
         if checked.elapsed() >= CHECK_INTERVAL {
             checked = Instant::now();
             let reason = session.check()?;
-            session.take_remarks().iter().for_each(|remark| say(remark));
+            stream.remarks(&session.take_remarks());
             if let Some(reason) = reason {
                 return Ok(End::ForeignChange(reason));
             }
@@ -469,8 +483,11 @@ fn watch(
         }
         if !told {
             say("steered now; Ctrl-C or SIGTERM restores everything");
+            let name = options.interface.as_deref().unwrap_or_default();
+            stream.started(name, &show::devices(&session.status()));
             told = true;
         }
+        stream.status(signals, |seconds| show::status_line(&session.status(), seconds));
         screen.draw(|| show::status(&session.status()));
         std::thread::sleep(NAP);
     }

@@ -3,10 +3,12 @@
 use std::fmt::Write;
 use std::time::Duration;
 
+use evenkeel_apply::Report;
 use evenkeel_model::text::counted;
 use evenkeel_report::page::{Heading, Page};
 use evenkeel_steer::{Status, Step};
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::live::End;
 use crate::progress::page;
@@ -149,7 +151,7 @@ fn rate(bps: u64) -> String {
 }
 
 #[derive(Serialize)]
-struct Report<'s> {
+struct Printed<'s> {
     #[serde(flatten)]
     status: &'s Status,
     /// Only in the JSON of a plan.
@@ -178,7 +180,44 @@ pub fn json(
     });
     // Serializing cannot fail: every key is text, and the output is in memory.
     let mut text =
-        serde_json::to_string_pretty(&Report { status, configuration, ending }).unwrap_or_default();
+        serde_json::to_string_pretty(&Printed { status, configuration, ending }).unwrap_or_default();
     text.push('\n');
     text
+}
+
+/// Returns the status of a session's interface for `--format jsonl`: figures of the flows instead of all flows.
+pub fn devices(status: &Status) -> Value {
+    let Status { interface, driver, backend, model, policy, accepted, met, cost, searches, .. } = status;
+    let filtered = status.flows.iter().filter(|flow| flow.filtered).count();
+    json!([{
+        "name": interface, "driver": driver, "backend": backend, "model": model, "policy": policy,
+        "accepted": accepted, "met": met, "cost": cost, "searches": searches, "filters": status.filters,
+        "filter_changes": status.filter_changes, "flows": status.flows.len(), "filtered_flows": filtered,
+        "queues": status.queues,
+    }])
+}
+
+/// Returns the line of a status for `--format jsonl`.
+pub fn status_line(status: &Status, seconds: f64) -> Value {
+    json!({"type": "status", "schema": 1, "seconds": seconds, "devices": devices(status)})
+}
+
+/// Returns the last line of `--format jsonl`, as `fair` has it.
+pub fn ended(status: &Status, end: &End, elapsed: Duration, report: &Report) -> Value {
+    let (by, reason) = match end {
+        End::Time => ("time", None),
+        End::Interrupted => ("interruption", None),
+        End::Terminated => ("termination", None),
+        End::ForeignChange(reason) => ("foreign-change", Some(reason)),
+    };
+    let mut devices = devices(status);
+    devices[0]["settings"] = json!({
+        "put_back": report.restored.len(), "left_alone": report.left_alone.len(), "failed": report.failed.len(),
+    });
+    json!({
+        "interface": status.interface,
+        "seconds": elapsed.as_secs_f64(),
+        "ended": {"by": by, "device": status.interface, "reason": reason},
+        "devices": devices,
+    })
 }

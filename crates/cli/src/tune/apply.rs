@@ -1,5 +1,7 @@
 //! `evenkeel tune --apply`.
 
+use std::collections::BTreeSet;
+
 use evenkeel_apply::{
     ApplyError, Etc, JournalError, KnobError, Lasting, Line, Made, StateDirectory, printed_command,
 };
@@ -103,38 +105,10 @@ fn make_all(
     before: Option<Stretch>,
     outcome: &mut Outcome,
 ) -> Result<Exit, Failure> {
-    let asked_for = options.apply.clone().unwrap_or_default();
     let losing = before.as_ref().map(|before| before.rules.clone()).unwrap_or_default();
-    for round in 1.. {
-        let earlier = outcome.done.len();
-        let planned = prepared.ready.iter();
-        let planned = planned.filter_map(|ready| Some((ready.change.knob.clone(), ready.from.clone()?)));
-        lasting.plan_from(planned);
-        // The driver sets up queues that the channels add. The next round reads their settings and
-        // plans the changes.
-        for ready in prepared.ready.iter().filter(|ready| ready.from.is_some()) {
-            if signals.came() {
-                return interrupted(lasting, options, outcome);
-            }
-            make(&mut lasting, ready, outcome)?;
-        }
-        let made = outcome.done[earlier..].iter().map(|done| Change::new(done.knob.clone(), done.to.clone()));
-        let channels: Vec<Change> = made.filter(|change| matches!(change.knob, Knob::Channels(_))).collect();
-        let lines = show::undo_of_queues(&prepared.facts, &options.interface, &channels);
-        // Restore the values from before the first change last.
-        outcome.undo_of_queues.splice(..0, lines);
-        if channels.is_empty() || round >= MOST_ROUNDS {
-            break;
-        }
-        let again = prepare(options, keep, &[], &losing)?;
-        let is_new = |ready: &Ready| {
-            let asked = asked_for.is_empty() || asked_for.iter().any(|item| item == ready.rule);
-            asked && !outcome.refused.iter().any(|(_, change, _)| change.knob == ready.change.knob)
-        };
-        let ready = again.ready.iter().filter(|ready| is_new(ready)).cloned().collect();
-        let unable = std::mem::take(&mut prepared.unable);
-        prepared = Prepared { ready, unable, ..again };
-        leave_to_balancer(&mut prepared);
+    make_rounds(options, keep, &mut prepared, &losing, signals, &mut lasting, outcome)?;
+    if signals.came() {
+        return interrupted(lasting, options, outcome);
     }
 
     // The interface stays locked, so that the comparison shows only the effect of these changes.
@@ -169,9 +143,54 @@ fn make_all(
     Ok(if worse || left { Exit::Unmet } else { Exit::Done })
 }
 
+/// Makes the changes of a plan, and those of further plans for the queues that the changes add, until a signal comes.
+pub fn make_rounds(
+    options: &TuneOptions,
+    keep: &Keep,
+    prepared: &mut Prepared,
+    losing: &BTreeSet<&'static str>,
+    signals: &Signals,
+    lasting: &mut Lasting,
+    outcome: &mut Outcome,
+) -> Result<(), Failure> {
+    let asked_for = options.apply.clone().unwrap_or_default();
+    for round in 1.. {
+        let earlier = outcome.done.len();
+        let planned = prepared.ready.iter();
+        let planned = planned.filter_map(|ready| Some((ready.change.knob.clone(), ready.from.clone()?)));
+        lasting.plan_from(planned);
+        // The driver sets up queues that the channels add. The next round reads their settings and
+        // plans the changes.
+        for ready in prepared.ready.iter().filter(|ready| ready.from.is_some()) {
+            if signals.came() {
+                return Ok(());
+            }
+            make(lasting, ready, outcome)?;
+        }
+        let made = outcome.done[earlier..].iter().map(|done| Change::new(done.knob.clone(), done.to.clone()));
+        let channels: Vec<Change> = made.filter(|change| matches!(change.knob, Knob::Channels(_))).collect();
+        let lines = show::undo_of_queues(&prepared.facts, &options.interface, &channels);
+        // Restore the values from before the first change last.
+        outcome.undo_of_queues.splice(..0, lines);
+        if channels.is_empty() || round >= MOST_ROUNDS {
+            break;
+        }
+        let again = prepare(options, keep, &[], losing)?;
+        let is_new = |ready: &Ready| {
+            let asked = asked_for.is_empty() || asked_for.iter().any(|item| item == ready.rule);
+            asked && !outcome.refused.iter().any(|(_, change, _)| change.knob == ready.change.knob)
+        };
+        let ready = again.ready.iter().filter(|ready| is_new(ready)).cloned().collect();
+        let unable = std::mem::take(&mut prepared.unable);
+        *prepared = Prepared { ready, unable, ..again };
+        leave_to_balancer(prepared);
+    }
+    Ok(())
+}
+
 /// Moves changes from the made changes to the refused changes if another program has replaced their
 /// values, for example during the watch.
-fn refuse_disturbed(lasting: &mut Lasting, outcome: &mut Outcome) {
+pub fn refuse_disturbed(lasting: &mut Lasting, outcome: &mut Outcome) {
     for (knob, why) in lasting.set_since() {
         let Some(at) = outcome.done.iter().position(|done| done.knob == knob) else { continue };
         let Done { rule, to, .. } = outcome.done.remove(at);
@@ -180,7 +199,7 @@ fn refuse_disturbed(lasting: &mut Lasting, outcome: &mut Outcome) {
 }
 
 /// Skips interrupts that irqbalance would move again.
-fn leave_to_balancer(prepared: &mut Prepared) {
+pub fn leave_to_balancer(prepared: &mut Prepared) {
     if prepared.stops_balancer().is_none() {
         return;
     }

@@ -2,6 +2,7 @@
 
 mod apply;
 mod files;
+mod maintain;
 mod show;
 
 use std::collections::BTreeSet;
@@ -26,6 +27,8 @@ use crate::progress::page;
 use crate::revert::tell_managed;
 use crate::signals::Signals;
 use crate::simulate;
+
+pub use maintain::{left as left_by_service, maintain};
 
 /// File that lists settings to keep, below `/etc`.
 const KEEP: &str = "evenkeel/keep.toml";

@@ -1,8 +1,7 @@
-//! The lines of `evenkeel fair --format jsonl`, which a program reads while the session runs.
+//! The lines of a session with `--format jsonl`, which a program reads while the session runs.
 
 use std::time::{Duration, Instant};
 
-use evenkeel_fair::Status;
 use evenkeel_model::text::terminal_output;
 use serde_json::{Value, json};
 
@@ -59,7 +58,7 @@ impl Stream {
     }
 
     /// Writes the first line of a session that manages its devices.
-    pub fn started(&mut self, interface: &str, devices: &[Status]) {
+    pub fn started(&mut self, interface: &str, devices: &Value) {
         self.put(&json!({
             "type": "started",
             "schema": 1,

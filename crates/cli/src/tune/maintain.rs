@@ -1,0 +1,468 @@
+//! A worker of `evenkeel service`: makes the changes of rules as `evenkeel tune --apply` does, watches them, and undoes
+//! them at the end.
+//!
+//! The journal is that of `tune`, with a mark at the entries of the service. There is no guardian: if the worker and the
+//! service are killed, the changes stay until the next start or `evenkeel revert`.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use evenkeel_apply::{
+    ApplyError, Entry, InterfaceIdentity, JournalError, KeptWatch, Lasting, Lost, Ours, RevertOutcome,
+    StateDirectory, exclude_sessions, forget_lost_of_service, printed_command, privileges::keep_only,
+    revert_of_service, service_journals, tune_alone,
+};
+use evenkeel_host::{Capability, SocketName, Sysfs};
+use evenkeel_model::change::{Knob, Value};
+use evenkeel_placement::tune::Keep;
+use evenkeel_service::{DeviceState, reset_of};
+use serde_json::{Value as Json, json};
+
+use super::apply::{Outcome, leave_to_balancer, make_rounds, refuse_disturbed};
+use super::{Prepared, keep, prepare, show, without_finding};
+use crate::arguments::{AtEnd, Format, MaintainOptions, TuneOptions};
+use crate::exit::{Exit, Failure, flush};
+use crate::live::{End, keep_going, require, say};
+use crate::output;
+use crate::revert::{identity, tell_leftover};
+use crate::signals::Signals;
+use crate::stream::Stream;
+
+/// Interval of the looks at the settings.
+const INTERVAL: Duration = Duration::from_millis(500);
+/// Time in which a session on the interface, which got the same signal, must end before the changes are undone.
+const PATIENCE: Duration = Duration::from_secs(30);
+const POLL: Duration = Duration::from_millis(50);
+
+/// Why a worker ends by itself.
+#[derive(Clone, Debug)]
+enum Change {
+    /// Another program changed a setting.
+    Foreign(String),
+    /// The device lost settings, or has another name.
+    Device(String),
+    /// The interface was deleted or moved.
+    Gone,
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Foreign(reason) | Self::Device(reason) => formatter.write_str(reason),
+            Self::Gone => formatter.write_str("the interface left this network namespace"),
+        }
+    }
+}
+
+/// What the worker has of its rules.
+#[derive(Default)]
+struct Made {
+    refused: Vec<Json>,
+    left: Vec<Json>,
+    /// The changes that the kernel or another program refused, for the user.
+    unmet: Option<String>,
+}
+
+struct Worker<'a> {
+    /// The name that excludes another service, and shows this one to `top` and `metrics`.
+    sole: Option<SocketName>,
+    options: &'a MaintainOptions,
+    state: StateDirectory,
+    index: u32,
+    watch: KeptWatch,
+    sysfs: Sysfs,
+    device: DeviceState,
+    /// The settings that the journal must have.
+    journalled: Vec<Knob>,
+    /// Those that are not in effect although the changes are made: their queues are gone, or their rules have no finding.
+    idle: Vec<Knob>,
+    made: Made,
+}
+
+pub fn maintain(options: &MaintainOptions) -> Result<Exit, Failure> {
+    require(&[Capability::NetAdmin], "tune")?;
+    // Without CAP_SYS_ADMIN, which the unit does not give, the present /sys must be that of this namespace.
+    keep_only(&[Capability::NetAdmin, Capability::SysAdmin])
+        .map_err(|error| Failure::new(Exit::Failed, format!("cannot drop privileges: {error}")))?;
+    let signals = Signals::catch()?;
+    output::detach();
+    let state = StateDirectory::from_environment();
+    if let Some(index) = options.index.filter(|_| options.undo) {
+        return undo_left(&state, index, &options.interface);
+    }
+    let Some(found) = identity(&options.interface) else {
+        let message = format!("there is no interface '{}'", options.interface);
+        return Err(Failure::new(Exit::Unable, message));
+    };
+    let open = || KeptWatch::open(&state, found.index, &options.interface);
+    let mut stream = Stream::of(options.format);
+    let sole = tune_alone(found.index, &options.interface).map_err(|error| {
+        Failure::new(Exit::Unable, format!("cannot keep changes of tune in effect: {error}"))
+    })?;
+    let mut worker = Worker {
+        sole,
+        options,
+        index: found.index,
+        watch: open().map_err(|error| failure(&error))?,
+        sysfs: Sysfs::of_namespace().map_err(|error| Failure::with_causes(Exit::Unable, &error))?,
+        device: DeviceState::default(),
+        journalled: Vec::new(),
+        idle: Vec::new(),
+        made: Made::default(),
+        state: state.clone(),
+    };
+    let end = match worker.begin(&signals) {
+        Ok(None) => {
+            stream.started(&options.interface, &worker.devices());
+            say("managed now; SIGTERM ends it");
+            let tick = |worker: &mut Worker<'_>| {
+                let change = worker.look();
+                stream.status(&signals, |seconds| {
+                    json!({"type": "status", "schema": 1, "seconds": seconds, "devices": worker.devices()})
+                });
+                change
+            };
+            keep_going(&mut worker, INTERVAL, None, &signals, tick, |_| String::new())
+                .map_err(|error| failure(&error))?
+        }
+        Ok(Some(change)) => End::ForeignChange(change),
+        Err(Stop::Busy(error)) => {
+            let ended = json!({"ended": {"by": "busy"}, "devices": []});
+            stream.end(&ended)?;
+            flush()?;
+            return Err(error);
+        }
+        Err(Stop::Failed(error)) => return Err(error),
+    };
+    worker.end(&end, &stream)
+}
+
+/// Why a worker cannot begin.
+enum Stop {
+    /// A session has the interface.
+    Busy(Failure),
+    Failed(Failure),
+}
+
+impl From<Failure> for Stop {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+impl From<ApplyError> for Stop {
+    fn from(error: ApplyError) -> Self {
+        let failed = Failure::with_causes(Exit::Unable, &error);
+        if is_busy(&error) { Self::Busy(failed) } else { Self::Failed(failed) }
+    }
+}
+
+fn is_busy(error: &ApplyError) -> bool {
+    matches!(error, ApplyError::Journal(JournalError::Busy { .. } | JournalError::HeldElsewhere { .. }))
+}
+
+fn failure(error: &ApplyError) -> Failure {
+    Failure::with_causes(Exit::Failed, error)
+}
+
+impl Worker<'_> {
+    fn device_state(&self) -> DeviceState {
+        let name = &self.options.interface;
+        let number =
+            |path: &str| self.sysfs.read(&format!("class/net/{name}/{path}")).ok()?.parse::<u64>().ok();
+        let queues = self.sysfs.list(&format!("class/net/{name}/queues")).unwrap_or_default();
+        let count = |kind: &str| queues.iter().filter(|queue| queue.starts_with(kind)).count() as u32;
+        let timeouts = queues.iter().filter_map(|queue| number(&format!("queues/{queue}/tx_timeout")));
+        DeviceState {
+            queues: (count("tx-"), count("rx-")),
+            timeouts: timeouts.sum(),
+            carrier_changes: number("carrier_changes").unwrap_or(0),
+        }
+    }
+
+    /// Makes the changes that are not in effect. Returns another program's change of an earlier one, which it leaves.
+    fn begin(&mut self, signals: &Signals) -> Result<Option<Change>, Stop> {
+        let entries = self.watch.entries()?;
+        let lost = self.watch.lost(&entries)?;
+        let is_foreign = |lost: &&Lost| lost.found.is_some() && !lost.is_as_before;
+        if let Some(lost) = lost.iter().find(is_foreign) {
+            if !self.options.afresh {
+                return Ok(Some(self.foreign(&entries, lost)));
+            }
+            let _sessions = self.exclude_sessions()?;
+            forget_lost_of_service(&self.watch.journal())?;
+        }
+        let tune = tune_options(self.options);
+        let keep: Keep = keep(None)?;
+        let rules = self.options.rules.clone();
+        let mut prepared = prepare(&tune, &keep, &rules, &BTreeSet::new())?;
+        // Without a finding, the host has the wanted value already.
+        without_finding(&tune, &rules, &prepared)?;
+        crate::check::require_judged(&prepared.judgement, false)?;
+        leave_to_balancer(&mut prepared);
+        let mut outcome = Outcome::default();
+        if !prepared.ready.is_empty() {
+            self.make(&tune, &keep, &mut prepared, signals, &mut outcome)?;
+        }
+        self.report(&prepared, &outcome);
+        let entries = self.watch.entries()?;
+        self.idle = self.watch.lost(&entries)?.into_iter().map(|lost| lost.knob).collect();
+        self.journalled = entries.into_iter().map(|entry| entry.knob).collect();
+        self.device = self.device_state();
+        Ok(None)
+    }
+
+    fn make(
+        &self,
+        tune: &TuneOptions,
+        keep: &Keep,
+        prepared: &mut Prepared,
+        signals: &Signals,
+        outcome: &mut Outcome,
+    ) -> Result<(), Stop> {
+        let name = &self.options.interface;
+        signals.hold();
+        let (mut lasting, leftover) = Lasting::begin(&self.state, self.index, name, "tune")?;
+        leftover.iter().for_each(tell_leftover);
+        lasting.by_service();
+        make_rounds(tune, keep, prepared, &BTreeSet::new(), signals, &mut lasting, outcome)?;
+        refuse_disturbed(&mut lasting, outcome);
+        if let Some(rewritten) = lasting.keep()? {
+            say(&rewritten.to_string());
+        }
+        Ok(())
+    }
+
+    /// Reports each change, and keeps those that could not be made.
+    fn report(&mut self, prepared: &Prepared, outcome: &Outcome) {
+        let name = &self.options.interface;
+        let effect = |rule: &str| {
+            let item = prepared.plan.items.iter().find(|item| item.rule == rule);
+            item.map(|item| format!(": {}", item.effect)).unwrap_or_default()
+        };
+        for done in &outcome.done {
+            let (knob, rule) = (done.knob.on(name), done.rule);
+            say(&format!("{knob}: {} -> {} ({rule}){}", done.from, done.to, effect(rule)));
+        }
+        let refused = outcome.refused.iter().map(|(rule, change, why)| {
+            format!("{} is not set to {}: {why} ({rule})", change.knob.on(name), change.to)
+        });
+        let refused: Vec<String> = refused.collect();
+        let planned = prepared.plan.left.iter().map(|left| (left.rule, &left.change, &left.why));
+        let unable = prepared.unable.iter().map(|(rule, change, why)| (*rule, change, why));
+        for (rule, change, why) in planned.chain(unable) {
+            say(&format!("{} is left alone: {why} ({rule})", change.knob.on(name)));
+        }
+        let json = show::outcome_json(name, prepared, outcome, &Default::default());
+        let list = |key: &str| json[key].as_array().cloned().unwrap_or_default();
+        self.made = Made {
+            refused: list("refused"),
+            left: list("left"),
+            unmet: Some(refused.join("; ")).filter(|text| !text.is_empty()),
+        };
+    }
+
+    /// Returns a change by another program or the device.
+    fn look(&mut self) -> Result<Option<Change>, ApplyError> {
+        self.sole.iter().for_each(SocketName::answer);
+        match identity(&self.options.interface).filter(|found| found.index == self.index) {
+            Some(_) => {}
+            None if self.is_present() => {
+                return Ok(Some(Change::Device("the interface has another name now".to_owned())));
+            }
+            None => return Ok(Some(Change::Gone)),
+        }
+        let entries = self.watch.entries()?;
+        let is_missing = |knob: &&Knob| !entries.iter().any(|entry| entry.knob == **knob);
+        if let Some(knob) = self.journalled.iter().find(is_missing) {
+            let knob = knob.on(&self.options.interface);
+            return Ok(Some(Change::Foreign(format!(
+                "the journal does not have the change of {knob} anymore: `evenkeel revert` undid it, or another program \
+                 removed the journal"
+            ))));
+        }
+        let watched = entries.iter().filter(|entry| !self.idle.contains(&entry.knob));
+        let lost = self.watch.lost(&watched.cloned().collect::<Vec<Entry>>())?;
+        let now = self.device_state();
+        if lost.is_empty() {
+            self.device = now;
+            return Ok(None);
+        }
+        let name = &self.options.interface;
+        let reset =
+            |lost: &Lost| reset_of(&lost.knob, lost.is_as_before || lost.found.is_none(), &self.device, &now);
+        // The kernel may have removed the interface since.
+        if lost.iter().all(|lost| lost.found.is_none()) && identity(name).is_none() {
+            return Ok(Some(Change::Gone));
+        }
+        if let Some(foreign) = lost.iter().find(|lost| reset(lost).is_none()) {
+            return Ok(Some(self.foreign(&entries, foreign)));
+        }
+        let knobs: Vec<String> = lost.iter().map(|lost| lost.knob.on(name).to_string()).collect();
+        let why = lost.iter().find_map(reset).unwrap_or_default();
+        Ok(Some(Change::Device(format!("{why}, which reset {}", knobs.join(", ")))))
+    }
+
+    fn is_present(&self) -> bool {
+        let names = self.sysfs.list("class/net").unwrap_or_default();
+        names.iter().filter_map(|name| identity(name)).any(|found| found.index == self.index)
+    }
+
+    fn foreign(&self, entries: &[Entry], lost: &Lost) -> Change {
+        let knob = lost.knob.on(&self.options.interface);
+        let entry = entries.iter().find(|entry| entry.knob == lost.knob);
+        let before = entry.and_then(set_value).map_or_else(String::new, |before| format!(" from {before}"));
+        Change::Foreign(match &lost.found {
+            Some(found) => format!("another program changed {knob}{before} to {found}"),
+            None => format!("another program removed {knob}"),
+        })
+    }
+
+    /// Returns the status of the interface for the service.
+    fn devices(&mut self) -> Json {
+        let name = self.options.interface.clone();
+        let entries = self.watch.entries().unwrap_or_default();
+        let settings: Vec<Json> = entries
+            .iter()
+            .map(|entry| {
+                let now = self.watch.value(&entry.knob).map(|value| value.to_string());
+                json!({"setting": entry.knob.on(&name).to_string(), "value": now, "before": entry.from.to_string()})
+            })
+            .collect();
+        let Made { refused, left, unmet } = &self.made;
+        json!([{
+            "name": name, "rules": self.options.rules, "changes": settings, "refused": refused, "left": left,
+            "unmet": unmet,
+        }])
+    }
+
+    fn exclude_sessions(&self) -> Result<Option<SocketName>, ApplyError> {
+        let identity = InterfaceIdentity::current(self.index, &self.options.interface);
+        let identity = identity.map_err(evenkeel_apply::KnobError::from)?;
+        Ok(exclude_sessions(&self.state, &identity)?)
+    }
+
+    /// Undoes the changes, unless they stay, and reports the end.
+    fn end(&mut self, end: &End<Change>, stream: &Stream) -> Result<Exit, Failure> {
+        let (by, reason) = match end {
+            End::ForeignChange(change @ Change::Foreign(_)) => ("foreign-change", Some(change.to_string())),
+            End::ForeignChange(change) => ("device", Some(change.to_string())),
+            End::Interrupted => ("interruption", None),
+            End::Time | End::Terminated => ("termination", None),
+        };
+        // The worker that follows goes on with the changes that are in effect.
+        let stays = matches!(end, End::ForeignChange(Change::Foreign(_) | Change::Device(_)));
+        let (mut failed, mut kept) = (0, 0);
+        if stays || self.options.at_end == AtEnd::Keep {
+            kept = self.watch.entries().map_err(|error| failure(&error))?.len();
+        } else {
+            failed = undo(&self.state, self.index, &self.options.interface, &self.watch.journal())?;
+        }
+        stream.end(&json!({
+            "ended": {"by": by, "device": self.options.interface, "reason": reason},
+            "devices": [{"name": self.options.interface, "settings": {"failed": failed, "kept": kept}}],
+        }))?;
+        flush()?;
+        if let Some(reason) = reason {
+            return Err(Failure::new(Exit::Failed, reason));
+        }
+        Ok(if failed > 0 { Exit::Failed } else { Exit::Done })
+    }
+}
+
+/// Returns the value that the service set last.
+fn set_value(entry: &Entry) -> Option<String> {
+    match entry.ours.last()? {
+        Ours::These(values) => values.last().map(Value::to_string),
+        _ => None,
+    }
+}
+
+fn tune_options(options: &MaintainOptions) -> TuneOptions {
+    TuneOptions {
+        interface: options.interface.clone(),
+        print: false,
+        apply: Some(options.rules.clone()),
+        keep: None,
+        persist: Vec::new(),
+        watch: Duration::ZERO,
+        no_watch: true,
+        from: None,
+        simulate: false,
+        speeds: Vec::new(),
+        format: Format::Table,
+    }
+}
+
+/// Undoes the changes in the journal of an interface. Waits for a session that is about to end. Returns the number of
+/// settings that could not be restored.
+fn undo(state: &StateDirectory, index: u32, name: &str, journal: &Path) -> Result<usize, Failure> {
+    let deadline = Instant::now() + PATIENCE;
+    let attempt = || {
+        // A deleted interface has no sessions.
+        let present = identity(name).filter(|found| found.index == index);
+        let _sessions = present.map_or(Ok(None), |identity| exclude_sessions(state, &identity))?;
+        revert_of_service(journal)
+    };
+    let contents = StateDirectory::read(journal).map_err(|error| failure(&error.into()))?;
+    let entries = contents.map(|contents| contents.entries).unwrap_or_default();
+    loop {
+        match attempt() {
+            Ok(outcome) => return tell(&outcome, &entries, name),
+            Err(error) if is_busy(&error) && Instant::now() < deadline => std::thread::sleep(POLL),
+            Err(error) => return Err(failure(&error)),
+        }
+    }
+}
+
+/// Reports what was undone. Returns the number of settings that could not be restored.
+fn tell(outcome: &RevertOutcome, entries: &[Entry], name: &str) -> Result<usize, Failure> {
+    match outcome {
+        RevertOutcome::Nothing | RevertOutcome::Void(_) => Ok(0),
+        RevertOutcome::Unreadable(damaged) => Err(Failure::with_causes(Exit::Failed, damaged)),
+        RevertOutcome::OtherNamespace { .. } => {
+            let revert = printed_command("evenkeel revert {}", &[&name]);
+            let message = format!(
+                "the interface is in another network namespace: `{revert}` there restores its settings"
+            );
+            Err(Failure::new(Exit::Failed, message))
+        }
+        RevertOutcome::RolledBack(leftover) => {
+            for (knob, value) in &leftover.report.restored {
+                let entry = entries.iter().find(|entry| entry.knob == *knob);
+                let before = entry.and_then(set_value).unwrap_or_else(|| "changed".to_owned());
+                say(&format!("{}: {before} -> {value} (undone)", knob.on(name)));
+            }
+            leftover.report.remarks(name).iter().for_each(|remark| say(remark));
+            Ok(leftover.report.failed.len())
+        }
+    }
+}
+
+/// Undoes the changes of earlier workers to this interface, and to interfaces that do not exist anymore.
+fn undo_left(state: &StateDirectory, index: u32, name: &str) -> Result<Exit, Failure> {
+    let mut failed = 0;
+    for journal in journals_left(state, index).map_err(|error| failure(&error))? {
+        failed += undo(state, index, name, &journal)?;
+    }
+    Ok(if failed > 0 { Exit::Failed } else { Exit::Done })
+}
+
+/// Returns the journals with changes of the service to an interface, or to one that does not exist anymore.
+fn journals_left(state: &StateDirectory, index: u32) -> Result<Vec<PathBuf>, ApplyError> {
+    let names = Sysfs::of_namespace().and_then(|sysfs| sysfs.list("class/net")).unwrap_or_default();
+    let present: Vec<u32> = names.iter().filter_map(|name| Some(identity(name)?.index)).collect();
+    service_journals(state, &|other| other == index || !present.contains(&other))
+}
+
+/// Returns what to do about changes of `tune` that a worker left in effect; none if there are none.
+pub fn left(index: u32, name: &str) -> Option<String> {
+    let revert = printed_command("evenkeel revert {}", &[&name]);
+    match journals_left(&StateDirectory::from_environment(), index) {
+        Ok(journals) if journals.is_empty() => None,
+        Ok(_) => Some(format!("changes of tune are in effect: `{revert}` undoes them")),
+        Err(error) => Some(format!("cannot find out which changes of tune are in effect: {error}")),
+    }
+}

@@ -1,0 +1,421 @@
+//! Tests the workers of `evenkeel service` besides `fair`: `tune` and `steer`, alone and together on one interface.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::time::Duration;
+
+use evenkeel_apply::{Change, Knob, Lasting, StateDirectory};
+use evenkeel_testbed::TestbedError;
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+use support::end;
+use support::managed::{assert_same, kill_process, wait_for};
+use support::running::Running;
+use support::service::{FIRST, OTHER, PATIENCE, Place, only};
+
+/// Rules of `check`, each with the sysctl that it finds off.
+const SACK: (&str, &str) = ("sack-off", "tcp_sack");
+const SCALING: (&str, &str) = ("window-scaling-off", "tcp_window_scaling");
+
+/// A host on which the rules have a finding.
+fn place() -> Place {
+    let place = Place::new();
+    for (_, sysctl) in [SACK, SCALING] {
+        set(&place, sysctl, "0");
+    }
+    place
+}
+
+fn set(place: &Place, sysctl: &str, value: &str) {
+    place.managed.host.set_sysctl(&format!("net/ipv4/{sysctl}"), value).unwrap();
+}
+
+fn value(place: &Place, sysctl: &str) -> String {
+    let path = format!("/proc/sys/net/ipv4/{sysctl}");
+    place.managed.host.run(|| Ok(std::fs::read_to_string(&path).unwrap().trim().to_owned())).unwrap()
+}
+
+fn wait_for_value(place: &Place, sysctl: &str, wanted: &str) {
+    wait_for(&format!("{sysctl} is {wanted}"), PATIENCE, || value(place, sysctl) == wanted);
+}
+
+fn tune(name: &str, rules: &[&str], further: &str) -> String {
+    format!("[[interface]]\nmatch.name = \"{name}\"\ntune = {rules:?}\n{further}\n")
+}
+
+/// Returns the status of one worker of an interface; null without it.
+fn worker(place: &Place, name: &str, kind: &str) -> Value {
+    let interface = place.interface(name);
+    let workers = interface["workers"].as_array().cloned().unwrap_or_default();
+    workers.into_iter().find(|worker| worker["kind"] == kind).unwrap_or_default()
+}
+
+fn wait_for_worker(place: &Place, name: &str, kind: &str, state: &str) -> u32 {
+    wait_for(&format!("{kind} of {name} is {state}, not {}", place.status()), PATIENCE, || {
+        worker(place, name, kind)["state"] == state
+    });
+    worker(place, name, kind)["process"].as_u64().unwrap_or_default().try_into().unwrap()
+}
+
+fn succeed(place: &Place, words: &[&str]) -> String {
+    let ended = end(place.client(words));
+    assert_eq!(ended.code, 0, "{ended:?}");
+    ended.stdout
+}
+
+#[test]
+fn tune_is_in_effect_until_a_pause_or_the_end() {
+    let place = place();
+    let before = place.managed.seen();
+    place.write(&tune(FIRST, &[SACK.0], ""));
+    let check = end(place.managed.command(&["service", "--check", place.file().to_str().unwrap()]));
+    assert!(check.code == 0 && check.stdout.contains("evenkeel tune evk0 --apply sack-off"), "{check:?}");
+    assert_same(&place.managed.seen(), &before, "after --check");
+
+    let service = place.start();
+    wait_for_worker(&place, FIRST, "tune", "tuned");
+    assert_eq!((value(&place, SACK.1), value(&place, SCALING.1)), ("1".to_owned(), "0".to_owned()));
+    let shown = succeed(&place, &["status"]);
+    assert!(shown.starts_with("evk0 is tuned."), "{shown}");
+    assert!(shown.contains("the sysctl net.ipv4.tcp_sack: '0' -> '1'"), "{shown}");
+    // The only worker has its keys at the interface, too.
+    assert_eq!(place.interface(FIRST)["state"], "tuned");
+    let device = worker(&place, FIRST, "tune")["devices"][0].clone();
+    assert_eq!((&device["rules"][0], &device["refused"]), (&"sack-off".into(), &Value::Array(Vec::new())));
+
+    succeed(&place, &["service", "pause", FIRST]);
+    assert_same(&place.managed.seen(), &before, "during the pause");
+    assert_eq!(place.managed.journals(), Vec::<String>::new());
+    succeed(&place, &["service", "resume"]);
+    assert_eq!(value(&place, SACK.1), "1");
+    let said = place.end(service);
+    assert_same(&place.managed.seen(), &before, "afterwards");
+    let line = "evk0: tune: the sysctl net.ipv4.tcp_sack: '0' -> '1' (sack-off): ";
+    assert!(said.contains(line) && said.contains("evk0: tune: tuned -> stopping"), "{said}");
+    assert!(said.contains("evk0: tune: the sysctl net.ipv4.tcp_sack: '1' -> '0' (undone)"), "{said}");
+}
+
+#[test]
+fn kept_changes_outlive_the_service_but_not_a_pause() {
+    let place = place();
+    let before = place.managed.seen();
+    place.write(&tune(FIRST, &[SACK.0], "tune-at-end = \"keep\""));
+    let stop = |mut service: Running| {
+        service.signal(Signal::SIGTERM);
+        let ended = service.end();
+        assert_eq!(ended.code, 0, "{ended:?}");
+    };
+    let service = place.start();
+    wait_for_worker(&place, FIRST, "tune", "tuned");
+    stop(service);
+    assert_eq!((value(&place, SACK.1).as_str(), place.managed.journals().len()), ("1", 1));
+
+    let service = place.start();
+    wait_for_worker(&place, FIRST, "tune", "tuned");
+    assert_eq!(worker(&place, FIRST, "tune")["devices"][0]["changes"].as_array().map(Vec::len), Some(1));
+    succeed(&place, &["service", "pause"]);
+    assert_same(&place.managed.seen(), &before, "during the pause");
+    succeed(&place, &["service", "resume"]);
+    stop(service);
+    assert_eq!(end(place.managed.command(&["revert"])).code, 0);
+    assert_same(&place.managed.seen(), &before, "after revert");
+}
+
+#[test]
+fn tune_undoes_only_its_own_changes() {
+    let place = place();
+    let by_hand = end(place.managed.command(&["tune", FIRST, "--apply", SCALING.0, "--no-watch"]));
+    assert_eq!(by_hand.code, 0, "{by_hand:?}");
+    place.write(&tune(FIRST, &[SACK.0, SCALING.0], ""));
+    let mut service = place.start();
+    wait_for_worker(&place, FIRST, "tune", "tuned");
+    assert_eq!(value(&place, SACK.1), "1");
+    service.signal(Signal::SIGTERM);
+    let ended = service.end();
+    assert_eq!(ended.code, 0, "{ended:?}");
+    assert_eq!((value(&place, SACK.1).as_str(), value(&place, SCALING.1).as_str()), ("0", "1"));
+    assert_eq!(end(place.managed.command(&["revert"])).code, 0);
+    assert_eq!(value(&place, SCALING.1), "0");
+}
+
+#[test]
+fn an_interface_that_is_made_again_is_tuned_again() {
+    let mut place = place();
+    place.write(&tune(OTHER, &[SACK.0], ""));
+    let service = place.start();
+    wait_for_worker(&place, OTHER, "tune", "tuned");
+    for _ in 0..2 {
+        place.shell("ip link del evk2");
+        wait_for("the removed interface is forgotten", PATIENCE, || place.interface(OTHER).is_null());
+        wait_for_value(&place, SACK.1, "0");
+        place.add_other();
+        wait_for_worker(&place, OTHER, "tune", "tuned");
+        assert_eq!(value(&place, SACK.1), "1");
+    }
+    // A new name is no change of another program.
+    for line in ["ip link set evk2 down", "ip link set evk2 name evk7", "ip link set evk7 up"] {
+        place.shell(line);
+    }
+    wait_for("the renamed interface is left alone", PATIENCE, || place.interface(OTHER).is_null());
+    wait_for_value(&place, SACK.1, "0");
+    place.end(service);
+}
+
+#[test]
+fn a_setting_that_another_program_changes_is_left_to_it() {
+    let place = place();
+    place.write(&tune(FIRST, &[SACK.0, SCALING.0], ""));
+    let service = place.start();
+    wait_for_worker(&place, FIRST, "tune", "tuned");
+    set(&place, SACK.1, "0");
+    wait_for_worker(&place, FIRST, "tune", "given-up");
+    let shown = end(place.client(&["status"]));
+    let words = "tune of evk0 is given up: another program changed the sysctl net.ipv4.tcp_sack from '1' to '0'; \
+                 `evenkeel service resume` tries again";
+    assert!(shown.code == 1 && shown.stdout.replace('\n', " ").contains(words), "{shown:?}");
+    // A reload without new options does not try again, either.
+    succeed(&place, &["service", "reload"]);
+    std::thread::sleep(Duration::from_millis(2500));
+    assert_eq!(worker(&place, FIRST, "tune")["state"], "given-up");
+    assert_eq!((value(&place, SACK.1).as_str(), value(&place, SCALING.1).as_str()), ("0", "1"));
+
+    succeed(&place, &["service", "resume", FIRST]);
+    wait_for_worker(&place, FIRST, "tune", "tuned");
+    assert_eq!(value(&place, SACK.1), "1");
+    set(&place, SACK.1, "0");
+    wait_for_worker(&place, FIRST, "tune", "given-up");
+    let said = place.end(service);
+    assert_eq!(said.matches("evk0: tune: tuned -> given up: another program changed").count(), 2, "{said}");
+    assert_eq!(value(&place, SCALING.1), "0", "the other change is undone at the end");
+}
+
+/// An operator's undo is no loss that the service repairs.
+#[test]
+fn a_revert_by_hand_is_not_undone() {
+    let place = place();
+    place.write(&tune(FIRST, &[SACK.0], ""));
+    let service = place.start();
+    wait_for_worker(&place, FIRST, "tune", "tuned");
+    assert_eq!(end(place.managed.command(&["revert", FIRST])).code, 0);
+    wait_for_worker(&place, FIRST, "tune", "given-up");
+    assert!(worker(&place, FIRST, "tune")["reason"].as_str().unwrap().contains("`evenkeel revert` undid it"));
+    assert_eq!(value(&place, SACK.1), "0");
+    succeed(&place, &["service", "resume"]);
+    wait_for_worker(&place, FIRST, "tune", "tuned");
+    assert_eq!(value(&place, SACK.1), "1");
+    place.end(service);
+}
+
+/// The list of settings to keep has precedence.
+#[test]
+fn a_setting_to_keep_is_left_alone_and_shown() {
+    let place = place();
+    place.write(&tune(FIRST, &[SACK.0, SCALING.0], ""));
+    let etc = tempfile::tempdir().unwrap();
+    std::fs::create_dir(etc.path().join("evenkeel")).unwrap();
+    support::file(&etc.path().join("evenkeel"), "keep.toml", "keep = [\"sysctl net.ipv4.tcp_sack\"]\n");
+    let mut command = place.command();
+    command.env("EVENKEEL_ETC_DIR", etc.path());
+    let mut service = Running::start(command);
+    service.wait_for_activity("ready: ");
+    wait_for_worker(&place, FIRST, "tune", "tuned");
+    assert_eq!((value(&place, SACK.1).as_str(), value(&place, SCALING.1).as_str()), ("0", "1"));
+    let shown = succeed(&place, &["status"]);
+    assert!(shown.contains("evk0: sack-off leaves a setting alone: "), "{shown}");
+    let said = place.end(service);
+    assert!(said.contains("evk0: tune: the sysctl net.ipv4.tcp_sack is left alone: "), "{said}");
+}
+
+/// The kernel frees the maps of a queue that a change of the channels removes. No rule has a finding for a veth's queues, so
+/// the test makes the service's change itself.
+#[test]
+fn a_setting_that_the_device_loses_is_no_change_of_another_program() {
+    let place = place();
+    let map = Knob::InterfaceFile("queues/rx-3/rps_cpus".to_owned());
+    let make = || {
+        let state = StateDirectory::at(place.managed.state.path());
+        let (mut lasting, _) = Lasting::begin(&state, place.managed.index, FIRST, "tune").unwrap();
+        lasting.by_service();
+        lasting.change(&Change::new(map, evenkeel_apply::Value::Text("1".to_owned()))).unwrap();
+        lasting.keep().unwrap();
+        Ok::<_, TestbedError>(())
+    };
+    place.managed.host.run(make).unwrap();
+    place.write(&tune(FIRST, &[SACK.0], ""));
+    let service = place.start();
+    let before = wait_for_worker(&place, FIRST, "tune", "tuned");
+    place.shell("ethtool -L evk0 rx 2");
+    wait_for("a new worker", PATIENCE, || {
+        let worker = worker(&place, FIRST, "tune");
+        worker["state"] == "tuned" && worker["process"] != before
+    });
+    // The worker looks several times.
+    let starts = worker(&place, FIRST, "tune")["starts"].clone();
+    std::thread::sleep(Duration::from_millis(2500));
+    assert_eq!(
+        (&worker(&place, FIRST, "tune")["state"], &worker(&place, FIRST, "tune")["starts"]),
+        (&"tuned".into(), &starts)
+    );
+    let said = place.end(service);
+    let words = "evk0: tune: tuned -> waits: the number of queues changed, which reset ";
+    assert!(said.contains(words) && !said.contains("given up"), "{said}");
+    assert_eq!(value(&place, SACK.1), "0");
+}
+
+#[test]
+fn a_killed_tune_goes_on_with_its_changes() {
+    let place = place();
+    place.write(&tune(FIRST, &[SACK.0], ""));
+    let mut service = place.start();
+    let first = wait_for_worker(&place, FIRST, "tune", "tuned");
+    kill_process(first);
+    wait_for("a new worker", PATIENCE, || {
+        let worker = worker(&place, FIRST, "tune");
+        worker["state"] == "tuned" && worker["process"] != first
+    });
+    assert_eq!(value(&place, SACK.1), "1");
+    // The kernel ends the worker with the service, and the worker undoes its changes.
+    service.signal(Signal::SIGKILL);
+    drop(service);
+    wait_for_value(&place, SACK.1, "0");
+    wait_for("the journal is removed", PATIENCE, || place.managed.journals().is_empty());
+}
+
+#[test]
+fn steer_is_started_again_after_a_kill_and_stopped() {
+    let place = Place::new();
+    let before = place.managed.seen();
+    let steer = |policy: &str| {
+        format!(
+            "[[interface]]\nmatch.name = \"{FIRST}\"\nsteer = {{ policy = \"{policy}\", backend = \"xdp\" }}"
+        )
+    };
+    place.write(&steer("balance"));
+    let service = place.start();
+    let first = wait_for_worker(&place, FIRST, "steer", "steered");
+    assert!(place.shell("ip link show dev evk0").contains("xdp"));
+    let shown = succeed(&place, &["status"]);
+    assert!(shown.starts_with("evk0 is steered."), "{shown}");
+    kill_process(first);
+    wait_for("a new worker", PATIENCE, || {
+        let worker = worker(&place, FIRST, "steer");
+        worker["state"] == "steered" && worker["process"] != first
+    });
+    wait_for("a status", PATIENCE, || worker(&place, FIRST, "steer")["devices"][0]["backend"] == "xdp");
+
+    // Other options restart it.
+    place.write(&steer("locality"));
+    succeed(&place, &["service", "reload"]);
+    wait_for("the other policy", PATIENCE, || {
+        worker(&place, FIRST, "steer")["devices"][0]["policy"]
+            .as_str()
+            .is_some_and(|name| name.contains("locality"))
+    });
+    succeed(&place, &["service", "pause"]);
+    assert!(!place.shell("ip link show dev evk0").contains("xdp"));
+    succeed(&place, &["service", "resume"]);
+    wait_for_worker(&place, FIRST, "steer", "steered");
+    let said = place.end(service);
+    assert!(said.contains("evk0: steer: steered -> waits: SIGKILL killed the worker"), "{said}");
+    assert_same(&place.managed.seen(), &before, "afterwards");
+}
+
+/// RPS changes settings, so that a killed worker leaves them to its guardian.
+#[test]
+fn steer_with_rps_restores_its_settings() {
+    let place = Place::new();
+    place.write(&format!(
+        "[[interface]]\nmatch.name = \"{FIRST}\"\nsteer = {{ policy = \"balance\", backend = \"rps\" }}"
+    ));
+    let rps = || {
+        let read = |sysfs: evenkeel_host::Sysfs| sysfs.read("class/net/evk0/queues/rx-0/rps_cpus").unwrap();
+        let read = || Ok(read(evenkeel_host::Sysfs::of_namespace().unwrap()));
+        place.managed.host.run(read).unwrap()
+    };
+    let before = rps();
+    let service = place.start();
+    let process = wait_for_worker(&place, FIRST, "steer", "steered");
+    wait_for("the maps of RPS", PATIENCE, || rps() != before);
+    kill_process(process);
+    wait_for("a new worker", PATIENCE, || {
+        let worker = worker(&place, FIRST, "steer");
+        worker["state"] == "steered" && worker["process"] != process
+    });
+    place.end(service);
+    assert_eq!(rps(), before);
+}
+
+#[test]
+fn an_interface_has_all_three_kinds_at_a_time() {
+    let place = place();
+    let before = place.managed.seen();
+    let both = format!("{}\nsteer = {{ policy = \"balance\", backend = \"xdp\" }}\n", only(FIRST));
+    place.write(&both);
+    let service = place.start();
+    let fair = wait_for_worker(&place, FIRST, "fair", "fair");
+    let steer = wait_for_worker(&place, FIRST, "steer", "steered");
+    place.wait_for_maps(true);
+    assert_eq!(place.interface(FIRST)["process"], fair, "the keys of the interface are those of fair");
+
+    // The changes of `tune` need the interface alone.
+    place.write(&format!("{both}tune = [\"sack-off\"]\n"));
+    succeed(&place, &["service", "reload"]);
+    wait_for_worker(&place, FIRST, "tune", "tuned");
+    wait_for("the others start again", PATIENCE, || {
+        let is_new = |kind: &str, state: &str, old: u32| {
+            let worker = worker(&place, FIRST, kind);
+            worker["state"] == state && worker["process"] != old
+        };
+        is_new("fair", "fair", fair) && is_new("steer", "steered", steer)
+    });
+    assert_eq!(value(&place, SACK.1), "1");
+    let shown = succeed(&place, &["status"]);
+    assert!(shown.starts_with("evk0 is tuned, fair and steered."), "{shown}");
+
+    let exported = end(place.managed.command(&["metrics", FIRST]));
+    for command in ["fair", "steer", "tune"] {
+        let line = format!("evenkeel_interface_managed{{interface=\"evk0\",command=\"{command}\"}} 1");
+        assert!(exported.stdout.contains(&line), "{command}: {exported:?}");
+    }
+
+    // Without `tune`, its changes are undone while the sessions wait.
+    place.write(&both);
+    succeed(&place, &["service", "reload"]);
+    wait_for("tune is gone", PATIENCE, || worker(&place, FIRST, "tune").is_null());
+    assert_eq!(value(&place, SACK.1), "0");
+    wait_for_worker(&place, FIRST, "fair", "fair");
+    wait_for_worker(&place, FIRST, "steer", "steered");
+
+    place.write(&format!("{both}tune = [\"sack-off\"]\n"));
+    succeed(&place, &["service", "reload"]);
+    wait_for_worker(&place, FIRST, "steer", "steered");
+    wait_for_worker(&place, FIRST, "tune", "tuned");
+    succeed(&place, &["service", "pause"]);
+    assert_same(&place.managed.seen(), &before, "during the pause");
+    succeed(&place, &["service", "resume"]);
+    wait_for_worker(&place, FIRST, "fair", "fair");
+    place.end(service);
+    assert_same(&place.managed.seen(), &before, "afterwards");
+}
+
+/// systemd sends SIGTERM to all processes at once: `tune` waits for the sessions.
+#[test]
+fn all_workers_end_at_once() {
+    let place = place();
+    let before = place.managed.seen();
+    place.write(&format!("{}\ntune = [\"sack-off\"]\n", only(FIRST)));
+    let mut service = place.start();
+    let fair = wait_for_worker(&place, FIRST, "fair", "fair");
+    let tune = wait_for_worker(&place, FIRST, "tune", "tuned");
+    for process in [tune, fair] {
+        let process = nix::unistd::Pid::from_raw(process.cast_signed());
+        nix::sys::signal::kill(process, Signal::SIGTERM).unwrap();
+    }
+    service.signal(Signal::SIGTERM);
+    let ended = service.end();
+    assert_eq!(ended.code, 0, "{ended:?}");
+    assert_eq!(place.managed.journals(), Vec::<String>::new(), "{ended:?}");
+    assert_same(&place.managed.seen(), &before, "afterwards");
+}

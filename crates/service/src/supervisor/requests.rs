@@ -1,0 +1,95 @@
+//! Answers clients, and reads the configuration again.
+
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+use evenkeel_model::text::{excerpt, suggestion};
+use serde_json::{Value, json};
+
+use super::{Priority, Supervisor};
+use crate::control::{Command, Request};
+use crate::status::Phase;
+
+impl Supervisor<'_> {
+    pub(super) fn reload(&mut self, now: Instant) -> Result<(), String> {
+        self.notifier.reloading();
+        let read = self.outside.configuration();
+        let result = match read {
+            Ok(configuration) => {
+                let old = &self.configuration;
+                if (&configuration.socket, &configuration.group) != (&old.socket, &old.group) {
+                    let text = "a new socket or group takes effect only after a restart of the service";
+                    self.log(Priority::Warning, now, text);
+                }
+                self.configuration = configuration;
+                self.error = None;
+                self.log(Priority::Info, now, &format!("read {} again", self.origin));
+                // List the interfaces in this turn of the loop.
+                self.listed = None;
+                for unit in self.units.values_mut() {
+                    if unit.phase == Some(Phase::Refused) {
+                        unit.retry(now);
+                    }
+                }
+                Ok(())
+            }
+            Err(error) => {
+                let text = format!("{error}; the previous configuration stays in force");
+                self.log(Priority::Error, now, &text);
+                self.error = Some(error.clone());
+                Err(error)
+            }
+        };
+        self.notifier.ready();
+        result
+    }
+
+    /// Answers a client.
+    pub(super) fn answer(&mut self, request: &Request, now: Instant) -> Value {
+        match request.command {
+            Command::Status => serde_json::to_value(self.status(now)).unwrap_or_default(),
+            Command::Reload => match self.reload(now) {
+                Ok(()) => json!({"done": self.origin}),
+                Err(error) => json!({"error": error}),
+            },
+            Command::Pause | Command::Resume => {
+                let is_pause = request.command == Command::Pause;
+                match self.set_paused(request.interface.as_deref(), is_pause, now) {
+                    Ok(names) => json!({"done": names}),
+                    Err(error) => json!({"error": error}),
+                }
+            }
+        }
+    }
+
+    /// Pauses or resumes one interface or all. Returns their names.
+    fn set_paused(&mut self, name: Option<&str>, pause: bool, now: Instant) -> Result<Vec<String>, String> {
+        let names: BTreeSet<String> = self.units.values().map(|unit| unit.name.clone()).collect();
+        let names: Vec<String> = names.into_iter().collect();
+        let Some(name) = name else {
+            self.all_paused = pause;
+            if !pause {
+                self.paused.clear();
+                self.units.values_mut().for_each(|unit| unit.retry(now));
+            }
+            return Ok(names);
+        };
+        if !names.iter().any(|known| known == name) {
+            let hint = suggestion(name, names.iter().map(String::as_str));
+            return Err(format!("the service manages no interface '{}'; {hint}", excerpt(name)));
+        }
+        if pause {
+            self.paused.insert(name.to_owned());
+            return Ok(vec![name.to_owned()]);
+        }
+        // After `pause` without a name, `resume NAME` leaves the others paused.
+        if std::mem::take(&mut self.all_paused) {
+            self.paused.extend(names.iter().cloned());
+        }
+        self.paused.remove(name);
+        for unit in self.units.values_mut().filter(|unit| unit.name == name) {
+            unit.retry(now);
+        }
+        Ok(vec![name.to_owned()])
+    }
+}

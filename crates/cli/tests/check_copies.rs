@@ -1,4 +1,4 @@
-//! Tests `evenkeel check` on recorded hosts with duplicate rows, contradictory figures and lost queues.
+//! Tests `evenkeel check` on recorded hosts with duplicate rows, contradictory figures, lost queues and lost facts.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "support/hosts.rs"]
@@ -411,4 +411,87 @@ fn two_interfaces_of_one_number_are_not_judged() {
         let why = format!("/sys/class/net/{one}/ifindex is 9, which {other} has, too");
         assert!(missed.why.contains(&why), "{missed:?}");
     }
+}
+
+/// The kernel shows the link of every PCI Express function, so a fast NIC without these files was recorded in part.
+#[test]
+fn a_fast_nic_without_a_recorded_link_is_not_cleared() {
+    let directory = tempfile::tempdir().unwrap();
+    let facts = hosts::HOSTS[0].1();
+    write_tree(&facts, directory.path()).unwrap();
+    let nic = facts.interfaces.iter().find(|interface| interface.name == "ens2f0").unwrap();
+    assert!(!facts.virtual_machine && nic.bus.is_some() && nic.pcie.is_some(), "{nic:?}");
+    for file in ["current_link_speed", "current_link_width", "max_link_speed", "max_link_width"] {
+        std::fs::remove_file(directory.path().join("sys/class/net/ens2f0/device").join(file)).unwrap();
+    }
+    let judgement = judged(directory.path()).unwrap();
+    for rule in ["pcie-narrow", "pcie-shared"] {
+        let missed = judgement.incomplete().find(|missed| missed.rule == rule).unwrap();
+        assert!(missed.why.contains("ens2f0/device/current_link_speed is missing"), "{missed:?}");
+    }
+}
+
+/// What every host of this kind has, but the recording lacks, was lost on the way.
+#[test]
+fn a_recording_without_a_fact_that_exists_is_not_cleared() {
+    let facts = hosts::HOSTS[0].1();
+    let ethtool = |root: &Path, edit: fn(&mut serde_json::Value)| {
+        let path = root.join("evenkeel/ethtool/ens2f0.json");
+        let mut answers = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        edit(&mut answers);
+        std::fs::write(path, answers.to_string()).unwrap();
+    };
+    let cases: [(Box<dyn Fn(&Path)>, &str, &str); 3] = [
+        (
+            Box::new(move |root| {
+                ethtool(root, |nic| {
+                    let counters = nic["statistics"].as_object_mut().unwrap();
+                    counters.remove("rx_out_of_buffer").unwrap();
+                    counters.insert("rx_discards_phy".to_owned(), 0.into());
+                });
+            }),
+            "rx-ring-drops",
+            "no counter of packets lost at the ring, such as rx_out_of_buffer",
+        ),
+        (
+            Box::new(move |root| {
+                ethtool(root, |nic| {
+                    nic["features"].as_object_mut().unwrap().remove("rx-gro").unwrap();
+                });
+            }),
+            "gro-off",
+            "features has no rx-gro, which every device has",
+        ),
+        (
+            Box::new(|root: &Path| std::fs::create_dir_all(root.join("proc/sys/net/ipv6/conf")).unwrap()),
+            "udp-receive-buffer",
+            "/proc/net/snmp6 is missing",
+        ),
+    ];
+    for (damage, rule, words) in cases {
+        let directory = tempfile::tempdir().unwrap();
+        write_tree(&facts, directory.path()).unwrap();
+        let whole = judged(directory.path()).unwrap();
+        assert!(whole.incomplete().all(|missed| missed.rule != rule), "{:?}", whole.not_judged);
+        damage(directory.path());
+        let judgement = judged(directory.path()).unwrap();
+        let missed = judgement.incomplete().find(|missed| missed.rule == rule);
+        assert!(missed.is_some_and(|missed| missed.why.contains(words)), "{rule}: {missed:?}");
+    }
+}
+
+/// A named interface is judged although the files of another one are missing.
+#[test]
+fn a_named_interface_is_judged_beside_a_damaged_one() {
+    let directory = tempfile::tempdir().unwrap();
+    write_tree(&hosts::HOSTS[0].1(), directory.path()).unwrap();
+    let class = directory.path().join("sys/class/net");
+    std::os::unix::fs::symlink("../../devices/nowhere/net/eth9", class.join("eth9")).unwrap();
+    let mut judgement = judged(directory.path()).unwrap();
+    let all = judgement.judged + judgement.not_judged.len();
+    let of_other = |missed: &&NotJudged| missed.interfaces.contains("eth9");
+    assert!(judgement.incomplete().find(of_other).is_some(), "{:?}", judgement.not_judged);
+    judgement.limit_to("ens2f0");
+    assert!(judgement.incomplete().find(of_other).is_none(), "{:?}", judgement.not_judged);
+    assert_eq!(judgement.judged + judgement.not_judged.len(), all);
 }

@@ -254,6 +254,10 @@ fn a_paused_interface_is_restored_until_it_resumes() {
     place.wait_for(OTHER, "fair");
     let other = place.process(OTHER);
     let paused = end(place.client(&["service", "pause", FIRST]));
+    // The printed command ends this pause only, at this socket.
+    let next =
+        format!("`evenkeel service resume --socket {} {FIRST}` ends the pause", place.socket().display());
+    assert!(paused.stdout.contains(&next), "{next}: {paused:?}");
     assert!(paused.code == 0 && paused.stdout.starts_with("evk0: paused"), "{paused:?}");
     place.wait_for_maps(false);
     let shown = end(place.client(&["status"]));

@@ -173,7 +173,7 @@ fn a_setting_that_another_program_changes_is_left_to_it() {
     wait_for_worker(&place, FIRST, "tune", "given-up");
     let shown = end(place.client(&["status"]));
     let words = "tune of evk0 is given up: another program changed the sysctl net.ipv4.tcp_sack from '1' to '0'; \
-                 `evenkeel service resume` tries again";
+                 `evenkeel service resume evk0` tries again";
     assert!(shown.code == 1 && shown.stdout.replace('\n', " ").contains(words), "{shown:?}");
     // A reload without new options does not try again, either.
     succeed(&place, &["service", "reload"]);

@@ -1,5 +1,6 @@
 //! The status of the service, in the format of the control socket.
 
+use evenkeel_model::shell::Line;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -192,6 +193,11 @@ impl ServiceStatus {
     }
 }
 
+/// Returns the command that ends `given-up` and `paused` of an interface.
+pub(crate) fn resume(interface: &str) -> Line {
+    Line::new("evenkeel service resume", &[]).on(&interface, "", &[])
+}
+
 /// Describes a worker that does not manage its interface as its rule says.
 fn exception(interface: &str, worker: &WorkerStatus) -> String {
     let WorkerStatus { kind, state, reason, .. } = worker;
@@ -201,8 +207,8 @@ fn exception(interface: &str, worker: &WorkerStatus) -> String {
     };
     let reason = reason.as_ref().map_or_else(String::new, |reason| format!(": {reason}"));
     let next = match state {
-        Phase::GivenUp => "; `evenkeel service resume` tries again",
-        _ => "",
+        Phase::GivenUp => format!("; `{}` tries again", resume(interface)),
+        _ => String::new(),
     };
     match state.is_active() {
         true => format!("{}{reason}", kind.of(interface)),
@@ -263,7 +269,7 @@ mod tests {
         );
         assert_eq!(
             answer(&[("a", Phase::GivenUp, Some("why"))]),
-            "a is given up: why; `evenkeel service resume` tries again"
+            "a is given up: why; `evenkeel service resume a` tries again"
         );
         let mixed = [("a", Phase::Fair, None), ("b", Phase::Waits, Some("why")), ("c", Phase::Paused, None)];
         assert_eq!(answer(&mixed), "1 of 3 interfaces is fair; b waits: why; c is paused");
@@ -286,7 +292,7 @@ mod tests {
         status.interfaces[0].workers[0].reason = Some("gro is not set".to_owned());
         assert_eq!((status.answer().as_str(), status.is_as_wanted()), ("tune of a: gro is not set", false));
         status.interfaces[0].workers[0] = worker(Kind::Tune, Phase::GivenUp, Some("why"));
-        let words = "tune of a is given up: why; `evenkeel service resume` tries again";
+        let words = "tune of a is given up: why; `evenkeel service resume a` tries again";
         assert_eq!(status.answer(), words);
     }
 

@@ -8,7 +8,7 @@ use crate::Kind;
 use crate::course::Course;
 use crate::effect::Effect;
 use crate::log_limit::LogLimit;
-use crate::status::{Phase, WorkerStatus};
+use crate::status::{Phase, WorkerStatus, resume};
 use crate::supervisor::{Outside, Priority};
 use crate::worker::Worker;
 
@@ -134,7 +134,7 @@ impl Unit {
         };
         let why = reason.as_ref().map_or_else(String::new, |reason| format!(": {reason}"));
         let then = match phase {
-            Phase::GivenUp => "; `evenkeel service resume` tries again".to_owned(),
+            Phase::GivenUp => format!("; `{}` tries again", resume(&self.name)),
             _ => again.map_or_else(String::new, |pause| format!("; next attempt in {} s", pause.as_secs())),
         };
         let priority = match phase {

@@ -1,10 +1,14 @@
 //! Commands that send requests to the running service.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use evenkeel_host::SocketName;
+use evenkeel_model::shell::Line;
 use evenkeel_model::text::{list, path_text};
-use evenkeel_service::{Command, ControlError, InterfaceStatus, Kind, Phase, Request, ServiceStatus, ask};
+use evenkeel_service::{
+    Command, ControlError, DEFAULT_SOCKET, InterfaceStatus, Kind, Phase, Request, ServiceStatus, ask,
+};
 use serde_json::Value;
 
 use super::{NAME, failure, show};
@@ -121,9 +125,16 @@ pub fn pause(place: &ServicePlace, interface: Option<&str>) -> Result<Exit, Fail
         return Err(Failure::new(Exit::Failed, left.join("; ")));
     }
     let what = if names.is_empty() { "all".to_owned() } else { list(names.iter().map(String::as_str)) };
-    print(&format!(
-        "{what}: paused, and the settings are restored; `evenkeel service resume` manages again\n"
-    ))?;
+    let socket =
+        (place.socket.as_path() != Path::new(DEFAULT_SOCKET)).then(|| place.socket.to_string_lossy());
+    let mut resume = Line::new("evenkeel service resume", &[]);
+    if let Some(socket) = &socket {
+        resume = resume.with(" --socket {}", &[socket]);
+    }
+    if let Some(interface) = interface {
+        resume = resume.on(&interface, "", &[]);
+    }
+    print(&format!("{what}: paused, and the settings are restored; `{resume}` ends the pause\n"))?;
     Ok(Exit::Done)
 }
 

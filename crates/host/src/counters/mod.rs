@@ -134,11 +134,11 @@ impl Driver {
             && found.ring.or(found.nic).or(found.driver).is_none()
     }
 
-    /// Returns the driver's counter of packets lost at the ring, if the driver has such counters and `statistics`
-    /// contains none of them.
+    /// Returns the driver's counter of packets lost at all rings, if the driver has such a counter and `statistics`
+    /// contains no counter of these losses. Counters per queue depend on the number of queues.
     pub fn lacks_ring_losses(&self, statistics: &BTreeMap<String, u64>) -> Option<&'static str> {
         let is_ring = |meaning: Meaning| matches!(meaning, Meaning::Ring | Meaning::NicAndRing);
-        let (name, _) = self.counters().find(|(_, meaning)| is_ring(*meaning))?;
+        let (name, _) = self.counters().find(|(name, meaning)| is_ring(*meaning) && !name.contains('#'))?;
         let is_shown = |name: &String| {
             let meaning = self.entry(name).map(|(_, meaning, _)| meaning);
             meaning.is_some_and(|meaning| is_ring(meaning) || matches!(meaning, Meaning::Part(_)))

@@ -71,7 +71,7 @@ fn no_rate_is_advised_that_a_link_cannot_have() {
     assert_eq!(advice(&text), "state link.rate = \"280gbit\", other ports, or a switch-buffer");
     let fast = text.replace("flows = 4\nsenders = 2", "flows = 64\nsenders = 64");
     let told = advice(&fast.replace("[\"100gbit\", \"40gbit\"]", "[\"100gbit\"]"));
-    assert!(told.starts_with("link.rate is at most 1.6tbit: have fewer senders"), "{told}");
+    assert!(told.starts_with("link.rate is at most 1.6tbit: use fewer senders"), "{told}");
 }
 
 #[test]

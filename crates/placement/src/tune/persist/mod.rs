@@ -288,9 +288,9 @@ mod tests {
         let found = files(ETH0, &settings(), &[Kind::Udev], &BTreeMap::new());
         let why = found.not_kept.join("\n");
         for words in [
-            "sysctl net.ipv4.tcp_rmem: it belongs in sysctl.d",
+            "sysctl net.ipv4.tcp_rmem: a file in sysctl.d can hold it",
             "interrupt 45: interrupts have other",
-            "root qdisc of eth0: a unit",
+            "root qdisc of eth0: a systemd unit",
         ] {
             assert!(why.contains(words), "{words}: {why}");
         }

@@ -69,7 +69,8 @@ pub fn settings(scenario: &str, variant: &str) -> Result<(Settings, Times), Box<
     let knobs = knobs.ok_or_else(|| format!("{scenario} has no variant {variant} with transfers"))?;
     let times =
         Times { warmup: span_of(parsed.measure.warmup), measured: span_of(parsed.measure.duration()) };
-    Ok((Settings::new(knobs, parsed.link.rate, vec![CongestionControl::Cubic], Profile::Linux6_18), times))
+    let control = vec![CongestionControl::Cubic];
+    Ok((Settings::new(knobs, parsed.link.rate, control, Profile::Linux6_18)?, times))
 }
 
 pub fn run(settings: Settings, seed: u64, times: Times) -> Result<Outcome, SimulationError> {

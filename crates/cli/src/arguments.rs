@@ -1,5 +1,6 @@
 //! The command line. Man pages and completions are generated from it.
 
+mod calibrate;
 mod congestion;
 mod host;
 mod metrics;
@@ -23,6 +24,7 @@ use evenkeel_receive::flows::MOST_FLOWS;
 use crate::examples;
 use crate::study::StudyCommand;
 
+pub use calibrate::CalibrateOptions;
 pub use congestion::{CongestionCommand, LoadOptions, UnloadOptions};
 pub use host::{CheckOptions, PersistChoice, TuneOptions};
 pub use metrics::MetricsOptions;
@@ -101,6 +103,9 @@ pub enum Command {
     /// Export what `check` and `fair --observe` count, for Prometheus; change nothing
     #[command(after_help = examples::METRICS)]
     Metrics(MetricsOptions),
+    /// Measure what this host's processors and its network stack cost, as a machine profile; change nothing
+    #[command(after_help = examples::CALIBRATE)]
+    Calibrate(CalibrateOptions),
     /// Measure qdiscs in every tc-* scenario, and recommend a qdisc for each need
     #[command(subcommand, after_help = examples::STUDY)]
     Study(StudyCommand),

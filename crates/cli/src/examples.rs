@@ -187,9 +187,19 @@ Examples:
     evenkeel check eth0 --watch 10s
   How much throughput would each fix gain? Simulated; changes nothing:
     evenkeel check --simulate
+  The same with the costs that calibrate measured on this host:
+    evenkeel check --simulate --machine my-host.toml
 
 Exits with 1 if a finding has high severity, or a killed run left settings to restore. With
 --explain, exits with 0.";
+
+pub const CALIBRATE: &str = "\
+Examples:
+  What do copies, wakeups and packets cost here? Packets need root:
+    evenkeel calibrate
+  Write a machine profile, and simulate the fixes of this host with it:
+    evenkeel calibrate -o my-host.toml --for 60s
+    evenkeel check --simulate --machine my-host.toml";
 
 pub const STUDY: &str = "\
 Examples:

@@ -12,6 +12,7 @@
 //! Results go to standard output, progress and logs to standard error.
 
 mod arguments;
+mod calibrate;
 mod check;
 mod compare;
 mod congestion;
@@ -22,6 +23,7 @@ mod generate;
 mod input;
 mod listed_flows;
 mod live;
+mod machine;
 mod managed;
 mod memory;
 mod metrics;
@@ -82,6 +84,7 @@ fn run_command(command: Command) -> Result<Exit, Failure> {
         Command::Metrics(options) => metrics::metrics(&options),
         Command::Top(options) => top::top(&options),
         Command::Tune(options) => tune::tune(&options),
+        Command::Calibrate(options) => calibrate::calibrate(&options),
         Command::Maintain(options) => tune::maintain(&options),
         Command::Study(command) => study::study(&command),
         Command::Compare(options) => compare::compare(&options),

@@ -113,6 +113,9 @@ pub fn parse_loaded(
         let wrong = |error: &dyn std::fmt::Display| {
             Failure::new(Exit::Usage, format!("{origin}: variant.{}: {error}", variant.name))
         };
+        if let Some(Err(error)) = variant.transfers().map(|knobs| knobs.machine.profile()) {
+            return Err(wrong(&error));
+        }
         let Some(knobs) = variant.receive() else { continue };
         let model = match knobs.nic.own().and_then(|own| Some((own, own.text.as_ref()?))) {
             Some((own, text)) => Some(NicModel::parse(text, &own.origin).map_err(|error| wrong(&error))?),

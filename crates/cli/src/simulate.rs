@@ -6,6 +6,7 @@ use evenkeel_forecast::{
     Effect, Forecast, Interrupted, Modelled, PlanForecast, SEEDS, Simulated, Verdict, of_findings, of_plan,
 };
 use evenkeel_model::host::HostFacts;
+use evenkeel_model::machine::MachineProfile;
 use evenkeel_model::text::{counted, printable};
 use evenkeel_model::world::Observer;
 use evenkeel_placement::Finding;
@@ -44,12 +45,22 @@ fn with_watch<T>(work: impl FnOnce(&Watch) -> Result<T, Interrupted>) -> Result<
         .map_err(|Interrupted| Failure::new(Exit::Interrupted, "interrupted; nothing was changed"))
 }
 
-pub fn findings(facts: &HostFacts, only: Option<&str>, findings: &[Finding]) -> Result<Forecast, Failure> {
-    with_watch(|watch| of_findings(facts, only, findings, watch))
+pub fn findings(
+    facts: &HostFacts,
+    only: Option<&str>,
+    findings: &[Finding],
+    machine: Option<&MachineProfile>,
+) -> Result<Forecast, Failure> {
+    with_watch(|watch| of_findings(facts, only, findings, machine, watch))
 }
 
-pub fn plan(facts: &HostFacts, interface: &str, steps: &[Step]) -> Result<PlanForecast, Failure> {
-    with_watch(|watch| of_plan(facts, interface, steps, watch))
+pub fn plan(
+    facts: &HostFacts,
+    interface: &str,
+    steps: &[Step],
+    machine: Option<&MachineProfile>,
+) -> Result<PlanForecast, Failure> {
+    with_watch(|watch| of_plan(facts, interface, steps, machine, watch))
 }
 
 fn per_cent(ratio: f64) -> String {

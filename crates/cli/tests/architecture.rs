@@ -33,6 +33,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("monitor", &["files", "model", "metrics", "netlink", "placement", "host", "apply", "datapath", "fair"]),
     ("service", &["model", "netlink", "host"]),
     ("testbed", &["model", "netlink", "transmit", "host", "datapath", "control"]),
+    // It measures between the namespaces of a test bed.
+    ("calibrate", &["model", "metrics", "netlink", "host", "testbed"]),
     ("stations", &["model", "transmit"]),
     ("sim", &["model", "transmit", "receive", "stations"]),
     ("forecast", &["model", "metrics", "placement", "sim"]),
@@ -58,6 +60,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "monitor",
             "service",
             "testbed",
+            "calibrate",
             "report",
             "experiment",
             "study",

@@ -44,10 +44,10 @@ impl Observer for Short {
 fn simulate(facts: &HostFacts) {
     let mut facts = facts.clone();
     complete(&mut facts);
-    let _ = of_findings(&facts, None, &check(&facts), &Short(AtomicU32::new(4)));
+    let _ = of_findings(&facts, None, &check(&facts), None, &Short(AtomicU32::new(4)));
     for nic in facts.interfaces.iter().filter(|nic| nic.kind == InterfaceKind::Device) {
         let plan = TuningPlan::settle(&facts, &nic.name, &Keep::default(), &[]);
-        let _ = of_plan(&facts, &nic.name, &plan.steps, &Short(AtomicU32::new(2)));
+        let _ = of_plan(&facts, &nic.name, &plan.steps, None, &Short(AtomicU32::new(2)));
     }
 }
 
@@ -55,9 +55,12 @@ fn simulate(facts: &HostFacts) {
 fn an_interruption_ends_the_simulations() {
     let (_, host) = hosts::HOSTS[0];
     let facts = host();
-    assert_eq!(of_findings(&facts, None, &[], &Short(AtomicU32::new(10))), Err(Interrupted));
+    assert_eq!(of_findings(&facts, None, &[], None, &Short(AtomicU32::new(10))), Err(Interrupted));
     let plan = TuningPlan::settle(&facts, "ens2f0", &Keep::default(), &[]);
-    assert!(of_plan(&facts, "ens2f0", &plan.steps, &Short(AtomicU32::new(0))).is_ok(), "nothing to run");
+    assert!(
+        of_plan(&facts, "ens2f0", &plan.steps, None, &Short(AtomicU32::new(0))).is_ok(),
+        "nothing to run"
+    );
 }
 
 /// The model supports at most 256 cores and 256 queues.
@@ -66,7 +69,7 @@ fn large_hosts() {
     for (cores, queues, is_simulated) in [(64, 64, true), (65, 65, false)] {
         let options = NicOptions { queues: (queues, queues), ..hosts::MLX5 };
         let facts = HostBuilder::new(4, cores, 1).nic(&options).build();
-        let found = of_findings(&facts, None, &[], &Short(AtomicU32::new(4)));
+        let found = of_findings(&facts, None, &[], None, &Short(AtomicU32::new(4)));
         assert_eq!(found == Err(Interrupted), is_simulated, "{found:?}");
         assert!(is_simulated || found.unwrap().obstacles[0].contains("260 cores"));
     }
@@ -153,8 +156,8 @@ fn odd_facts() {
         })
         .collect();
     on_all_processors(&hosts, |facts| {
-        let _ = of_findings(facts, None, &check(facts), &Short(AtomicU32::new(4)));
-        let _ = of_plan(facts, "ens2f0", &[], &Short(AtomicU32::new(4)));
+        let _ = of_findings(facts, None, &check(facts), None, &Short(AtomicU32::new(4)));
+        let _ = of_plan(facts, "ens2f0", &[], None, &Short(AtomicU32::new(4)));
     });
 }
 

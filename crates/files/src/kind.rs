@@ -8,6 +8,7 @@ pub enum Kind {
     ScenarioPart,
     QdiscSetups,
     NicModel,
+    MachineProfile,
     Policy,
     Service,
     Script,
@@ -31,6 +32,7 @@ impl Kind {
             | Self::ScenarioPart
             | Self::QdiscSetups
             | Self::NicModel
+            | Self::MachineProfile
             | Self::Policy
             | Self::Service
             | Self::Script
@@ -53,6 +55,7 @@ impl Kind {
             Self::Scenario
                 | Self::QdiscSetups
                 | Self::NicModel
+                | Self::MachineProfile
                 | Self::Policy
                 | Self::Service
                 | Self::Script
@@ -77,6 +80,7 @@ impl fmt::Display for Kind {
             Self::ScenarioPart => "a file that a scenario names",
             Self::QdiscSetups => "a file of qdisc setups",
             Self::NicModel => "a NIC model",
+            Self::MachineProfile => "a machine profile",
             Self::Policy => "a policy",
             Self::Service => "a configuration of the service",
             Self::Script => "a script",

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_model::host::HostFacts;
+use evenkeel_model::machine::MachineProfile;
 use evenkeel_model::world::Observer;
 use evenkeel_placement::Finding;
 use evenkeel_placement::applied::apply;
@@ -138,9 +139,11 @@ pub fn of_findings(
     facts: &HostFacts,
     only: Option<&str>,
     findings: &[Finding],
+    profile: Option<&MachineProfile>,
     observer: &dyn Observer,
 ) -> Result<Forecast, Interrupted> {
-    let mut hosts = Hosts { facts, now: BTreeMap::new(), obstacles: Vec::new(), cases: Cases::default() };
+    let mut hosts =
+        Hosts { facts, profile, now: BTreeMap::new(), obstacles: Vec::new(), cases: Cases::default() };
     if let Some(now) = hosts.now(&[only]) {
         hosts.cases.add(&now.receiver);
     }
@@ -163,6 +166,7 @@ pub fn of_findings(
 /// The host, with the traffic through each of its NICs.
 struct Hosts<'f> {
     facts: &'f HostFacts,
+    profile: Option<&'f MachineProfile>,
     /// The unchanged host, by NIC; `None` if the model does not support the NIC.
     now: BTreeMap<String, Option<Modelled>>,
     obstacles: Vec<String>,
@@ -178,7 +182,8 @@ impl Hosts<'_> {
             return None;
         };
         if !self.now.contains_key(&nic.name) {
-            let now = Modelled::of(self.facts, nic).map_err(|why| self.obstacles.push(why)).ok();
+            let now =
+                Modelled::of(self.facts, nic, self.profile).map_err(|why| self.obstacles.push(why)).ok();
             self.now.insert(nic.name.clone(), now);
         }
         self.now.get(&nic.name)?.clone()
@@ -190,7 +195,8 @@ impl Hosts<'_> {
             return Compared::Same;
         }
         let Some(now) = self.now(&[interface, Some(&finding.subject)]) else { return Compared::Same };
-        let then = changed(self.facts, &now.interface, |facts| apply(facts, interface, changes));
+        let then =
+            changed(self.facts, &now.interface, self.profile, |facts| apply(facts, interface, changes));
         then.map_or(Compared::Same, |then| self.cases.compare(&now.receiver, &then.receiver))
     }
 }
@@ -204,18 +210,19 @@ pub fn of_plan(
     facts: &HostFacts,
     interface: &str,
     steps: &[Step],
+    profile: Option<&MachineProfile>,
     observer: &dyn Observer,
 ) -> Result<PlanForecast, Interrupted> {
     let outside = |nic| PlanForecast { nic, all: Verdict::Outside, rules: Vec::new() };
     let Some(nic) = nic_of(facts, &[Some(interface)]) else { return Ok(outside(Err(NO_NIC.to_owned()))) };
-    let now = match Modelled::of(facts, nic) {
+    let now = match Modelled::of(facts, nic, profile) {
         Ok(now) => now,
         Err(why) => return Ok(outside(Err(why))),
     };
     let with = |is_made: &dyn Fn(&Step) -> bool| {
         let changes: Vec<_> = steps.iter().filter(|step| is_made(step)).map(|step| &step.change).collect();
         // Without the other steps, a step may lack its object, such as the interrupt of a new queue.
-        let then = changed(facts, &nic.name, |facts| {
+        let then = changed(facts, &nic.name, profile, |facts| {
             apply(facts, Some(interface), changes.iter().copied());
             true
         });
@@ -257,10 +264,15 @@ pub fn of_plan(
 
 /// Returns the host after a change; `None` if the change is not possible or the model does not support
 /// the result.
-fn changed(facts: &HostFacts, nic: &str, change: impl FnOnce(&mut HostFacts) -> bool) -> Option<Modelled> {
+fn changed(
+    facts: &HostFacts,
+    nic: &str,
+    profile: Option<&MachineProfile>,
+    change: impl FnOnce(&mut HostFacts) -> bool,
+) -> Option<Modelled> {
     let mut facts = facts.clone();
     if !change(&mut facts) {
         return None;
     }
-    Modelled::of(&facts, facts.interface(nic)?).ok()
+    Modelled::of(&facts, facts.interface(nic)?, profile).ok()
 }

@@ -16,3 +16,4 @@ pub use effect::Effect;
 pub use forecast::{Forecast, PlanForecast, Simulated, Verdict, of_findings, of_plan};
 pub use receiver::Modelled;
 pub use runs::{Interrupted, SEEDS};
+pub use topology::Topology;

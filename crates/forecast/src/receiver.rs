@@ -3,11 +3,14 @@
 use std::collections::BTreeMap;
 
 use evenkeel_model::host::{HostFacts, Interface, InterfaceKind, Interrupt, SocketFacts, processor_list};
+use evenkeel_model::machine::MachineProfile;
 use evenkeel_model::scenario::{HostNode, InterruptCores};
+use evenkeel_model::text::counted;
 use evenkeel_model::units::ByteSize;
 use evenkeel_placement::View;
 use evenkeel_placement::rules::running_balancer;
 use evenkeel_placement::view::{Direction, gigabits, milliseconds};
+use evenkeel_sim::random::{Component, Generator};
 use evenkeel_sim::segment::mss_of;
 use evenkeel_sim::tcp::{CongestionControl, Profile};
 use evenkeel_sim::time::{MICROSECOND, Span};
@@ -40,6 +43,8 @@ const SEND_BUFFER: u64 = (1 << 31) - 1;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Receiver {
     machine: Machine,
+    /// The profile of the machine's costs, if some of them were measured: each seed draws them from their intervals.
+    measured: Option<Box<MachineProfile>>,
     performance: bool,
     cores: ReceiverCores,
     flows: u32,
@@ -73,11 +78,12 @@ pub fn nic_of<'f>(facts: &'f HostFacts, names: &[Option<&str>]) -> Option<&'f In
 }
 
 impl Modelled {
-    /// Translates a host with the traffic through one NIC.
+    /// Translates a host with the traffic through one NIC. Without a stated profile, the nearest built-in one has the
+    /// costs of operations.
     ///
     /// # Errors
     /// Returns the reason if the model does not support the host.
-    pub fn of(facts: &HostFacts, nic: &Interface) -> Result<Self, String> {
+    pub fn of(facts: &HostFacts, nic: &Interface, stated: Option<&MachineProfile>) -> Result<Self, String> {
         let name = &nic.name;
         if facts.virtual_machine {
             return Err("this host is a virtual machine, but the model is of a physical host".to_owned());
@@ -113,7 +119,12 @@ impl Modelled {
                 milliseconds(MOST_RTT_US)
             ));
         }
-        let machine = machine(facts, nic, &topology, &mut assumptions);
+        let profile = match stated {
+            Some(profile) => profile.clone(),
+            None => MachineProfile::nearest(facts.processor_model.as_deref().unwrap_or_default()),
+        };
+        let machine = machine(facts, nic, &topology, &profile, &mut assumptions);
+        let measured = (!profile.measured().is_empty()).then(|| Box::new(profile));
         let applications = Applications::of(&view, nic, &topology, machine.nic_node);
         let readers: Vec<u32> =
             applications.readers.iter().filter_map(|reader| topology.core(*reader)).collect();
@@ -148,6 +159,7 @@ impl Modelled {
                 &mut assumptions,
             ),
             machine,
+            measured,
         };
         ignored(facts, nic, &mut assumptions);
         Ok(Self { interface: name.clone(), receiver, traffic, assumptions })
@@ -155,8 +167,9 @@ impl Modelled {
 }
 
 impl Receiver {
+    /// Returns the settings of the simulator for a seed.
     #[must_use]
-    pub fn settings(&self) -> Settings {
+    pub fn settings(&self, seed: u64) -> Settings {
         /// The senders' CPU time is negligible, so it never limits the connections.
         const FAST_HZ: f64 = 1e12;
         /// One-way time of the largest segment at 100 Gbit/s. The acknowledgements take the rest of the
@@ -172,7 +185,7 @@ impl Receiver {
             ..self.machine.clone()
         };
         Settings {
-            machine: self.machine.clone(),
+            machine: self.machine(seed),
             sender: Some(sender),
             senders: 1,
             receivers: 1,
@@ -199,6 +212,15 @@ impl Receiver {
             receiver_cores: Some(self.cores.clone()),
             performance: self.performance,
         }
+    }
+
+    /// Returns the machine for a seed. Both sides of a comparison have the same one, so that the interval of the effect
+    /// includes the uncertainty of the measured costs.
+    fn machine(&self, seed: u64) -> Machine {
+        let Some(profile) = &self.measured else { return self.machine.clone() };
+        let mut random = Generator::new(seed, Component::MachineCosts);
+        let Machine { cycles, copy, miss, .. } = Machine::from(&profile.drawn(|| random.normal()));
+        Machine { cycles, copy, miss, ..self.machine.clone() }
     }
 
     #[must_use]
@@ -315,20 +337,27 @@ impl Applications {
     }
 }
 
-/// Returns the machine: cores, clock, slot and interrupt moderation of the host, with the costs of a
-/// profile.
+/// Returns the machine: the host's cores, slot and moderation with the costs of a profile. The clock is the profile's if
+/// it was measured, otherwise the nominal one of the processor's name.
 fn machine(
     facts: &HostFacts,
     nic: &Interface,
     topology: &Topology,
+    stated: &MachineProfile,
     assumptions: &mut Vec<String>,
 ) -> Machine {
-    // Xeon E5 and E7 have the interconnect of kit-2014 (QPI).
-    let model = facts.processor_model.as_deref().unwrap_or_default();
-    let is_old = ["E5-", "E7-"].iter().any(|name| model.contains(name));
-    let profile = if is_old { Machine::kit_2014() } else { Machine::xeon_6128() };
-    assumptions.push(format!("cycles, caches and interconnect of the profile {}", profile.name));
-    let nominal = nominal_hz(model);
+    let profile = Machine::from(stated);
+    let measured = stated.measured();
+    let from = match &stated.based_on {
+        Some(name) if !measured.is_empty() => format!(
+            " ({} measured, the others of {name}; packets as measured over veth, without the driver of a NIC)",
+            counted(measured.len(), "figure")
+        ),
+        _ => String::new(),
+    };
+    assumptions.push(format!("cycles, caches and interconnect of the profile {}{from}", profile.name));
+    let named = nominal_hz(facts.processor_model.as_deref().unwrap_or_default());
+    let nominal = if stated.turbo_hz.measured.is_some() { Some(profile.base_hz) } else { named };
     let hz = nominal.unwrap_or(profile.base_hz);
     if nominal.is_none() {
         assumptions
@@ -444,6 +473,7 @@ mod tests {
     use evenkeel_model::host::{
         Coalescing, Feature, ProcessFacts, Processor, Rss, SocketKind, TcpFacts, Unknown,
     };
+    use evenkeel_model::machine::Measured;
 
     use super::*;
 
@@ -488,14 +518,14 @@ mod tests {
     }
 
     fn modelled(facts: &HostFacts) -> Modelled {
-        Modelled::of(facts, nic_of(facts, &[None]).unwrap()).unwrap()
+        Modelled::of(facts, nic_of(facts, &[None]).unwrap(), None).unwrap()
     }
 
     #[test]
     fn facts_become_settings_and_the_rest_assumptions() {
         let found = modelled(&host());
         let receiver = &found.receiver;
-        assert_eq!((receiver.machine.name, receiver.machine.base_hz), ("kit-2014", 2.4e9));
+        assert_eq!((receiver.machine.name.as_str(), receiver.machine.base_hz), ("kit-2014", 2.4e9));
         assert_eq!((receiver.machine.nodes, receiver.machine.cores_per_node), (2, 4));
         assert_eq!((receiver.machine.nic_node, receiver.machine.interrupt_delay), (1, 20 * MICROSECOND));
         assert_eq!((receiver.receive_buffer, receiver.merges, receiver.performance), (1 << 20, false, true));
@@ -539,6 +569,33 @@ mod tests {
         assert!(merged.merges);
     }
 
+    /// Each seed draws measured costs, and the measured clock replaces that of the processor's name.
+    #[test]
+    fn a_measured_profile_has_other_costs_for_each_seed() {
+        let facts = host();
+        let nic = nic_of(&facts, &[None]).unwrap();
+        let mut profile = MachineProfile { name: "mine".to_owned(), ..MachineProfile::xeon_6128() };
+        let of = |profile: &MachineProfile| Modelled::of(&facts, nic, Some(profile)).unwrap();
+        let stated = of(&profile);
+        assert_eq!(
+            (stated.receiver.machine.base_hz, stated.receiver.settings(1).machine.name.as_str()),
+            (2.4e9, "mine")
+        );
+        assert_eq!(stated.receiver.settings(1).machine, stated.receiver.settings(2).machine);
+        profile.based_on = Some("xeon-6128".to_owned());
+        profile.copy.local.measured = Some(Measured { low: 0.3, high: 0.45, n: 9 });
+        profile.turbo_hz.measured = Some(Measured { low: 3.3e9, high: 3.5e9, n: 9 });
+        let found = of(&profile);
+        let receiver = &found.receiver;
+        assert_eq!(receiver.machine.base_hz, 3.4e9);
+        assert!(found.assumptions[0].contains("mine (2 figures measured"), "{:?}", found.assumptions);
+        let local = |seed| receiver.settings(seed).machine.copy.local;
+        assert_eq!(local(1), local(1));
+        assert_ne!(local(1), local(2));
+        let mean = (1..=1000).map(|seed| local(seed).ln()).sum::<f64>() / 1000.0;
+        assert!((mean.exp() / 0.379 - 1.0).abs() < 0.02, "{mean}");
+    }
+
     /// A pinned process reads on its CPUs round robin; any other process reads where it ran last.
     #[test]
     fn applications_read_where_the_facts_place_them() {
@@ -571,7 +628,7 @@ mod tests {
         let refused = |change: fn(&mut HostFacts)| {
             let mut facts = host();
             change(&mut facts);
-            Modelled::of(&facts, &facts.interfaces[0]).unwrap_err()
+            Modelled::of(&facts, &facts.interfaces[0], None).unwrap_err()
         };
         assert!(refused(|facts| facts.virtual_machine = true).contains("virtual machine"));
         assert_eq!(refused(|facts| facts.interfaces[0].up = false), "eth0 is down");

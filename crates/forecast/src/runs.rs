@@ -106,7 +106,7 @@ pub fn work(receiver: &Receiver) -> f64 {
 fn one(receiver: &Receiver, seed: u64, observer: &dyn Observer) -> Outcome {
     let (warm_up, measured) = lengths(receiver);
     let begin = Time(warm_up);
-    let mut simulation = Simulation::new(receiver.settings(), seed, begin, SECOND, 0);
+    let mut simulation = Simulation::new(receiver.settings(seed), seed, begin, SECOND, 0);
     let mut before = Snapshot::default();
     for (from, length) in [(Time::ZERO, warm_up), (begin, measured)] {
         before = if from == begin { simulation.snapshot() } else { before };

@@ -79,6 +79,25 @@ pub fn mean_ratio(logarithms: &[f64]) -> Option<MeanInterval> {
     Some(MeanInterval { mean: mean.exp(), interval, n })
 }
 
+/// Returns the 95 % confidence interval of the median, free of any distribution: two order statistics whose ranks come
+/// from the binomial distribution with 1/2 (Conover, *Practical Nonparametric Statistics*, section 3.2). Ignores values
+/// that are not finite. Five values or fewer have no such interval: their range covers the median in less than 95 %.
+#[must_use]
+pub fn median_interval(values: &[f64]) -> Option<Interval> {
+    let mut sorted: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
+    sorted.sort_by(f64::total_cmp);
+    let n = sorted.len();
+    // Probability of a value's rank, and of all lower ones.
+    let (mut term, mut below, mut outside) = (0.5_f64.powi(i32::try_from(n).unwrap_or(i32::MAX)), 0.0, 0);
+    while outside < n / 2 && below + term <= OUTSIDE / 2.0 {
+        below += term;
+        term *= (n - outside) as f64 / (outside + 1) as f64;
+        outside += 1;
+    }
+    let first = outside.checked_sub(1)?;
+    Interval { low: *sorted.get(first)?, high: *sorted.get(n - 1 - first)? }.finite()
+}
+
 /// Returns the ratio of `variant` to `baseline`, repeat by repeat. Element i of one slice is paired
 /// with element i of the other slice, as in interleaved runs. Slow drift (temperature, other load)
 /// cancels. For mean and interval, see [`mean_ratio`].
@@ -194,6 +213,17 @@ mod tests {
         assert_eq!((found.interval, found.n), (None, 1));
         assert_eq!(paired_ratio(&[0.0], &[1.0]), None);
         assert_eq!(paired_ratio(&[], &[1.0]), None);
+    }
+
+    /// The ranks are those of Conover's table A3 for the median.
+    #[test]
+    fn the_interval_of_a_median_has_the_ranks_of_the_table() {
+        let of = |n: usize| median_interval(&(1..=n).map(|value| value as f64).collect::<Vec<_>>());
+        let ranks = |low: f64, high: f64| Some(Interval { low, high });
+        assert_eq!((of(0), of(1), of(5)), (None, None, None));
+        assert_eq!((of(6), of(8), of(9)), (ranks(1.0, 6.0), ranks(1.0, 8.0), ranks(2.0, 8.0)));
+        assert_eq!((of(15), of(20), of(100)), (ranks(4.0, 12.0), ranks(6.0, 15.0), ranks(40.0, 61.0)));
+        assert_eq!(median_interval(&[f64::NAN, 1.0, 2.0, 3.0, 4.0, 5.0]), None);
     }
 
     #[test]

@@ -9,6 +9,7 @@
 //! | flow completion times and their spread | [`CompletionTimes`] | Titan, section 6.2 and figures 3 and 4 |
 //! | work conservation | [`work_conservation`], [`line_use`] | idle time of the link while packets wait |
 //! | mean, median, range over repeats | [`Summary`] | |
+//! | interval of a median | [`median_interval`] | order statistics |
 //! | mean with its confidence interval | [`mean_interval`] | Student's t |
 //! | ratio of two variants | [`paired_ratio`], [`mean_ratio`] | Student's t over the logarithms of the pairs' ratios |
 //! | share of repeats | [`share_interval`] | Clopper and Pearson, *Biometrika* 26, 1934 |
@@ -35,7 +36,8 @@ mod summary;
 pub use change::{Change, Confidence, Scale, changes};
 pub use completion::CompletionTimes;
 pub use confidence::{
-    Interval, LEAST_REPEATS, MeanInterval, mean_interval, mean_ratio, paired_ratio, share_interval,
+    Interval, LEAST_REPEATS, MeanInterval, mean_interval, mean_ratio, median_interval, paired_ratio,
+    share_interval,
 };
 pub use conservation::{LineUse, WorkConservation, line_use, work_conservation};
 pub use fairness::{FlowSeries, Nfm, NfmError, jain, nfm, stretched_window_ns};

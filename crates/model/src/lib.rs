@@ -11,6 +11,7 @@ pub mod byte_fields;
 pub mod change;
 mod distinct_keys;
 pub mod host;
+pub mod machine;
 pub mod objects;
 pub mod qdisc;
 pub mod record;

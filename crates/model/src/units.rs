@@ -1,6 +1,6 @@
-//! Units as types: bit/s, bytes and nanoseconds, written and read with their unit.
+//! Units as types: bit/s, bytes, nanoseconds and Hz, written and read with their unit.
 //!
-//! All three are whole numbers of their base unit, so that the sum of a million packets is exact. Text is
+//! All are whole numbers of their base unit, so that the sum of a million packets is exact. Text is
 //! exact as well: `2.5gbit` is 2,500,000,000 bit/s. A decimal that is not a whole number of the base unit is
 //! refused instead of rounded.
 //!
@@ -9,6 +9,7 @@
 //! | [`BitRate`] | bit/s | `bit` `kbit` `mbit` `gbit` `tbit`, powers of 1000, in any case, with or without `/s` |
 //! | [`ByteSize`] | byte | `B` `kB` `MB` `GB` (powers of 1000) and `KiB` `MiB` `GiB` (powers of 1024) |
 //! | [`Nanoseconds`] | ns | `ns` `us` (or `µs`) `ms` `s` `min`, in any case |
+//! | [`Frequency`] | Hz | `Hz` `kHz` `MHz` `GHz`, powers of 1000, in any case |
 //!
 //! The spellings of rates are those of tc(8), except that tc's `bps`, which means *bytes* per second, is
 //! refused. Sizes are case-sensitive because `b` is a bit, and `K` may mean 1000 or 1024.
@@ -129,6 +130,22 @@ impl Nanoseconds {
     #[must_use]
     pub const fn saturating_mul(self, factor: u64) -> Self {
         Self(self.0.saturating_mul(factor))
+    }
+}
+
+/// A number of cycles per second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Frequency(u64);
+
+impl Frequency {
+    #[must_use]
+    pub const fn from_hz(hz: u64) -> Self {
+        Self(hz)
+    }
+
+    #[must_use]
+    pub const fn hz(self) -> u64 {
+        self.0
     }
 }
 
@@ -268,6 +285,20 @@ const TIME: Quantity = Quantity {
     },
 };
 
+const FREQUENCY: Quantity = Quantity {
+    name: "frequency",
+    base_unit: "Hz",
+    example: "3.2GHz",
+    units: "Hz, kHz, MHz or GHz",
+    unit: |unit| match unit.to_ascii_lowercase().as_str() {
+        "hz" => Ok(1),
+        "khz" => Ok(1_000),
+        "mhz" => Ok(1_000_000),
+        "ghz" => Ok(1_000_000_000),
+        _ => Err(""),
+    },
+};
+
 impl Quantity {
     /// Parses `number unit`: digits, optionally a point and digits, optionally spaces, the unit.
     fn parse(&self, text: &str) -> Result<u64, UnitError> {
@@ -368,6 +399,14 @@ impl FromStr for Nanoseconds {
     }
 }
 
+impl FromStr for Frequency {
+    type Err = UnitError;
+
+    fn from_str(text: &str) -> Result<Self, UnitError> {
+        FREQUENCY.parse(text).map(Self)
+    }
+}
+
 /// Writes `value` in the largest of `units` that needs at most three decimals.
 fn write_decimal(formatter: &mut fmt::Formatter<'_>, value: u64, units: &[(u64, &str)]) -> fmt::Result {
     for &(factor, unit) in units {
@@ -420,6 +459,14 @@ impl fmt::Display for Nanoseconds {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         const UNITS: [(u64, &str); 4] =
             [(NANOSECONDS_PER_SECOND, "s"), (1_000_000, "ms"), (1_000, "us"), (1, "ns")];
+        write_decimal(formatter, self.0, &UNITS)
+    }
+}
+
+impl fmt::Display for Frequency {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const UNITS: [(u64, &str); 4] =
+            [(1_000_000_000, "GHz"), (1_000_000, "MHz"), (1_000, "kHz"), (1, "Hz")];
         write_decimal(formatter, self.0, &UNITS)
     }
 }

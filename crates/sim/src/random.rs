@@ -18,6 +18,8 @@ pub enum Component {
     Paths = 7,
     Hosts = 8,
     Requests = 9,
+    /// Measured costs of a machine.
+    MachineCosts = 10,
 }
 
 #[derive(Clone, Debug)]
@@ -45,11 +47,27 @@ impl Generator {
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.0.next_u64()) * u128::from(bound)) >> 64) as u64
     }
+
+    /// Returns a number from the standard normal distribution (Box and Muller, 1958).
+    pub fn normal(&mut self) -> f64 {
+        // From 2^-53 to 1: the logarithm is finite.
+        let mut unit = || ((self.long_bits() >> 11) + 1) as f64 / (1_u64 << 53) as f64;
+        let (radius, angle) = ((-2.0 * unit().ln()).sqrt(), std::f64::consts::TAU * unit());
+        radius * angle.cos()
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn normal_numbers_have_their_mean_and_variance() {
+        let mut generator = Generator::new(3, Component::MachineCosts);
+        let numbers: Vec<f64> = (0..10_000).map(|_| generator.normal()).collect();
+        let moment = |power| numbers.iter().map(|number| number.powi(power)).sum::<f64>() / 10_000.0;
+        assert!(moment(1).abs() < 0.04 && (moment(2) - 1.0).abs() < 0.06, "{} {}", moment(1), moment(2));
+    }
 
     #[test]
     fn components_and_seeds_differ_and_repeat() {

@@ -37,3 +37,4 @@ pub use netns::{NetnsWorld, beyond_one_kernel};
 pub use nic::{LeafQdisc, Nic, NicOptions};
 pub use process::{Process, ProcessOptions};
 pub use wire::{RECEIVER_ADDRESS, RECEIVER_ADDRESS_V6, SENDER_ADDRESS, SENDER_ADDRESS_V6};
+pub use wire::{RECEIVER_INTERFACE, Wire};

@@ -20,26 +20,25 @@ const LEAST_IPV6_MTU: u32 = 1280;
 pub const SENDER_ADDRESS_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 1);
 pub const RECEIVER_ADDRESS_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 2);
 
-pub(crate) const SENDER_INTERFACE: &str = "evk0";
-pub(crate) const RECEIVER_INTERFACE: &str = "evk1";
+pub const SENDER_INTERFACE: &str = "evk0";
+pub const RECEIVER_INTERFACE: &str = "evk1";
 
 /// Two hosts and the link between them. The interfaces have addresses but are down, so that the caller
 /// can change settings first.
-pub(crate) struct Wire {
-    pub(crate) sender: Namespace,
-    pub(crate) receiver: Namespace,
-    pub(crate) sender_netlink: Netlink,
-    pub(crate) receiver_netlink: Netlink,
-    pub(crate) sender_index: u32,
-    pub(crate) receiver_index: u32,
+pub struct Wire {
+    pub sender: Namespace,
+    pub receiver: Namespace,
+    pub sender_netlink: Netlink,
+    pub receiver_netlink: Netlink,
+    pub sender_index: u32,
+    pub receiver_index: u32,
 }
 
 impl Wire {
-    pub(crate) fn lay(
-        queues: u32,
-        mtu: u32,
-        sender_sysctls: &[(String, String)],
-    ) -> Result<Self, TestbedError> {
+    ///
+    /// # Errors
+    /// Returns an error if the kernel refuses.
+    pub fn lay(queues: u32, mtu: u32, sender_sysctls: &[(String, String)]) -> Result<Self, TestbedError> {
         let (sender, receiver) = (Namespace::new()?, Namespace::new()?);
         for (name, value) in sender_sysctls {
             sender.set_sysctl(name, value)?;

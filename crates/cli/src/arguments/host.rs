@@ -30,6 +30,10 @@ pub struct CheckOptions {
     /// takes up to about 20 s on two cores
     #[arg(long, conflicts_with_all = ["watch", "explain"])]
     pub simulate: bool,
+    /// Machine profile with the costs of the model: a built-in name (kit-2014, xeon-6128), or a file, as `evenkeel
+    /// calibrate` writes it [default: the built-in profile that is nearest to this host's processor]
+    #[arg(long, value_name = "FILE|NAME", requires = "simulate")]
+    pub machine: Option<String>,
     /// Speed of a link whose driver reports no speed or a wrong one, as cloud drivers do: IFACE=25gbit
     #[arg(long = "speed", value_name = "IFACE=RATE", value_parser = parse_speed, allow_hyphen_values = true)]
     pub speeds: Vec<StatedSpeed>,
@@ -68,6 +72,10 @@ pub struct TuneOptions {
     /// out; takes up to about 20 s on two cores
     #[arg(long, conflicts_with = "apply")]
     pub simulate: bool,
+    /// Machine profile with the costs of the model: a built-in name (kit-2014, xeon-6128), or a file, as `evenkeel
+    /// calibrate` writes it [default: the built-in profile that is nearest to this host's processor]
+    #[arg(long, value_name = "FILE|NAME", requires = "simulate")]
+    pub machine: Option<String>,
     /// Speed of a link whose driver reports no speed or a wrong one, as cloud drivers do: IFACE=25gbit
     #[arg(long = "speed", value_name = "IFACE=RATE", value_parser = parse_speed, allow_hyphen_values = true)]
     pub speeds: Vec<StatedSpeed>,

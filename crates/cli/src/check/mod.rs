@@ -20,6 +20,7 @@ use evenkeel_placement::{Finding, Judgement, Severity, View, judge};
 use crate::arguments::{CheckOptions, Format, StatedSpeed};
 use crate::exit::{Exit, Failure, print, print_page};
 use crate::live::say;
+use crate::machine;
 use crate::managed;
 use crate::progress::page;
 use crate::signals::Signals;
@@ -36,6 +37,7 @@ pub fn check(options: &CheckOptions) -> Result<Exit, Failure> {
         return Ok(Exit::Done);
     }
     let rule = options.explain.as_deref().map(explain::rule).transpose()?;
+    let machine = options.machine.as_deref().map(machine::load).transpose()?;
     if let Some(time) = options.watch {
         return watch::watch(options, time);
     }
@@ -61,7 +63,7 @@ pub fn check(options: &CheckOptions) -> Result<Exit, Failure> {
     let forecast = options.simulate.then(|| {
         let mut before = facts.clone();
         restore(&mut before, &settings);
-        simulate::findings(&before, options.interface.as_deref(), &judgement.findings)
+        simulate::findings(&before, options.interface.as_deref(), &judgement.findings, machine.as_ref())
     });
     let forecast = forecast.transpose()?;
     match options.format {

@@ -22,6 +22,7 @@ use evenkeel_placement::{Judgement, NotJudged, find_rule, rules};
 use crate::arguments::{Format, TuneOptions};
 use crate::exit::{Exit, Failure, print, print_page};
 use crate::live::say;
+use crate::machine;
 use crate::managed;
 use crate::progress::page;
 use crate::revert::tell_managed;
@@ -82,6 +83,7 @@ impl Prepared {
 pub fn tune(options: &TuneOptions) -> Result<Exit, Failure> {
     files::check_namespace(options)?;
     let keep = keep(options.keep.as_deref())?;
+    let machine = options.machine.as_deref().map(machine::load).transpose()?;
     // Catch signals before any change, so that a signal causes an undo.
     let signals = Signals::catch()?;
     let only = options.apply.clone().unwrap_or_default();
@@ -110,7 +112,7 @@ pub fn tune(options: &TuneOptions) -> Result<Exit, Failure> {
     let forecast = options.simulate.then(|| {
         let step = |ready: &Ready| Step { rule: ready.rule, change: ready.change.clone() };
         let steps: Vec<Step> = prepared.ready.iter().map(step).collect();
-        simulate::plan(&prepared.facts, &options.interface, &steps)
+        simulate::plan(&prepared.facts, &options.interface, &steps, machine.as_ref())
     });
     let forecast = forecast.transpose()?;
     match options.format {

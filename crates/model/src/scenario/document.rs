@@ -23,6 +23,7 @@
 use std::ops::{Range, RangeInclusive};
 
 use super::flow_weights::{self, PROTOCOLS};
+pub use super::parse::SCHEMA;
 pub use super::parse::document;
 pub use super::parse::read_schema;
 pub use super::toml_table::{Complaints, Field, Located, Table};

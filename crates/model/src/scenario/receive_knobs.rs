@@ -7,7 +7,7 @@ use super::knobs::{Clash, knob, knobs};
 use super::sections::MTUS;
 use super::toml_table::{Field, Located, Table};
 use super::value::Spelling;
-use super::{Link, MAX_QUEUES, ReceiveNic, ReceivePolicy, Scenario, Sets, Supplied};
+use super::{HostMachine, Link, MAX_QUEUES, ReceiveNic, ReceivePolicy, Scenario, Sets, Supplied};
 use crate::units::{ByteSize, Nanoseconds};
 
 const NICS: [Spelling<ReceiveNic>; 5] = [
@@ -39,7 +39,11 @@ const RINGS: RangeInclusive<u32> = 1..=65_536;
 const RING: u32 = 512;
 
 /// Returns the file's keyword for an enumeration's value, or the name of the user's own file.
-fn word<'w, T: PartialEq>(value: &T, words: &'w [Spelling<T>], own: Option<&'w Supplied>) -> &'w str {
+pub(super) fn word<'w, T: PartialEq>(
+    value: &T,
+    words: &'w [Spelling<T>],
+    own: Option<&'w Supplied>,
+) -> &'w str {
     let known = words.iter().find(|(_, spelt)| spelt == value).map(|(word, _)| *word);
     known.or_else(|| own.map(|own| own.origin.as_str())).unwrap_or_default()
 }
@@ -65,7 +69,11 @@ impl ReceivePolicy {
 }
 
 /// Reads one of some keywords, a path to a file, or a file's text.
-fn word_or_own<T: Clone>(field: &Field<'_>, words: &[Spelling<T>], own: fn(Supplied) -> T) -> Option<T> {
+pub(super) fn word_or_own<T: Clone>(
+    field: &Field<'_>,
+    words: &[Spelling<T>],
+    own: fn(Supplied) -> T,
+) -> Option<T> {
     let is_file = |text: &str| text.ends_with(".toml");
     // Only a text with a '=' can set a key, but the path of a `.toml` file may also contain a '='.
     let is_text = |text: &str| text.contains('\n') || (text.contains('=') && !is_file(text));
@@ -84,8 +92,17 @@ impl Scenario {
     pub fn supplied(&mut self) -> impl Iterator<Item = (&str, &mut Supplied)> {
         self.variants.iter_mut().chain(&mut self.further_variants).flat_map(|variant| {
             let name = variant.name.as_str();
-            let knobs = if let Sets::Receive(knobs) = &mut variant.sets { Some(knobs) } else { None };
-            knobs.into_iter().flat_map(ReceiveKnobs::supplied).map(move |supplied| (name, supplied))
+            let (receive, machine) = match &mut variant.sets {
+                Sets::Receive(knobs) => (Some(knobs), None),
+                Sets::Transfers(knobs) => (None, Some(&mut knobs.machine)),
+                _ => (None, None),
+            };
+            let machine = machine.and_then(|machine| match machine {
+                HostMachine::Own(own) => Some(own),
+                _ => None,
+            });
+            let receive = receive.into_iter().flat_map(ReceiveKnobs::supplied);
+            receive.chain(machine).map(move |supplied| (name, supplied))
         })
     }
 }
@@ -111,7 +128,7 @@ impl ReceiveKnobs {
 }
 
 /// Formats a keyword, or the name of the user's file with the file's complete text.
-fn with_text(word: &dyn fmt::Display, own: Option<&Supplied>) -> String {
+pub(super) fn with_text(word: &dyn fmt::Display, own: Option<&Supplied>) -> String {
     let text = own.and_then(|own| own.text.as_ref()).map(|text| format!(" = {text:?}"));
     format!("{word}{}", text.unwrap_or_default())
 }

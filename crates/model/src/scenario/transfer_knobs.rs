@@ -3,28 +3,45 @@
 use std::fmt;
 use std::ops::{Range, RangeInclusive};
 
-use super::Link;
 use super::error::ScenarioErrorKind::BadValue;
 use super::knobs::{Clash, knob, knobs, spelled};
+use super::receive_knobs::{with_text, word, word_or_own};
 use super::sections::{LINE_RATES, MTUS};
 use super::toml_table::{Field, Located, Table};
 use super::value::Spelling;
+use super::{Link, Supplied};
+use crate::machine::MachineProfile;
 use crate::units::{BitRate, ByteSize, Nanoseconds};
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostMachine {
     /// The servers of *TCP at 100 Gbit/s* (2014): two packages with 8 cores of 2.4 GHz.
     Kit2014,
     /// The servers of *Understanding Host Network Stack Overheads*: four packages with 6 cores of 3.4 GHz.
     Xeon6128,
+    /// A machine that a profile of the user describes.
+    Own(Supplied),
 }
 
 impl HostMachine {
+    /// Returns the user's profile, if it is one.
     #[must_use]
-    pub const fn cores(self) -> u32 {
+    pub fn own(&self) -> Option<&Supplied> {
+        if let Self::Own(own) = self { Some(own) } else { None }
+    }
+
+    /// Returns the profile of the machine.
+    ///
+    /// # Errors
+    /// Returns the first error in the user's profile, or an error if the caller has not read it ([`super::Scenario::supplied`]).
+    pub fn profile(&self) -> Result<MachineProfile, String> {
         match self {
-            Self::Kit2014 => 16,
-            Self::Xeon6128 => 24,
+            Self::Kit2014 => Ok(MachineProfile::kit_2014()),
+            Self::Xeon6128 => Ok(MachineProfile::xeon_6128()),
+            Self::Own(own) => {
+                let text = own.text.as_deref().ok_or_else(|| format!("{} was not read", own.origin))?;
+                MachineProfile::parse(text, &own.origin).map_err(|error| error.to_string())
+            }
         }
     }
 }
@@ -117,7 +134,13 @@ macro_rules! spelled_as {
         })*
     };
 }
-spelled_as!(HostMachine: MACHINES, HostNode: NODES, InterruptCores: INTERRUPT_CORES, TransferControl: CONTROLS);
+spelled_as!(HostNode: NODES, InterruptCores: INTERRUPT_CORES, TransferControl: CONTROLS);
+
+impl fmt::Display for HostMachine {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(word(self, &MACHINES, self.own()))
+    }
+}
 
 const OFF: &str = "off";
 /// Allowed numbers of hosts on one side. More hosts would only share the same bottleneck.
@@ -138,7 +161,8 @@ knobs! {
     #[derive(Clone, Debug, PartialEq)]
     struct TransferKnobs, TransferSettings;
 
-    machine: HostMachine, "machine", |field| field.one_of(&MACHINES), ToString::to_string;
+    machine: HostMachine, "machine", |field| word_or_own(field, &MACHINES, HostMachine::Own),
+        |machine| with_text(machine, machine.own());
     senders: u32, "senders" or 1, |field| field.integer(HOSTS), ToString::to_string;
     /// Receiving hosts; flows are assigned to them round robin.
     receivers: u32, "receivers" or 1, |field| field.integer(HOSTS), ToString::to_string;

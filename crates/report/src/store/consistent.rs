@@ -267,7 +267,11 @@ fn processors(repeat: &RepeatRecord, run: &Run<'_>, scenario: Option<(&Scenario,
         // Each queue has one thread of the application and one thread for interrupts.
         WorkloadKind::Requests(_) => Some(2 * scenario.link.queues),
         WorkloadKind::Tenants(_) => None,
-        WorkloadKind::Transfers => variant.transfers().map(|knobs| knobs.receivers * knobs.machine.cores()),
+        // The record has only the path of a profile that its scenario does not contain.
+        WorkloadKind::Transfers => variant.transfers().and_then(|knobs| {
+            let machine = knobs.machine.profile().ok()?;
+            Some(knobs.receivers * machine.nodes * machine.cores_per_node)
+        }),
     };
     let known = match listed {
         Some(count) => Some(count as f64),

@@ -1,13 +1,13 @@
 //! Machines of senders and receivers: cores, memory nodes, caches, interconnect, and the cycles of each
 //! operation.
 //!
-//! One table of cycles serves both ends of a connection. Its source is the receiver's profile without
-//! offloads in *Understanding Host Network Stack Overheads* (SIGCOMM 2021): 4.8 Gbit/s per core in
-//! packets of 1448 bytes at 3.4 GHz are 8205 cycles per packet. The profile divides these cycles by
-//! subsystem. Work for each packet in every row (driver and GRO, memory) is charged per packet. All
-//! other work is charged per buffer that reaches TCP.
+//! The figures are those of a profile ([`evenkeel_model::machine`]), whose file has their sources. One table of cycles
+//! serves both ends of a connection. Work that happens for each packet in every row of the built-in profiles' source
+//! (driver and GRO, memory) is charged per packet, the rest per buffer that reaches TCP.
 
-use crate::time::{MICROSECOND, SECOND, Span};
+use evenkeel_model::machine::{MachineProfile, Operation};
+
+use crate::time::{SECOND, Span, span_of as span_of_time};
 
 /// Cycles per packet or buffer, by the subsystems of the profile.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -25,16 +25,6 @@ pub struct Shares {
 impl Shares {
     pub const NAMES: [&'static str; 8] =
         ["copy", "tcp_ip", "netdev", "memory", "skb", "lock", "sched", "other"];
-    const NONE: Self = Self {
-        copy: 0.0,
-        tcp_ip: 0.0,
-        netdev: 0.0,
-        memory: 0.0,
-        skb: 0.0,
-        lock: 0.0,
-        sched: 0.0,
-        other: 0.0,
-    };
 
     #[must_use]
     pub fn array(&self) -> [f64; 8] {
@@ -44,6 +34,12 @@ impl Shares {
     #[must_use]
     pub fn sum(&self) -> f64 {
         self.array().iter().sum()
+    }
+}
+
+impl From<[f64; 8]> for Shares {
+    fn from([copy, tcp_ip, netdev, memory, skb, lock, sched, other]: [f64; 8]) -> Self {
+        Self { copy, tcp_ip, netdev, memory, skb, lock, sched, other }
     }
 }
 
@@ -82,7 +78,7 @@ pub struct CopyCycles {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Machine {
-    pub name: &'static str,
+    pub name: String,
     pub nodes: u32,
     /// Physical cores of a node. Only a placement can name the second thread of a core.
     pub cores_per_node: u32,
@@ -111,123 +107,56 @@ pub struct Machine {
     pub miss: f64,
 }
 
-/// The profile's cycles per packet without offloads: 3.4 GHz divided by 4.8 Gbit/s in payloads of 1448
-/// bytes.
-const PROFILED: f64 = 3.4e9 / (4.8e9 / 8.0 / 1448.0);
-
-/// Returns the table of cycles.
-///
-/// The profile's percentages (`none`): copy 4.6, tcp/ip 37.2, netdev 16.1, memory 7.0, skb 7.1, lock
-/// 5.0, sched 4.9, other 9.7. The missing 8.4 % count as other. A cost at both ends of a buffer's life
-/// is split into halves. A quarter of TCP/IP is the reading system call. These splits are assumptions.
-fn cycles() -> Cycles {
-    let part = |percent: f64| PROFILED * percent / 100.0;
-    let (tcp_ip, netdev, memory) = (part(37.2), part(16.1), part(7.0));
-    let (skb, lock, sched, other) = (part(7.1), part(5.0), part(4.9), part(9.7 + 8.4));
-    let half = 0.5;
-    let none = Shares::NONE;
-    let buffer =
-        Shares { tcp_ip: 0.75 * tcp_ip, skb: half * skb, lock: half * lock, other: half * other, ..none };
-    let read_buffer =
-        Shares { tcp_ip: 0.25 * tcp_ip, skb: half * skb, lock: half * lock, other: half * other, ..none };
-    Cycles {
-        packet: Shares { netdev, memory: half * memory, ..none },
-        buffer,
-        // Assumption: a small part of the lock's and the buffer's work.
-        defer: Shares { lock: half * buffer.lock, ..none },
-        read_packet: Shares { memory: half * memory, ..none },
-        read_buffer,
-        // Assumption: sending a segment takes half of the work of receiving a segment without the
-        // reader's part. The receiver of the profile is its bottleneck.
-        segment: Shares {
-            tcp_ip: half * tcp_ip,
-            netdev: half * netdev,
-            memory: half * memory,
-            skb: half * skb,
-            lock: half * half * lock,
-            other: half * half * other,
-            ..none
-        },
-        acknowledgement: Shares { tcp_ip: half * tcp_ip, skb: half * skb, ..none },
-        // 0.6 µs for entry, handler and exit of an interrupt. Estimated.
-        interrupt: Shares { netdev: 2000.0, ..none },
-        wake: Shares { sched: half * sched, ..none },
-        switch: Shares { sched: half * sched, ..none },
+impl From<&MachineProfile> for Machine {
+    fn from(profile: &MachineProfile) -> Self {
+        let shares = |operation| Shares::from(profile.cost(operation).by_share());
+        Self {
+            name: profile.name.clone(),
+            nodes: profile.nodes,
+            cores_per_node: profile.cores_per_node,
+            turbo_hz: profile.turbo_hz.value,
+            all_cores_hz: profile.all_cores_hz.value,
+            base_hz: profile.base_hz.value,
+            cycles: Cycles {
+                packet: shares(Operation::Packet),
+                buffer: shares(Operation::Buffer),
+                defer: shares(Operation::Defer),
+                read_packet: shares(Operation::ReadPacket),
+                read_buffer: shares(Operation::ReadBuffer),
+                segment: shares(Operation::Segment),
+                acknowledgement: shares(Operation::Acknowledgement),
+                interrupt: shares(Operation::Interrupt),
+                wake: shares(Operation::Wake),
+                switch: shares(Operation::Switch),
+            },
+            copy: CopyCycles {
+                cached: profile.copy.cached.value,
+                local: profile.copy.local.value,
+                remote: profile.copy.remote.value,
+            },
+            ddio_bytes: profile.ddio.bytes(),
+            interconnect_bps: profile.interconnect.bits_per_second() as f64,
+            pcie_bps: profile.pcie.bits_per_second() as f64,
+            nic_buffer: profile.nic_buffer.bytes(),
+            interrupt_delay: span_of_time(profile.interrupt_delay),
+            reverse_share: profile.reverse_share,
+            nic_node: profile.nic_node,
+            miss: profile.miss.value,
+        }
     }
 }
 
-/// A byte in cache: the profile's 4.6 % of 8205 cycles for 1448 bytes. A byte in memory is calibrated
-/// with the row `all`, 41.2 Gbit/s per core. Assumption: memory of another node takes 1.5 times as long
-/// as memory of the own node (idle latencies of about 135 and 90 ns).
-const COPY: CopyCycles = {
-    let local = 0.379;
-    CopyCycles { cached: 0.046 * 3.4e9 / (4.8e9 / 8.0), local, remote: 1.5 * local }
-};
-
-/// `rx-usecs` of mlx5.
-const INTERRUPT_DELAY: Span = 8 * MICROSECOND;
-
-/// The answers and requests of the interconnect's protocol take two of eleven parts (header flits of
-/// QPI). Estimated.
-const REVERSE_SHARE: f64 = 2.0 / 9.0;
-
 impl Machine {
-    /// The servers of *TCP at 100 Gbit/s* (LCN 2019):
-    ///
-    /// - two Xeon E5-2630 v3 with 8 cores
-    /// - 20 MB of last-level cache, of which the NIC writes to a tenth (DDIO: two of 20 ways)
-    /// - 68 Gbit/s between the packages
-    /// - PCI Express 3.0 x16
+    /// The servers of *TCP at 100 Gbit/s* (LCN 2019).
     #[must_use]
     pub fn kit_2014() -> Self {
-        // Calibrated with one flow at MTU 9000, 43 Gbit/s. The reading core limits this flow.
-        const SLOWER: f64 = 1.08;
-        Self {
-            name: "kit-2014",
-            nodes: 2,
-            cores_per_node: 8,
-            turbo_hz: 3.2e9,
-            all_cores_hz: 2.6e9,
-            base_hz: 2.4e9,
-            cycles: cycles(),
-            copy: CopyCycles {
-                cached: SLOWER * COPY.cached,
-                local: SLOWER * COPY.local,
-                remote: SLOWER * COPY.remote,
-            },
-            ddio_bytes: 2 << 20,
-            interconnect_bps: 68e9,
-            pcie_bps: 125e9,
-            nic_buffer: 1 << 20,
-            interrupt_delay: INTERRUPT_DELAY,
-            reverse_share: REVERSE_SHARE,
-            nic_node: 1,
-            miss: 290.0,
-        }
+        Self::from(&MachineProfile::kit_2014())
     }
 
-    /// The servers of *Understanding Host Network Stack Overheads*: four Xeon Gold 6128 with 6 cores and 19.25 MB of
-    /// last-level cache, three interconnect links of 10.4 GT/s.
+    /// The servers of *Understanding Host Network Stack Overheads*.
     #[must_use]
     pub fn xeon_6128() -> Self {
-        Self {
-            name: "xeon-6128",
-            nodes: 4,
-            cores_per_node: 6,
-            turbo_hz: 3.4e9,
-            all_cores_hz: 3.4e9,
-            base_hz: 3.4e9,
-            cycles: cycles(),
-            copy: COPY,
-            ddio_bytes: 3 << 20,
-            interconnect_bps: 160e9,
-            pcie_bps: 125e9,
-            nic_buffer: 1 << 20,
-            interrupt_delay: INTERRUPT_DELAY,
-            reverse_share: REVERSE_SHARE,
-            nic_node: 0,
-            miss: 300.0,
-        }
+        Self::from(&MachineProfile::xeon_6128())
     }
 
     #[must_use]

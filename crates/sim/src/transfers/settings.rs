@@ -1,6 +1,6 @@
 //! Settings of a simulation, and the placement of its flows.
 
-use evenkeel_model::scenario::{HostMachine, HostNode, InterruptCores, TransferKnobs};
+use evenkeel_model::scenario::{HostNode, InterruptCores, TransferKnobs};
 use evenkeel_model::units::{BitRate, ByteSize};
 
 use super::machine::Machine;
@@ -111,18 +111,17 @@ impl Placement {
 }
 
 impl Settings {
-    #[must_use]
+    ///
+    /// # Errors
+    /// Returns the error in the user's machine profile.
     pub fn new(
         knobs: &TransferKnobs,
         rate: BitRate,
         congestion: Vec<CongestionControl>,
         profile: Profile,
-    ) -> Self {
-        Self {
-            machine: match knobs.machine {
-                HostMachine::Kit2014 => Machine::kit_2014(),
-                HostMachine::Xeon6128 => Machine::xeon_6128(),
-            },
+    ) -> Result<Self, String> {
+        Ok(Self {
+            machine: Machine::from(&knobs.machine.profile()?),
             sender: None,
             senders: knobs.senders,
             receivers: knobs.receivers,
@@ -148,7 +147,7 @@ impl Settings {
             application_node: knobs.application_node,
             receiver_cores: None,
             performance: knobs.highest_clock,
-        }
+        })
     }
 
     #[must_use]

@@ -19,7 +19,7 @@ use crate::time::{SECOND, Time, span_of};
 /// Returns remarks about a variant, or as an error the reason why the simulator cannot run it.
 pub(crate) fn assess(knobs: &TransferKnobs, link: BitRate) -> Result<Vec<String>, String> {
     let lacking = match knobs.other_tuning {
-        None => return Ok(remarks(knobs, link)),
+        None => return remarks(knobs, link),
         Some(OtherTuning::TcpMemory) => {
             "tcp_mem limits the memory of all TCP sockets of a host together, which is not simulated"
         }
@@ -36,13 +36,13 @@ pub(crate) fn assess(knobs: &TransferKnobs, link: BitRate) -> Result<Vec<String>
     Err(lacking.to_owned())
 }
 
-fn remarks(knobs: &TransferKnobs, link: BitRate) -> Vec<String> {
+fn remarks(knobs: &TransferKnobs, link: BitRate) -> Result<Vec<String>, String> {
     let mut remarks = Vec::new();
     let limit = knobs.limit(link);
     if knobs.switch_buffer.is_some() && limit < link {
         remarks.push(format!("the ports of the senders limit the rate to {limit}; the link has {link}"));
     }
-    let settings = Settings::new(knobs, link, vec![CongestionControl::Cubic], Profile::Linux6_18);
+    let settings = Settings::new(knobs, link, vec![CongestionControl::Cubic], Profile::Linux6_18)?;
     let flows = knobs.flows.div_ceil(knobs.receivers.max(1));
     let cores = settings.interrupt_cores(flows).len() as u32;
     if knobs.interrupts == InterruptCores::OwnCore && flows > cores {
@@ -53,7 +53,7 @@ fn remarks(knobs: &TransferKnobs, link: BitRate) -> Vec<String> {
             flows.div_ceil(cores.max(1))
         ));
     }
-    remarks
+    Ok(remarks)
 }
 
 pub(crate) fn run(
@@ -73,7 +73,9 @@ pub(crate) fn run(
                 .ok_or_else(|| SimError::Unable(format!("the simulator has no congestion control {name}")))
         })
         .collect::<Result<Vec<_>, _>>()?;
-    let settings = Settings::new(knobs, job.rate, congestion, profile);
+    let settings = Settings::new(knobs, job.rate, congestion, profile).map_err(|problem| {
+        SimError::Input { key: format!("variant.{}.machine", job.variant.name), problem }
+    })?;
     let (begin, bin) = (Time(span_of(job.warmup)), span_of(job.bin));
     let end = begin + span_of(job.duration);
     let bins = (job.duration.as_u64() / job.bin.as_u64().max(1)) as usize;

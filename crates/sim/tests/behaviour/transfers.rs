@@ -22,7 +22,7 @@ fn tuned() -> TransferKnobs {
 
 fn settings(knobs: &TransferKnobs) -> Settings {
     let rate = BitRate::from_bits_per_second(100_000_000_000);
-    Settings::new(knobs, rate, vec![CongestionControl::Cubic], Profile::Linux6_18)
+    Settings::new(knobs, rate, vec![CongestionControl::Cubic], Profile::Linux6_18).unwrap()
 }
 
 fn balance(account: &Account) -> Result<(), TestCaseError> {

@@ -1,0 +1,126 @@
+//! The cost of waking a thread, and of switching to it.
+//!
+//! The measuring thread writes to an eventfd on which a partner waits, and waits for the partner's answer. On the same
+//! processor, the partner has the policy SCHED_BATCH, so it does not preempt the measuring thread: the write then has the
+//! cost of the wakeup alone. A sleep before each exchange lets the partner wait again.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::sys::eventfd::EventFd;
+
+use crate::CalibrateError;
+use crate::place::pin;
+
+const PAUSE: Duration = Duration::from_micros(20);
+
+fn failed(error: Errno) -> CalibrateError {
+    CalibrateError::system("use an eventfd")(error.into())
+}
+
+/// A thread that answers.
+pub(crate) struct Partner {
+    asks: Arc<EventFd>,
+    answers: Arc<EventFd>,
+    ends: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Times of an exchange, ns.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Exchange {
+    /// The write, with the wakeup of the partner.
+    pub(crate) write: f64,
+    /// From the write to the answer.
+    pub(crate) whole: f64,
+}
+
+impl Partner {
+    /// Starts a partner on a processor: that of the measuring thread, if it `yields`.
+    pub(crate) fn start(processor: u32, yields: bool) -> Result<Self, CalibrateError> {
+        let (asks, answers) =
+            (Arc::new(EventFd::new().map_err(failed)?), Arc::new(EventFd::new().map_err(failed)?));
+        let ends = Arc::new(AtomicBool::new(false));
+        let (own_asks, own_answers, own_ends) = (Arc::clone(&asks), Arc::clone(&answers), Arc::clone(&ends));
+        let answer = move || {
+            let is_ready = pin(processor).is_ok() && (!yields || yield_to_others());
+            // Without its place it does not answer, and the first exchange reports that.
+            if !is_ready {
+                let _ = own_answers.write(END);
+                return;
+            }
+            while own_asks.read().is_ok() && !own_ends.load(Ordering::Relaxed) {
+                if own_answers.write(1).is_err() {
+                    return;
+                }
+            }
+        };
+        let thread =
+            thread::Builder::new().spawn(answer).map_err(CalibrateError::system("start a thread"))?;
+        Ok(Self { asks, answers, ends, thread: Some(thread) })
+    }
+
+    /// Asks and waits for the answer.
+    pub(crate) fn exchange(&self) -> Result<Exchange, CalibrateError> {
+        thread::sleep(PAUSE);
+        let began = Instant::now();
+        self.asks.write(1).map_err(failed)?;
+        let written = Instant::now();
+        let answer = self.answers.read().map_err(failed)?;
+        let ended = Instant::now();
+        if answer >= END {
+            return Err(CalibrateError::system("pin a thread to a processor")(io::Error::last_os_error()));
+        }
+        let ns = |from: Instant, to: Instant| to.duration_since(from).as_nanos() as f64;
+        Ok(Exchange { write: ns(began, written), whole: ns(began, ended) })
+    }
+}
+
+/// Answer of a partner that cannot run.
+const END: u64 = 1 << 32;
+
+impl Drop for Partner {
+    fn drop(&mut self) {
+        self.ends.store(true, Ordering::Relaxed);
+        let _ = self.asks.write(1);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Gives the calling thread the policy SCHED_BATCH. Returns whether it succeeded.
+fn yield_to_others() -> bool {
+    let parameters = libc::sched_param { sched_priority: 0 };
+    // SAFETY: 0 is the calling thread, and the parameters live until the call returns.
+    unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &parameters) == 0 }
+}
+
+/// The same calls without a partner.
+pub(crate) struct Alone(EventFd);
+
+impl Alone {
+    pub(crate) fn new() -> Result<Self, CalibrateError> {
+        EventFd::new().map(Self).map_err(failed)
+    }
+
+    /// Returns the time of a write that wakes no one, measured like that of an exchange, and of a write and a read, ns.
+    pub(crate) fn times(&self) -> Result<(f64, f64), CalibrateError> {
+        const CALLS: u32 = 100;
+        thread::sleep(PAUSE);
+        let began = Instant::now();
+        self.0.write(1).map_err(failed)?;
+        let write = began.elapsed().as_nanos() as f64;
+        self.0.read().map_err(failed)?;
+        let began = Instant::now();
+        for _ in 0..CALLS {
+            self.0.write(1).map_err(failed)?;
+            self.0.read().map_err(failed)?;
+        }
+        Ok((write, began.elapsed().as_nanos() as f64 / f64::from(CALLS)))
+    }
+}

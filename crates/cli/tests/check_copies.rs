@@ -441,7 +441,8 @@ fn a_recording_without_a_fact_that_exists_is_not_cleared() {
         edit(&mut answers);
         std::fs::write(path, answers.to_string()).unwrap();
     };
-    let cases: [(Box<dyn Fn(&Path)>, &str, &str); 3] = [
+    type Damage = Box<dyn Fn(&Path)>;
+    let cases: [(Damage, &str, &str); 3] = [
         (
             Box::new(move |root| {
                 ethtool(root, |nic| {

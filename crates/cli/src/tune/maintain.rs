@@ -391,6 +391,7 @@ fn tune_options(options: &MaintainOptions) -> TuneOptions {
         no_watch: true,
         from: None,
         simulate: false,
+        machine: None,
         speeds: Vec::new(),
         format: Format::Table,
     }

@@ -158,8 +158,7 @@ pub struct RunOptions {
     /// Number of simulated processors, with --nic soft [default: 2]
     #[arg(long, value_name = "N", value_parser = whole_number::<u32>(1..=1024), allow_negative_numbers = true)]
     pub processors: Option<u32>,
-    /// Simulate each packet in the NIC instead of using a closed form: slower, with a byte-identical result
-    /// (only with `--on sim`)
+    /// With `--on sim`: simulate each packet in the NIC, not a closed form: slower, with a byte-identical result
     #[arg(long)]
     pub exact: bool,
     /// Seed of the simulator's random numbers; no effect with --on netns
@@ -225,8 +224,7 @@ pub enum Rate {
     Fixed(BitRate),
 }
 
-/// Returns a parser for whole numbers within a range. It has its own messages, because those of clap and the standard
-/// library name Rust types.
+/// Returns a parser for whole numbers within a range. The messages of clap and the standard library name Rust types.
 pub fn whole_number<T>(range: RangeInclusive<T>) -> impl Fn(&str) -> Result<T, String> + Clone
 where
     T: FromStr + Display + PartialOrd + Clone + Send + Sync + 'static,
@@ -610,8 +608,7 @@ pub struct SteerOptions {
     /// with --model, and --flows or --generate)
     #[arg(required_unless_present = "model")]
     pub interface: Option<String>,
-    /// The policy: a TOML file, which is read again when it changes, or the name of a built-in policy, such as
-    /// balance
+    /// The policy: a TOML file, which is read again when it changes, or a built-in policy's name, such as balance
     #[arg(long, value_name = "FILE")]
     pub policy: String,
     /// Search once and keep the result, instead of following the flows

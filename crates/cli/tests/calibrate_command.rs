@@ -22,7 +22,10 @@ fn memory_and_wakeups_need_no_privileges() {
     assert_eq!(ended.code, 0, "{ended:?}");
     let found: Value = serde_json::from_str(&ended.stdout).unwrap();
     let gaps = found["not_measured"].to_string();
-    assert!(gaps.contains("this process lacks CAP_SYS_ADMIN, CAP_NET_ADMIN; run it as root"), "{gaps}");
+    assert!(
+        gaps.contains("this process lacks CAP_SYS_ADMIN, CAP_NET_ADMIN; run the command as root"),
+        "{gaps}"
+    );
     let profile = MachineProfile::parse(&std::fs::read_to_string(&path).unwrap(), "mine.toml").unwrap();
     let measured = profile.measured();
     let figure = |key: &str| measured.iter().find(|(known, _)| known == key).map(|(_, figure)| *figure);

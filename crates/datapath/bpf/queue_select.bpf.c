@@ -415,9 +415,9 @@ static __always_inline int may_move(enum ek_steering steering, const struct sk_b
 
 #include "service.h"
 
-/* Returns a cookie for a flow without a socket. For example, segments from a container lose the socket
- * at the border of the network namespace. Cookies of the kernel count up from 1. The cookies of this
- * function have the highest bit set. */
+/* Returns a cookie for a flow without a socket. For example, a routed segment from a container loses the
+ * socket in the host's ip_rcv_core() (skb_orphan). Cookies of the kernel count up from 1. The cookies of
+ * this function have the highest bit set. */
 static __always_inline __u64 cookie_of_tuple(const struct ek_tuple *tuple)
 {
 	const __u64 *words = (const __u64 *)tuple;

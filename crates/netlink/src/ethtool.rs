@@ -125,7 +125,7 @@ pub struct RssTable {
     /// Queue of each entry, which the low bits of the hash select.
     pub indirection: Vec<u32>,
     pub key: Vec<u8>,
-    /// Hash function (`ETH_RSS_HASH_*_BIT`); 1 is Toeplitz.
+    /// Hash function, a mask of `ETH_RSS_HASH_*` (include/linux/ethtool.h); 1 (`ETH_RSS_HASH_TOP`) is Toeplitz.
     pub function: u8,
 }
 

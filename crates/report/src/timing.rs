@@ -78,9 +78,9 @@ impl Timing {
         }
     }
 
-    /// Computes the times for tenants. A repeat has the scenario's length at any rate, because the run
-    /// also measures CPUs. If a line is the bottleneck, windows scale with its rate. The function drops
-    /// a window that is longer than a repeat.
+    /// Computes the times for tenants. Unlike the windows, the length of a repeat does not scale with the line rate,
+    /// because CPU time is measured over the whole repeat. If a line is the bottleneck, windows scale with the
+    /// line's rate. The function drops a window that is longer than a repeat.
     fn of_tenants(scenario: &Scenario, line: Option<BitRate>) -> Self {
         const BIN: u64 = 1_000_000;
         let duration = scenario.measure.duration();

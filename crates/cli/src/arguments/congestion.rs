@@ -56,7 +56,7 @@ pub struct LoadOptions {
     /// Minimum number of samples of a measurement
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = whole_number::<u32>(1..=1000), allow_negative_numbers = true)]
     pub samples: u32,
-    /// φ of balancing: each flow keeps (t/φ)^3 bytes in the queue, t in ms; smaller is faster
+    /// φ of fair flow balancing: t ms after the phase began, each flow keeps (t/φ)^3 bytes in the queue; smaller is faster
     #[arg(long, value_name = "N", default_value_t = 75, value_parser = whole_number::<u32>(1..=10_000), allow_negative_numbers = true)]
     pub curve: u32,
     /// Measure the base RTT again after this many decreases without an RTT sample close to the base RTT

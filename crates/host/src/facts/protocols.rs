@@ -221,7 +221,7 @@ fn paired_lines(
             // Only the limit of connections may be negative (RFC 4022, tcpMaxConn).
             match word.parse() {
                 Ok(value) if ranges::COUNT.has(value) => drop(counters.insert(key, value)),
-                // If a sum over CPUs is below 0, the kernel writes it without its sign.
+                // The kernel prints a sum over CPUs as unsigned, so a negative sum appears as a number near 2^64.
                 Ok(_) => impossible.push((key, "negative")),
                 Err(_) if *name != "MaxConn" && word.starts_with('-') => {
                     impossible.push((key, "negative"));

@@ -256,7 +256,8 @@ fn found_by_needs<'f>(rule: &Rule, view: &View<'f>) -> (Vec<Found>, Vec<&'f Unkn
 /// - A missing table of neighbours or of connection tracking: the other tables and sysctls show full
 ///   tables.
 /// - The counters of IPv6: those of IPv4 show losses.
-/// - A single counter of a table: a finding counts if any value of the counter leads to the finding.
+/// - A single counter of a table: a finding counts only if every possible value of the counter leads to the
+///   finding. The function checks 0 and the maximum.
 fn found_beside<'f>(
     rule: &Rule,
     whole: &View<'f>,

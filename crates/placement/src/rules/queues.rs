@@ -446,7 +446,8 @@ fn rps_missing(view: &View<'_>) -> Vec<Found> {
     found
 }
 
-/// Finds NICs whose queues are all steered to one processor.
+/// Finds NICs whose RPS has no effect (a queue is steered only to the processor of its own interrupt), or overloads a
+/// processor (all queues are steered to one busy processor).
 fn rps_one(view: &View<'_>) -> Vec<Found> {
     view.nics().filter_map(|nic| rps_one_of(view, nic)).collect()
 }

@@ -256,8 +256,7 @@ fn squeezed(view: &View<'_>) -> Vec<Found> {
     let lines = &view.facts.softnet;
     let sum = |of: fn(&Softnet) -> u64| lines.iter().map(of).saturating_sum();
     let (processed, all) = (sum(|line| line.processed), sum(|line| line.squeezed));
-    // These counters have 32 bits. If the interfaces received more packets than the counters show, the
-    // counters have wrapped.
+    // These counters have 32 bits. If the interfaces received more packets, the counters have wrapped.
     let received = view.nics().map(Interface::received_packets).fold(0_u64, u64::saturating_add);
     let has_wrapped = received > processed;
     // If one CPU has most squeezes, a smaller share of all packets counts, because the other CPUs

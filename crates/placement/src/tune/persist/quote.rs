@@ -52,8 +52,9 @@ impl UdevRule {
     }
 }
 
-/// Returns the pattern that matches only this name: in brackets a special character is literal (fnmatch(3)). `|`
-/// separates patterns everywhere.
+/// Returns the udev pattern that matches only this name: in brackets, `*`, `?` and `[` are literal (fnmatch(3)).
+/// Returns `None` if no pattern can match the name: `|` separates patterns even in brackets, and `"` and `\` are not
+/// possible in a udev string.
 fn pattern(name: &str) -> Option<String> {
     let mut text = String::new();
     for character in name.chars() {

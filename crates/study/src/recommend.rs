@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_metrics::{MeanInterval, mean_interval};
+use evenkeel_metrics::{LEAST_REPEATS, MeanInterval, mean_interval};
 use evenkeel_model::record::metric;
+use evenkeel_model::text::counted;
 
 use crate::effect::in_all_cells;
 use crate::results::{Point, Results};
@@ -81,7 +82,8 @@ pub struct Recommendation {
     pub scenario: &'static str,
     pub metric: String,
     pub what: &'static str,
-    /// The best setup, and the setups that differ from it by less than 1 % or not significantly.
+    /// The best setup, and the setups that differ from it by less than 1 % or not significantly. Empty with too few
+    /// repeats to tell setups apart.
     pub best: Vec<String>,
     /// All setups, the best first.
     pub ranking: Vec<Ranked>,
@@ -91,6 +93,23 @@ pub struct Recommendation {
 }
 
 impl Recommendation {
+    /// Returns the best setups as text, or why the setups are not ranked.
+    #[must_use]
+    pub fn answer(&self) -> String {
+        if !self.is_judged() {
+            let repeats = counted(self.n, "repeat");
+            return format!("not judged: {repeats}, {LEAST_REPEATS} are needed ({})", self.figures());
+        }
+        let tie = if self.best.len() > 1 { " (a tie)" } else { "" };
+        format!("{}{tie}", self.best.join(", "))
+    }
+
+    /// Returns whether the repeats are enough to tell setups apart.
+    #[must_use]
+    pub fn is_judged(&self) -> bool {
+        self.n >= LEAST_REPEATS
+    }
+
     /// Returns each setup with its figure and unit, the best first.
     #[must_use]
     pub fn figures(&self) -> String {
@@ -189,7 +208,7 @@ fn recommend(results: &Results, need: Need) -> Option<Recommendation> {
         if need.higher_is_better { order.reverse() } else { order }
     });
     let best = scores.first()?.2.clone();
-    let ranking: Vec<Ranked> = scores
+    let mut ranking: Vec<Ranked> = scores
         .iter()
         .enumerate()
         .filter_map(|(place, (setup, value, score))| {
@@ -203,6 +222,10 @@ fn recommend(results: &Results, need: Need) -> Option<Recommendation> {
             Some(Ranked { setup: (*setup).to_owned(), value: *value, score, behind, tie })
         })
         .collect();
+    let n = ranking.iter().map(|ranked| ranked.score.n).min().unwrap_or(0);
+    if n < LEAST_REPEATS {
+        ranking.iter_mut().for_each(|ranked| ranked.tie = false);
+    }
     Some(Recommendation {
         need: need.name,
         scenario: need.scenario,
@@ -210,7 +233,7 @@ fn recommend(results: &Results, need: Need) -> Option<Recommendation> {
         what: need.what,
         best: ranking.iter().filter(|ranked| ranked.tie).map(|ranked| ranked.setup.clone()).collect(),
         missing: missing.into_iter().map(str::to_owned).collect(),
-        n: ranking.iter().map(|ranked| ranked.score.n).min().unwrap_or(0),
+        n,
         ranking,
     })
 }
@@ -234,6 +257,19 @@ mod tests {
             repeats: repeats.collect(),
             ..Point::default()
         }
+    }
+
+    #[test]
+    fn too_few_repeats_rank_no_setup() {
+        let mut points = vec![point("fair", "8", &[0.99, 0.98]), point("unfair", "8", &[0.5, 0.51])];
+        let found = |points: &[Point]| {
+            recommendations(&Results { points: points.to_vec(), ..Results::default() }).remove(0)
+        };
+        assert!(found(&points).best.is_empty());
+        let answer = found(&points).answer();
+        assert!(answer.starts_with("not judged: 4 repeats, 5 are needed (fair 0.985"), "{answer}");
+        points = vec![point("fair", "8", &[0.99, 0.98, 0.99]), point("unfair", "8", &[0.5, 0.51, 0.5])];
+        assert_eq!(found(&points).answer(), "fair");
     }
 
     #[test]

@@ -24,12 +24,12 @@ pub fn html(results: &Results) -> String {
     answer.extend(
         recommended
             .iter()
-            .map(|recommendation| format!("{}: {}.", recommendation.need, recommendation.best.join(", "))),
+            .map(|recommendation| format!("{}: {}.", recommendation.need, recommendation.answer())),
     );
     let recommendations = recommended.iter().map(|recommendation| {
         [
             recommendation.need.to_owned(),
-            recommendation.best.join(", "),
+            recommendation.answer(),
             format!("{}: {}", recommendation.what, recommendation.figures()),
         ]
     });

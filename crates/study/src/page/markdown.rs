@@ -108,14 +108,15 @@ fn finding_table(page: &mut String, findings: &[Finding]) -> std::fmt::Result {
 fn recommendation_table(page: &mut String, recommendations: &[Recommendation]) -> std::fmt::Result {
     writeln!(
         page,
-        "\n## Which qdisc for what\n\nA tie: the repeats cannot tell them apart, or they differ by less than 1 %.\n"
+        "\n## Which qdisc for what\n\nA tie: the repeats cannot tell the setups apart, or the setups differ by less than 1 %.\n"
     )?;
     if recommendations.is_empty() {
         return writeln!(page, "Too few setups were measured together to compare them.");
     }
     writeln!(page, "| need | take | figure | margin | not measured |\n|---|---|---|---|---|")?;
     for recommendation in recommendations {
-        let margin = recommendation.ranking.iter().find(|ranked| !ranked.tie).map_or_else(
+        let next = recommendation.ranking.iter().find(|ranked| !ranked.tie && recommendation.is_judged());
+        let margin = next.map_or_else(
             || "the repeats cannot tell them apart".to_owned(),
             |next| {
                 let behind = next.behind.as_ref().map(shown).unwrap_or_default();
@@ -123,12 +124,11 @@ fn recommendation_table(page: &mut String, recommendations: &[Recommendation]) -
                 format!("next is {}, behind by {behind}{kind}", next.setup)
             },
         );
-        let tie = if recommendation.best.len() > 1 { " (a tie)" } else { "" };
         writeln!(
             page,
-            "| {} | **{}**{tie} | {}: {} | {} | {} |",
+            "| {} | **{}** | {}: {} | {} | {} |",
             recommendation.need,
-            cell(&recommendation.best.join(", ")),
+            cell(&recommendation.answer()),
             recommendation.what,
             cell(&recommendation.figures()),
             cell(&margin),

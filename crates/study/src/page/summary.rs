@@ -50,8 +50,7 @@ pub fn summary(results: &Results, options: TableOptions) -> String {
     if !recommended.is_empty() {
         page.heading("Which qdisc for what");
         for recommendation in recommended {
-            let tie = if recommendation.best.len() > 1 { " (a tie)" } else { "" };
-            let line = format!("{}{tie}: by the {}", recommendation.best.join(", "), recommendation.what);
+            let line = format!("{}: by the {}", recommendation.answer(), recommendation.what);
             page.labelled(&format!("  {:<20}", recommendation.need), &line);
         }
     }

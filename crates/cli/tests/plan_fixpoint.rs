@@ -249,6 +249,12 @@ fn assert_complete(
                 ));
             }
         }
+        let rule = finding.rule;
+        let is_named = plan.items.iter().any(|item| item.rule == rule || item.also.contains(&rule));
+        let is_left = plan.left.iter().any(|left| left.rule == rule);
+        if !finding.remedy.changes.is_empty() && !is_named && !is_left {
+            return Err(format!("{name}: {rule} is not named, although the plan makes its changes"));
+        }
     }
     for Item { rule, advice, .. } in &plan.items {
         let is_made = plan.steps.iter().any(|step| step.rule == *rule);

@@ -56,14 +56,13 @@ pub fn plan(
             shown.push(ready.rule);
         }
     }
+    let also =
+        prepared.plan.items.iter().filter(|item| shown.contains(&item.rule)).map(|item| item.also.len());
+    let findings = shown.len() + also.sum::<usize>();
     let answer = match prepared.ready.len() {
         0 => "nothing to change".to_owned(),
         count => {
-            format!(
-                "{} for {}; nothing is changed yet",
-                plural(count, "change"),
-                plural(shown.len(), "finding")
-            )
+            format!("{} for {}; nothing is changed yet", plural(count, "change"), plural(findings, "finding"))
         }
     };
     let missed = missed(&prepared.judgement).map(|missed| format!("; {missed}")).unwrap_or_default();
@@ -164,6 +163,9 @@ fn describe(text: &mut String, item: &Item) {
     for evidence in &item.evidence {
         comment(text, "  ", &printable(evidence));
     }
+    if !item.also.is_empty() {
+        comment(text, "  ", &format!("the changes are also the fix for {}", item.also.join(", ")));
+    }
 }
 
 fn by_hand(text: &mut String, prepared: &Prepared) {
@@ -243,6 +245,7 @@ fn items_json(interface: &str, prepared: &Prepared) -> Vec<Json> {
     let item = |item: &Item| {
         json!({
             "rule": item.rule,
+            "also": item.also,
             "severity": item.severity,
             "evidence": item.evidence,
             "effect": item.effect,

@@ -34,6 +34,8 @@ pub use undo::{of_queues, undo};
 pub struct Item {
     /// The rule's name, by which a user selects the item.
     pub rule: &'static str,
+    /// Other rules whose changes are all among the changes of this item.
+    pub also: Vec<&'static str>,
     /// The highest severity of the findings.
     pub severity: Severity,
     /// One line for each finding.
@@ -123,6 +125,7 @@ impl TuningPlan {
         let at = self.items.iter().position(|item| item.rule == finding.rule).unwrap_or_else(|| {
             self.items.push(Item {
                 rule: finding.rule,
+                also: Vec::new(),
                 severity: finding.severity,
                 evidence: Vec::new(),
                 effect: finding.effect.clone(),

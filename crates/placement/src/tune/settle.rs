@@ -134,6 +134,9 @@ impl TuningPlan {
         for finding in before.iter().filter(is_asked_for) {
             plan.explain(finding, &after, interface, without, &last);
         }
+        for finding in before.iter().filter(is_asked_for) {
+            plan.name_at_another_rule(finding);
+        }
         plan.drop_empty_items();
         plan.steps.sort_by_key(|step| order(&step.change.knob));
         (plan, found)
@@ -202,6 +205,27 @@ impl TuningPlan {
                 "not needed once the other changes are made".to_owned()
             };
             self.leave(Step { rule: finding.rule, change: change.clone() }, &why);
+        }
+    }
+
+    /// Names the rule of a finding at the item that makes the changes of its fix, if the rule has no item of its own.
+    fn name_at_another_rule(&mut self, finding: &Finding) {
+        let Self { items, steps, left, .. } = self;
+        let has_own = steps.iter().any(|step| step.rule == finding.rule)
+            || left.iter().any(|left| left.rule == finding.rule)
+            || !finding.remedy.advice.is_none();
+        let is_made = |step: &&Step| {
+            let changes = &mut finding.remedy.changes.iter();
+            changes.any(|change| {
+                step.change.knob == change.knob && change.knob.same(&step.change.to, &change.to)
+            })
+        };
+        let maker = steps.iter().find(is_made).map(|step| step.rule);
+        let item = maker.and_then(|maker| items.iter_mut().find(|item| item.rule == maker));
+        if let (false, Some(item)) = (has_own, item)
+            && !item.also.contains(&finding.rule)
+        {
+            item.also.push(finding.rule);
         }
     }
 

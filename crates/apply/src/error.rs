@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use evenkeel_host::{Host, HostError};
+use evenkeel_model::shell::Line;
 use evenkeel_model::text::path_text;
 use evenkeel_netlink::NetlinkError;
 use evenkeel_netlink::ethtool::EthtoolError;
@@ -196,17 +197,20 @@ pub fn revert_here(interface: &str) -> String {
 
 /// Describes a process that must end first. The kernel reports 0 for a process in another PID
 /// namespace, where its id would mean another process.
-fn end_first(process: u32, since: &str) -> String {
+fn end_first(process: u32, since: &str, interface: &str) -> String {
     match process {
         0 => format!("a process in another PID namespace{since}; end it first"),
-        process => format!(
-            "process {process}{since}; end it first (kill {process}; if it belongs to the service: `evenkeel service pause`)"
-        ),
+        process => {
+            let pause = Line::new("evenkeel service pause", &[]).on(&interface, "", &[]);
+            format!(
+                "process {process}{since}; end it first (kill {process}; if it belongs to the service: `{pause}`)"
+            )
+        }
     }
 }
 
 fn held_elsewhere(interface: &str, process: u32, journal: Option<&Path>) -> String {
-    let process = end_first(process, "");
+    let process = end_first(process, "", interface);
     match journal {
         Some(journal) => {
             format!(
@@ -233,7 +237,7 @@ fn busy(holder: Option<&(Header, u32)>, path: &Path) -> String {
         Some((Header { command, interface, started, .. }, process)) => format!(
             "evenkeel {command} manages {} already: {}",
             interface.name,
-            end_first(*process, &format!(", since {started}"))
+            end_first(*process, &format!(", since {started}"), &interface.name)
         ),
         None => format!(
             "another process has locked the journal {}; wait until it ends (`fuser` names it)",

@@ -496,8 +496,9 @@ fn a_session_of_another_pid_namespace_is_named_by_its_number_here() {
     running.wait_for_activity(AT_WORK);
     let session = children(running.id())[0].id;
     let words = format!("evenkeel fair manages evk0 already: process {session}, since ");
-    let next =
-        format!("end it first (kill {session}; if it belongs to the service: `evenkeel service pause`)");
+    let next = format!(
+        "end it first (kill {session}; if it belongs to the service: `evenkeel service pause {NAME}`)"
+    );
     for arguments in [
         &["revert", NAME][..],
         &["fair", NAME, "--xps", "off"],

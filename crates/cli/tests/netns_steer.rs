@@ -12,7 +12,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use support::managed::{Managed, NAME, assert_same, wait_for};
+use support::managed::{Managed, NAME, assert_same, inside, wait_for};
 use support::running::Running;
 use support::{end, evenkeel, without_capabilities};
 
@@ -416,6 +416,30 @@ impl Drop for Container {
     fn drop(&mut self) {
         self.end();
     }
+}
+
+/// The sockets at the other end of the flows are in another namespace. Their packets leave through the interface.
+#[test]
+fn sockets_of_another_namespace_that_send_to_it_are_no_flows() {
+    let managed = Managed::new();
+    let load = managed.load(4, "5M", 12);
+    let mut sleep = Command::new("sleep");
+    sleep.arg("60");
+    let mut other = inside(&managed.peer, sleep).spawn().unwrap();
+    let name = other.id().to_string();
+    let plan = ["steer", NAME, "--policy", "balance", "--plan", "--format", "json"];
+    let flows = |arguments: &[&str]| {
+        let ended = end(managed.command(arguments));
+        assert_eq!(ended.code, 0, "{ended:?}");
+        json(&ended.stdout)["flows"].as_array().unwrap().len()
+    };
+    std::thread::sleep(Duration::from_secs(1));
+    let own = flows(&plan);
+    let both = flows(&[&plan[..], &["--netns", &name]].concat());
+    other.kill().unwrap();
+    other.wait().unwrap();
+    assert!(own >= 4 && both == own, "{own}, {both}");
+    load.finish();
 }
 
 #[test]

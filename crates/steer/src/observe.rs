@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use evenkeel_host::{FlowReader, Host, HostError, Listener, Owner, Reading, Scope};
+use evenkeel_netlink::Netlink;
 use evenkeel_netlink::sock_diag::SocketProtocol;
 use evenkeel_receive::flows::ObservedFlow;
 use evenkeel_receive::{FlowTuple, Transport};
@@ -106,13 +107,19 @@ impl Observer {
             self.scope_read = Instant::now();
         }
         let addresses = self.interface.addresses()?;
+        // No packet from an address of this namespace arrives at the interface.
+        let own = match self.options.scope {
+            Scope::Own => BTreeSet::new(),
+            _ => local_addresses()?,
+        };
         let reading = self.reader.read()?;
         let now = Instant::now();
         let mut flows = Vec::new();
         let mut seen = HashSet::new();
         for flow in &reading.flows {
             let tuple = tuple_of(flow);
-            if !self.comes_in(flow.namespace, tuple.destination, &addresses) || !seen.insert(tuple) {
+            let comes_in = self.comes_in(flow.namespace, tuple.destination, &addresses);
+            if !comes_in || own.contains(&tuple.source) || !seen.insert(tuple) {
                 continue;
             }
             let counted = traffic.get(&tuple).copied();
@@ -194,6 +201,16 @@ impl Observer {
         flow.process = Some(owner.name.clone());
         flow.cgroup = self.host.cgroup_of(owner.process);
     }
+}
+
+/// Returns the addresses of the calling thread's network namespace.
+fn local_addresses() -> Result<BTreeSet<IpAddr>, SteerError> {
+    let mut netlink = Netlink::open()?;
+    let mut found = BTreeSet::new();
+    for link in netlink.links()? {
+        found.extend(netlink.addresses(link.index)?);
+    }
+    Ok(found)
 }
 
 fn tuple_of(flow: &evenkeel_host::Flow) -> FlowTuple {

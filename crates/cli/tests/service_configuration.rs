@@ -88,7 +88,14 @@ fn the_template_is_valid_with_and_without_its_comments() {
 fn what_the_file_names_is_checked_too() {
     let rule = "[[interface]]\nmatch.name = \"a\"\n";
     for (text, problem) in [
-        (format!("schema = 1\n{rule}fair.weights = \"/no/weights\""), "/no/weights"),
+        (
+            format!("schema = 1\n{rule}fair.weights = \"/no/weights\""),
+            ":4:16: interface[0].fair.weights: cannot read /no/weights",
+        ),
+        (
+            format!("schema = 1\n{rule}steer.policy = \"balanse\""),
+            ":4:16: interface[0].steer.policy: no policy 'balanse'; did you mean 'balance'?",
+        ),
         (
             format!("schema = 1\nservice.group = \"no-such-group\"\n{rule}fair = {{}}"),
             "no group 'no-such-group'",

@@ -25,9 +25,13 @@ pub fn parse(text: &Text) -> Result<Configuration, ScenarioError> {
     Configuration::parse(&text.text, &text.origin, &check_options)
 }
 
-pub fn read(file: &Path) -> Result<Configuration, Failure> {
+/// Reads a file, and the files of weights and policies that the file names.
+fn read_with_files(file: &Path) -> Result<Configuration, Failure> {
     let text = input::read(file, Kind::Service)?;
-    parse(&text).map_err(|error| Failure::with_causes(Exit::Usage, &error))
+    let check =
+        |kind, arguments: &[String]| check_options(kind, arguments).and_then(|()| check_files(arguments));
+    Configuration::parse(&text.text, &text.origin, &check)
+        .map_err(|error| Failure::with_causes(Exit::Usage, &error))
 }
 
 /// Reads the file of a running service. Accepts only a regular file, because the service reads the file
@@ -59,6 +63,24 @@ fn check_options(kind: WorkerKind, arguments: &[String]) -> Result<(), OptionErr
         problem: failure.message().to_owned(),
         advice: String::new(),
     })
+}
+
+/// Opens the files of weights and policies that arguments name.
+fn check_files(arguments: &[String]) -> Result<(), OptionError> {
+    let failed = |key: &str, failure: Failure| OptionError {
+        key: Some(key.to_owned()),
+        problem: failure.message().to_owned(),
+        advice: String::new(),
+    };
+    for argument in arguments {
+        if let Some(weights) = argument.strip_prefix("--weights=") {
+            open_weights(Path::new(weights)).map_err(|failure| failed("weights", failure))?;
+        }
+        if let Some(policy) = argument.strip_prefix("--policy=") {
+            load_policy(policy).map_err(|failure| failed("policy", failure))?;
+        }
+    }
+    Ok(())
 }
 
 fn check_rule(name: &str) -> Result<(), OptionError> {
@@ -102,17 +124,9 @@ fn option_error(error: &clap::Error) -> OptionError {
 /// Checks a file and the files that it names on this host. Prints the options of each present
 /// interface.
 pub fn check(file: &Path) -> Result<Exit, Failure> {
-    let configuration = read(file)?;
+    let configuration = read_with_files(file)?;
     Control::check(&configuration.socket, configuration.group.as_deref())
         .map_err(|error| super::failure(&error))?;
-    let arguments = configuration.rules.iter().filter_map(|rule| rule.fair.as_ref()).flatten();
-    for weights in arguments.filter_map(|argument| argument.strip_prefix("--weights=")) {
-        open_weights(Path::new(weights))?;
-    }
-    let arguments = configuration.rules.iter().filter_map(|rule| rule.steer.as_ref()).flatten();
-    for policy in arguments.filter_map(|argument| argument.strip_prefix("--policy=")) {
-        load_policy(policy)?;
-    }
     let failed = |error| Failure::with_causes(Exit::Failed, &error);
     let interfaces = Interfaces::open().and_then(|mut interfaces| interfaces.list()).map_err(failed)?;
     print_page(shown(&configuration, &interfaces))?;

@@ -43,6 +43,12 @@ impl<'a> View<'a> {
         told.filter(is_known).or_else(ticks).filter(is_known)
     }
 
+    /// Returns the time since the counters of the network namespace began, s. The age of a namespace that was made
+    /// after boot is unknown.
+    fn time_of_counters_s(&self) -> Option<f64> {
+        self.uptime_s().filter(|_| !self.facts.is_later_namespace)
+    }
+
     /// Returns [`Self::uptime_s`] for a rule's verdict. Without an uptime, the function notes that the
     /// rule lacks this fact.
     pub(crate) fn needed_uptime_s(&self) -> Option<f64> {
@@ -58,10 +64,10 @@ impl<'a> View<'a> {
         Some(count as f64 / self.needed_uptime_s()?)
     }
 
-    /// Returns `, 3.2 per second since boot`; an empty text if the time or the count is 0.
+    /// Returns `, 3.2 per second since boot`; an empty text if the time is unknown or the count is 0.
     #[must_use]
     pub fn rate_words(&self, count: u64) -> String {
-        let rate = self.uptime_s().map(|uptime| count as f64 / uptime);
+        let rate = self.time_of_counters_s().map(|time| count as f64 / time);
         match rate.filter(|rate| *rate > 0.0) {
             Some(rate) if rate >= 10.0 => {
                 format!(", {} per second since boot", crate::view::count(rate.round() as u64))
@@ -78,7 +84,7 @@ impl<'a> View<'a> {
     #[must_use]
     pub fn work_words(&self, nic: &Interface) -> String {
         const FEWEST: u64 = 100;
-        let uptime = self.uptime_s();
+        let uptime = self.time_of_counters_s();
         // Omit a counter that could not be read.
         let rate = |counter: &str| {
             let rate = *nic.statistics.get(counter)? as f64 / uptime?;

@@ -143,6 +143,10 @@ fn an_unreadable_figure_is_not_in_the_evidence() {
     assert!(!sent.contains("received"), "{sent}");
     let received = evidence(&without(&[SENT]));
     assert!(received.contains("; it received 23,148 packets per second since boot;"), "{received}");
+    // The age of a namespace that was made after boot is unknown.
+    let mut later = host();
+    later.is_later_namespace = true;
+    assert!(!evidence(&later).contains("since boot"), "{}", evidence(&later));
     assert!(!evidence(&without(&[RECEIVED, SENT])).contains(" 0 "), "{received}");
 }
 

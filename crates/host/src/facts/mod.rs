@@ -162,6 +162,8 @@ pub fn read_facts(tree: &Tree) -> Result<HostFacts, HostError> {
         processor_mhz: mean_mhz(&information),
         virtual_machine,
         uptime_s: tree.required_value("/proc/uptime", uptime_s),
+        // `neigh_table_init` (net/core/neighbour.c) creates this file only in the initial network namespace.
+        is_later_namespace: tree.is_live() && !tree.exists("/proc/net/stat/arp_cache"),
         memory_bytes: memory,
         huge_pages: selected(tree, "enabled"),
         huge_page_defrag: selected(tree, "defrag"),

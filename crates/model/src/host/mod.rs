@@ -36,6 +36,8 @@ pub struct HostFacts {
     pub virtual_machine: bool,
     /// Time since boot, s: the time for which the counters have counted.
     pub uptime_s: Option<u64>,
+    /// Whether the facts are of another network namespace than the initial one, whose counters began after boot.
+    pub is_later_namespace: bool,
     pub memory_bytes: Option<u64>,
     /// Transparent huge pages: `always`, `madvise`, `never`.
     pub huge_pages: Option<String>,

@@ -7,7 +7,7 @@ use evenkeel_service::{Configuration, Interface, Request};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
-    match Configuration::parse(text, "fuzzed.toml", &|_| Ok(())) {
+    match Configuration::parse(text, "fuzzed.toml", &|_, _| Ok(())) {
         Ok(configuration) => {
             let interface = Interface {
                 index: 2,

@@ -213,7 +213,7 @@ impl TuningPlan {
         let Self { items, steps, left, .. } = self;
         let has_own = steps.iter().any(|step| step.rule == finding.rule)
             || left.iter().any(|left| left.rule == finding.rule)
-            || !finding.remedy.advice.is_none();
+            || finding.remedy.advice.is_some();
         let is_made = |step: &&Step| {
             let changes = &mut finding.remedy.changes.iter();
             changes.any(|change| {

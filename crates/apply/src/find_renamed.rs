@@ -48,8 +48,8 @@ pub fn renamed(state: &StateDirectory) -> Result<Vec<Renamed>, ApplyError> {
     Ok(found)
 }
 
-/// Returns the journals without their own name that a revert does not read: [`renamed`] journals,
-/// copies, and journals of finished runs.
+/// Returns the journals whose file name differs from the recorded name. A revert does not read these journals:
+/// [`renamed`] journals, copies, and journals of finished runs.
 pub fn copies(state: &StateDirectory) -> Result<Vec<PathBuf>, ApplyError> {
     let mut found = Vec::new();
     for (Renamed { path, header, .. }, contents) in misplaced(state)? {

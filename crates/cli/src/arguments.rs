@@ -380,7 +380,7 @@ impl NicSource {
         self.nic_dir.is_some()
     }
 
-    /// Returns the directory. An empty variable counts as unset, as for `PATH`.
+    /// Returns the directory. An empty variable counts as unset.
     pub fn directory(&self) -> Option<ModelDirectory> {
         const VARIABLE: &str = "EVENKEEL_NIC_DIR";
         let variable = || std::env::var_os(VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from);

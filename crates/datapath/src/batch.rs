@@ -42,7 +42,7 @@ impl Default for BatchOptions {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BatchCounters {
     pub held: u64,
-    /// Held segments that were dequeued together with others.
+    /// Number of batches with more than one segment.
     pub batches: u64,
     pub dropped: u64,
 }

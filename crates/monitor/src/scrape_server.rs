@@ -83,8 +83,8 @@ pub enum ServeError {
     NoAddress(Endpoint),
     #[error("cannot serve {endpoint}: {source}")]
     Bind { endpoint: Endpoint, source: io::Error },
-    #[error("cannot accept connections: {0}")]
-    Accept(io::Error),
+    #[error("cannot accept connections at {endpoint}: {source}")]
+    Accept { endpoint: Endpoint, source: io::Error },
 }
 
 enum Listener {
@@ -255,7 +255,7 @@ impl ScrapeServer {
                         | io::ErrorKind::ConnectionAborted => Ok(true),
                         // Without free descriptors, connections wait in the listener's backlog.
                         _ if evenkeel_files::is_limit(&error) => Ok(false),
-                        _ => Err(ServeError::Accept(error)),
+                        _ => Err(ServeError::Accept { endpoint: self.endpoint.clone(), source: error }),
                     };
                 }
             };

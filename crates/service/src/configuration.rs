@@ -164,7 +164,11 @@ fn word(field: &Field<'_>, wanted: &str) -> Option<String> {
 fn read_rules(field: &Field<'_>, check: CheckOptions<'_>) -> Option<Vec<Rule>> {
     let elements = field.list("tables, each [[interface]]")?;
     if elements.len() > MOST_RULES {
-        field.complain(BadValue, format!("{} rules", elements.len()), format!("at most {MOST_RULES}"));
+        field.complain(
+            BadValue,
+            format!("the file has {} [[interface]] tables", elements.len()),
+            format!("use at most {MOST_RULES}"),
+        );
         return None;
     }
     let rules: Vec<Option<Rule>> = elements.iter().map(|element| read_rule(element, check)).collect();

@@ -211,7 +211,7 @@ mod tests {
         count(0, 4, 100, 100);
         count(1, 30, 113, 113);
         count(1, 7, 129, 129);
-        // Count a packet after the last bin, and a late packet of the last bin.
+        // Count two packets after the last bin, and then a late packet of the last bin.
         count(1, 50, 150, 150);
         count(1, 60, 131, 132);
         count(1, 8, 128, 128);

@@ -195,7 +195,7 @@ fn refused(error: ServeError) -> Failure {
     let exit = match &error {
         ServeError::NoSocket(_) => Exit::Usage,
         ServeError::InUse(_) | ServeError::NoAddress(_) | ServeError::Bind { .. } => Exit::Unable,
-        ServeError::Accept(_) => Exit::Failed,
+        ServeError::Accept { .. } => Exit::Failed,
     };
     Failure::with_causes(exit, &error)
 }

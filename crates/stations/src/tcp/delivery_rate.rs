@@ -1,8 +1,8 @@
 //! Samples of the delivery rate (net/ipv4/tcp_rate.c; draft-cheng-iccrg-delivery-rate-estimation).
 //!
 //! The sender stamps each transmission with the number of packets delivered so far. When a packet is
-//! delivered, the sender divides the growth of this number by the time since the stamp. The result is a
-//! sample of the rate.
+//! delivered, the sender divides the growth of this number by the longer of two intervals: the time of the
+//! transmissions, and the time of the deliveries. The result is a sample of the rate.
 
 use std::collections::VecDeque;
 

@@ -1,5 +1,5 @@
-//! Random scenarios: the closed form, the computation packet by packet, and the reference agree to the
-//! picosecond. The schedule also has the properties of its service.
+//! Random scenarios: the closed form, the computation packet by packet, and the reference agree to the picosecond. The
+//! tests also check the properties of each schedule, such as the fairness of deficit round robin.
 
 use proptest::prelude::*;
 

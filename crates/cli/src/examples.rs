@@ -185,9 +185,7 @@ Examples:
     evenkeel check
   Where are packets lost now?
     evenkeel check eth0 --watch 10s
-  How much throughput would each fix gain? Simulated; changes nothing:
-    evenkeel check --simulate
-  The same with the costs that calibrate measured on this host:
+  How much throughput would each fix gain? Simulated; --machine is optional (`evenkeel calibrate`):
     evenkeel check --simulate --machine my-host.toml
 
 Exits with 1 if a finding has high severity, or a killed run left settings to restore. With

@@ -84,7 +84,9 @@ pub fn probe(facts: &DeviceFacts, models: &[NicModel]) -> Probed {
         }
     };
     if name.is_none() {
-        remarks.push("RPS can spread received packets: evenkeel steer IFACE --backend rps".to_owned());
+        remarks.push(
+            "RPS can spread received packets: evenkeel steer IFACE --policy balance --backend rps".to_owned(),
+        );
     }
     if name != Some(SOFTWARE) && facts.takes_rules && !facts.rules_are_on {
         remarks.push("n-tuple filters are switched off: ethtool -K IFACE ntuple on".to_owned());

@@ -25,10 +25,11 @@ fuzz_target!(|text: &str| {
             assert!(!scenario.variants.is_empty());
             assert!(scenario.groups.keys().all(|group| scenario.select(&[group]).is_ok()));
             for variant in scenario.all_variants() {
-                let queues = variant.knobs.queues.unwrap_or(scenario.link.queues);
+                let knobs = variant.knobs();
+                let queues = knobs.queues.unwrap_or(scenario.link.queues);
                 assert!((1..=scenario.link.queues).contains(&queues));
-                assert!(variant.knobs.xps_pool.is_none_or(|pool| queues.is_multiple_of(pool)));
-                assert!(variant.knobs.gso_size >= scenario.link.mtu);
+                assert!(knobs.xps_pool.is_none_or(|pool| queues.is_multiple_of(pool)));
+                assert!(knobs.gso_size >= scenario.link.mtu);
             }
         }
         Err(error) => assert!(!error.to_string().chars().any(char::is_control)),

@@ -58,7 +58,7 @@ impl Mapping {
         if let Some(word) = mask.last_mut() {
             *word = 1 << (node as usize % BITS);
         }
-        // The kernel reads one bit less than it is told.
+        // mbind(2) reads `maxnode - 1` bits of the mask (get_nodes, mm/mempolicy.c).
         let bits = mask.len() * BITS + 1;
         // SAFETY: the range is the mapping, and the mask has as many bits as stated.
         let result = unsafe {

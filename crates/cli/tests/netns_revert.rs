@@ -111,8 +111,8 @@ fn a_live_session_in_another_namespace_is_named_and_left_alone() {
     assert_eq!(running.end().code, 0);
 }
 
-#[test]
-fn the_devices_below_a_bridge_are_reverted_by_its_name() {
+/// Kills a run of `fair` on a bridge and its guardian. The run has emptied the XPS maps of the port.
+fn with_killed_run_on_bridge() -> Managed {
     let managed = Managed::with_maps();
     managed.shell(&["ip", "link", "add", "evkbr", "type", "bridge"]);
     managed.shell(&["ip", "link", "set", NAME, "master", "evkbr"]);
@@ -121,6 +121,12 @@ fn the_devices_below_a_bridge_are_reverted_by_its_name() {
     running.wait_for_activity("managed now");
     kill_both(running);
     assert_eq!(managed.maps(), ["0"; 4]);
+    managed
+}
+
+#[test]
+fn the_devices_below_a_bridge_are_reverted_by_its_name() {
+    let managed = with_killed_run_on_bridge();
     for (arguments, code) in [
         (&["check", "evkbr"][..], 1),
         (&["fair", "evkbr", "--xps", "off", "--plan"], 0),
@@ -146,14 +152,7 @@ fn the_devices_below_a_bridge_are_reverted_by_its_name() {
 #[test]
 fn a_device_that_left_its_bridge_is_reverted_by_the_name_of_the_bridge() {
     for deletes in [false, true] {
-        let managed = Managed::with_maps();
-        managed.shell(&["ip", "link", "add", "evkbr", "type", "bridge"]);
-        managed.shell(&["ip", "link", "set", NAME, "master", "evkbr"]);
-        managed.shell(&["ip", "link", "set", "evkbr", "up"]);
-        let mut running = Running::start(managed.command(&["fair", "evkbr", "--xps", "off"]));
-        running.wait_for_activity("managed now");
-        kill_both(running);
-        assert_eq!(managed.maps(), ["0"; 4]);
+        let managed = with_killed_run_on_bridge();
         if deletes {
             managed.shell(&["ip", "link", "del", "evkbr"]);
         } else {
@@ -169,13 +168,7 @@ fn a_device_that_left_its_bridge_is_reverted_by_the_name_of_the_bridge() {
 
 #[test]
 fn a_run_on_a_bridge_restores_a_device_that_left_it() {
-    let managed = Managed::with_maps();
-    managed.shell(&["ip", "link", "add", "evkbr", "type", "bridge"]);
-    managed.shell(&["ip", "link", "set", NAME, "master", "evkbr"]);
-    managed.shell(&["ip", "link", "set", "evkbr", "up"]);
-    let mut running = Running::start(managed.command(&["fair", "evkbr", "--xps", "off"]));
-    running.wait_for_activity("managed now");
-    kill_both(running);
+    let managed = with_killed_run_on_bridge();
     managed.shell(&["ip", "link", "set", NAME, "nomaster"]);
     let ended = end(managed.command(&["fair", "evkbr", "--for", "100ms"]));
     assert!(ended.stderr.contains("evenkeel fair evkbr on evk0"), "{ended:?}");

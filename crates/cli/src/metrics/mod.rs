@@ -121,7 +121,7 @@ fn cpu_seconds() -> f64 {
 fn serve(options: &MetricsOptions) -> Result<Exit, Failure> {
     let Some(endpoint) = &options.listen else { return Ok(Exit::Done) };
     let signals = Signals::catch()?;
-    // A scrape is not delayed by messages that nobody reads.
+    // A full pipe at standard error must not delay a scrape.
     output::detach();
     let server = ScrapeServer::bind(endpoint).map_err(refused)?;
     let mut exporter = Exporter::open(options)?;

@@ -118,6 +118,17 @@ fn a_plan_is_shell_lines_that_do_it_and_undo_it() {
 }
 
 #[test]
+fn a_rule_about_nics_is_refused_for_an_interface_without_a_device() {
+    let host = Host::new();
+    let refused = host.tune(&["--apply", "gro-off"]);
+    assert_eq!(refused.code, 3, "{refused:?}");
+    let words = format!("gro-off, a rule about NICs, does not judge {NAME}: it has no device");
+    assert!(refused.stderr.contains(&words), "{refused:?}");
+    let plan = host.tune(&[]).stdout;
+    assert!(plan.contains(&format!("rules about NICs do not judge {NAME}: it has no device.")), "{plan}");
+}
+
+#[test]
 fn what_is_applied_stays_until_it_is_reverted() {
     let host = Host::new();
     let before = host.managed.seen();

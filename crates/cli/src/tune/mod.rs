@@ -17,9 +17,10 @@ use evenkeel_model::host::HostFacts;
 use evenkeel_placement::current::current;
 use evenkeel_placement::managed::restore;
 use evenkeel_placement::tune::{Item, Keep, Step, TuningPlan, settled};
-use evenkeel_placement::{Judgement, NotJudged, find_rule, rules};
+use evenkeel_placement::{Judgement, NotJudged, find_rule, rules, rules_about_nics};
 
 use crate::arguments::{Format, TuneOptions};
+use crate::check::show::not_nics;
 use crate::exit::{Exit, Failure, print, print_page};
 use crate::live::say;
 use crate::machine;
@@ -250,7 +251,7 @@ fn sort_out(
 /// Returns the rules that the user selected and that have no finding.
 ///
 /// # Errors
-/// Returns an error if a name belongs to no rule, or if a rule could not judge.
+/// Returns an error if a name belongs to no rule, or if a rule could not judge the interface.
 fn without_finding<'o>(
     options: &TuneOptions,
     only: &'o [String],
@@ -270,6 +271,12 @@ fn without_finding<'o>(
             prepared.judgement.incomplete().find(|missed| missed.rule == *name)
         {
             return Err(Failure::new(Exit::Unable, format!("the rule {rule} could not be judged: {why}")));
+        }
+        if rules_about_nics(&prepared.facts).contains(&name.as_str()) {
+            let subject = || format!("{name}, a rule about NICs, does");
+            if let Some(sentence) = not_nics(&prepared.facts, Some(&options.interface), subject) {
+                return Err(Failure::new(Exit::Unable, sentence.trim_end_matches('.')));
+            }
         }
         found.push(name.as_str());
     }

@@ -172,9 +172,12 @@ fn a_setting_that_another_program_changes_is_left_to_it() {
     set(&place, SACK.1, "0");
     wait_for_worker(&place, FIRST, "tune", "given-up");
     let shown = end(place.client(&["status"]));
-    let words = "tune of evk0 is given up: another program changed the sysctl net.ipv4.tcp_sack from '1' to '0'; \
-                 `evenkeel service resume evk0` tries again";
-    assert!(shown.code == 1 && shown.stdout.replace('\n', " ").contains(words), "{shown:?}");
+    let words = format!(
+        "tune of evk0 is given up: another program changed the sysctl net.ipv4.tcp_sack from '1' to '0'; \
+         `evenkeel service resume --socket {} evk0` tries again",
+        place.socket().display()
+    );
+    assert!(shown.code == 1 && shown.stdout.replace('\n', " ").contains(&words), "{shown:?}");
     // A reload without new options does not try again, either.
     succeed(&place, &["service", "reload"]);
     std::thread::sleep(Duration::from_millis(2500));
@@ -398,6 +401,17 @@ fn an_interface_has_all_three_kinds_at_a_time() {
     wait_for_worker(&place, FIRST, "fair", "fair");
     place.end(service);
     assert_same(&place.managed.seen(), &before, "afterwards");
+}
+
+#[test]
+fn a_rule_about_nics_does_not_make_a_veth_tuned() {
+    let place = place();
+    place.write(&tune(FIRST, &["gro-off"], ""));
+    let service = place.start();
+    wait_for_worker(&place, FIRST, "tune", "refused");
+    let words = format!("gro-off, a rule about NICs, does not judge {FIRST}: it has no device");
+    assert!(worker(&place, FIRST, "tune")["reason"].to_string().contains(&words), "{}", place.status());
+    place.end(service);
 }
 
 /// systemd sends SIGTERM to all processes at once: `tune` waits for the sessions.

@@ -38,5 +38,5 @@ pub use interfaces::{Interface, Interfaces};
 pub use kind::Kind;
 pub use notify::Notifier;
 pub use pattern::{Match, Pattern};
-pub use status::{InterfaceStatus, Phase, ServiceStatus, Unrestored, WorkerStatus};
+pub use status::{InterfaceStatus, Phase, ServiceStatus, Unrestored, WorkerStatus, client_command};
 pub use supervisor::{Outside, Priority, Supervisor};

@@ -1,10 +1,12 @@
 //! The status of the service, in the format of the control socket.
 
+use std::path::{Path, PathBuf};
+
 use evenkeel_model::shell::Line;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::Kind;
+use crate::{DEFAULT_SOCKET, Kind};
 
 /// The state of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -131,6 +133,9 @@ pub struct ServiceStatus {
     /// Time since the service started.
     pub seconds: f64,
     pub configuration: String,
+    /// Path of the control socket.
+    #[serde(default = "default_socket")]
+    pub socket: PathBuf,
     /// The error of the file if the last reload failed. The previous configuration is then in force.
     pub error: Option<String>,
     pub interfaces: Vec<InterfaceStatus>,
@@ -148,6 +153,10 @@ pub struct Unrestored {
     pub name: String,
     /// The changed settings, and how to restore them.
     pub reason: String,
+}
+
+fn default_socket() -> PathBuf {
+    PathBuf::from(DEFAULT_SOCKET)
 }
 
 impl ServiceStatus {
@@ -173,7 +182,7 @@ impl ServiceStatus {
                 .workers
                 .iter()
                 .filter(|worker| !worker.state.is_active() || worker.reason.is_some());
-            others.map(|worker| exception(&interface.name, worker))
+            others.map(|worker| exception(&interface.name, &self.socket, worker))
         });
         let left = self
             .unrestored
@@ -193,13 +202,23 @@ impl ServiceStatus {
     }
 }
 
+/// Returns a command to the service at a control socket. The template is the command without `--socket`.
+#[must_use]
+pub fn client_command(template: &'static str, socket: &Path) -> Line {
+    let line = Line::new(template, &[]);
+    match socket == Path::new(DEFAULT_SOCKET) {
+        true => line,
+        false => line.with(" --socket {}", &[&socket.to_string_lossy()]),
+    }
+}
+
 /// Returns the command that ends `given-up` and `paused` of an interface.
-pub(crate) fn resume(interface: &str) -> Line {
-    Line::new("evenkeel service resume", &[]).on(&interface, "", &[])
+pub(crate) fn resume(interface: &str, socket: &Path) -> Line {
+    client_command("evenkeel service resume", socket).on(&interface, "", &[])
 }
 
 /// Describes a worker that does not manage its interface as its rule says.
-fn exception(interface: &str, worker: &WorkerStatus) -> String {
+fn exception(interface: &str, socket: &Path, worker: &WorkerStatus) -> String {
     let WorkerStatus { kind, state, reason, .. } = worker;
     let verb = match state {
         Phase::Waits => "",
@@ -207,7 +226,7 @@ fn exception(interface: &str, worker: &WorkerStatus) -> String {
     };
     let reason = reason.as_ref().map_or_else(String::new, |reason| format!(": {reason}"));
     let next = match state {
-        Phase::GivenUp => format!("; `{}` tries again", resume(interface)),
+        Phase::GivenUp => format!("; `{}` tries again", resume(interface, socket)),
         _ => String::new(),
     };
     match state.is_active() {
@@ -251,6 +270,7 @@ mod tests {
             process: 1,
             seconds: 1.0,
             configuration: "x.toml".to_owned(),
+            socket: default_socket(),
             error: None,
             interfaces: states.iter().map(interface).collect(),
             unmanaged: Vec::new(),
@@ -274,6 +294,14 @@ mod tests {
         let mixed = [("a", Phase::Fair, None), ("b", Phase::Waits, Some("why")), ("c", Phase::Paused, None)];
         assert_eq!(answer(&mixed), "1 of 3 interfaces is fair; b waits: why; c is paused");
         assert!(!status(&mixed).is_as_wanted() && status(&[("a", Phase::Paused, None)]).is_as_wanted());
+    }
+
+    #[test]
+    fn a_printed_command_names_a_socket_that_is_not_the_default() {
+        let mut status = status(&[("a", Phase::GivenUp, Some("why"))]);
+        status.socket = PathBuf::from("/run/my socket");
+        let words = "a is given up: why; `evenkeel service resume --socket '/run/my socket' a` tries again";
+        assert_eq!(status.answer(), words);
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod requests;
 mod workers;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::process::Command as Process;
 use std::time::{Duration, Instant};
 
@@ -47,6 +48,8 @@ pub trait Outside {
     fn take_reload(&self) -> bool;
     /// Reads the configuration again. An error is returned as text.
     fn configuration(&self) -> Result<Configuration, String>;
+    /// Returns the path of the control socket.
+    fn socket(&self) -> &Path;
     /// Returns the command of this binary. The supervisor adds the arguments of a worker.
     fn worker(&self) -> Process;
     /// Returns the settings that a dead worker of an interface left changed, with instructions. Returns
@@ -235,6 +238,7 @@ impl<'a> Supervisor<'a> {
     fn status(&self, now: Instant) -> ServiceStatus {
         ServiceStatus {
             schema: ServiceStatus::SCHEMA,
+            socket: self.outside.socket().to_owned(),
             process: std::process::id(),
             seconds: now.saturating_duration_since(self.began).as_secs_f64(),
             configuration: self.origin.clone(),

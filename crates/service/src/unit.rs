@@ -134,7 +134,7 @@ impl Unit {
         };
         let why = reason.as_ref().map_or_else(String::new, |reason| format!(": {reason}"));
         let then = match phase {
-            Phase::GivenUp => format!("; `{}` tries again", resume(&self.name)),
+            Phase::GivenUp => format!("; `{}` tries again", resume(&self.name, outside.socket())),
             _ => again.map_or_else(String::new, |pause| format!("; next attempt in {} s", pause.as_secs())),
         };
         let priority = match phase {

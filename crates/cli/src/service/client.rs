@@ -1,13 +1,11 @@
 //! Commands that send requests to the running service.
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use evenkeel_host::SocketName;
-use evenkeel_model::shell::Line;
 use evenkeel_model::text::{list, path_text};
 use evenkeel_service::{
-    Command, ControlError, DEFAULT_SOCKET, InterfaceStatus, Kind, Phase, Request, ServiceStatus, ask,
+    Command, ControlError, InterfaceStatus, Kind, Phase, Request, ServiceStatus, ask, client_command,
 };
 use serde_json::Value;
 
@@ -86,7 +84,8 @@ fn settle(
         if let Some(other) = named.clone().find(|interface| interface.paused != paused) {
             let other = &other.name;
             let (own, next) = if paused { ("pause", "resumed") } else { ("resume", "paused") };
-            let message = format!("another command {next} {other} after this `{own}`; see `evenkeel status`");
+            let see = client_command("evenkeel status", &place.socket);
+            let message = format!("another command {next} {other} after this `{own}`; see `{see}`");
             return Err(Failure::new(Exit::Failed, message));
         }
         let is_transient = |interface: &InterfaceStatus| {
@@ -125,12 +124,7 @@ pub fn pause(place: &ServicePlace, interface: Option<&str>) -> Result<Exit, Fail
         return Err(Failure::new(Exit::Failed, left.join("; ")));
     }
     let what = if names.is_empty() { "all".to_owned() } else { list(names.iter().map(String::as_str)) };
-    let socket =
-        (place.socket.as_path() != Path::new(DEFAULT_SOCKET)).then(|| place.socket.to_string_lossy());
-    let mut resume = Line::new("evenkeel service resume", &[]);
-    if let Some(socket) = &socket {
-        resume = resume.with(" --socket {}", &[socket]);
-    }
+    let mut resume = client_command("evenkeel service resume", &place.socket);
     if let Some(interface) = interface {
         resume = resume.on(&interface, "", &[]);
     }

@@ -5,7 +5,7 @@ mod configuration;
 mod show;
 
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -63,6 +63,7 @@ struct Service<'a> {
     file: &'a Path,
     signals: Signals,
     reload: Arc<AtomicBool>,
+    socket: PathBuf,
     /// Whether standard error is the systemd journal, which reads priorities (sd-daemon(3)).
     has_journal: bool,
 }
@@ -79,6 +80,10 @@ impl Outside for Service<'_> {
     fn configuration(&self) -> Result<Configuration, String> {
         let text = read_regular(self.file, Kind::Service).map_err(|error| error.to_string())?;
         configuration::parse(&text).map_err(|error| error.to_string())
+    }
+
+    fn socket(&self) -> &Path {
+        &self.socket
     }
 
     fn worker(&self) -> Command {
@@ -117,7 +122,8 @@ fn run(file: &Path) -> Result<Exit, Failure> {
     let reload = Arc::new(AtomicBool::new(false));
     let signals = Signals::catch_for_service(&reload)?;
     output::detach();
-    let service = Service { file, signals, reload, has_journal: is_journal() };
+    let socket = configuration.socket.clone();
+    let service = Service { file, signals, reload, socket, has_journal: is_journal() };
     let _name = reserve_name(&service)?;
     let listens = Control::listen(&configuration.socket, configuration.group.as_deref());
     let (control, remark) = listens.map_err(|error| failure(&error))?;

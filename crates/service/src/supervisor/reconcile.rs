@@ -40,8 +40,16 @@ impl Supervisor<'_> {
                 } else {
                     worker.ask(now)
                 }
-                let why = if makes_room { ", so that tune can change others" } else { "" };
-                let text = format!("the worker (process {}) restores the settings{why}", worker.id());
+                let why = if self.ending.is_some() {
+                    "the service ends"
+                } else if is_paused {
+                    "an operator paused it"
+                } else if makes_room {
+                    "tune must change others first"
+                } else {
+                    "the configuration changed"
+                };
+                let text = format!("the worker (process {}) restores the settings: {why}", worker.id());
                 let reason = unit.worse.clone().or(Some(text));
                 unit.enter(self.outside, now, Phase::Stopping, reason, None);
             }

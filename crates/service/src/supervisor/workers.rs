@@ -208,6 +208,7 @@ fn ending(worker: &Worker, status: ExitStatus, has_changed: bool) -> (Ending, St
 mod tests {
     #![allow(clippy::unwrap_used)]
     use std::cell::RefCell;
+    use std::path::Path;
     use std::process::Command as Process;
 
     use super::*;
@@ -230,6 +231,10 @@ mod tests {
 
         fn configuration(&self) -> Result<Configuration, String> {
             Err("not read".to_owned())
+        }
+
+        fn socket(&self) -> &Path {
+            Path::new(crate::DEFAULT_SOCKET)
         }
 
         fn worker(&self) -> Process {

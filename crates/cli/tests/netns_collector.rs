@@ -98,7 +98,7 @@ fn flows_queues_and_the_interface_count_the_same_bytes() {
         assert!(socket.rtt_us > 0 && socket.cwnd > 0, "{flow:?}");
         assert_eq!(socket.congestion.as_deref(), Some("cubic"));
     }
-    let packets: u64 = sample.processors.iter().map(|processor| processor.packets.delta).sum();
+    let packets: u64 = sample.processors.iter().map(|processor| processor.packets.unwrap().delta).sum();
     assert!(packets > 0 && sample.processors.iter().any(|processor| processor.idle < 1.0), "{sample:#?}");
     assert_eq!(interface.management, None);
 }
@@ -252,8 +252,12 @@ fn interfaces_come_go_and_are_renamed() {
         // The carrier appears shortly after both ends are up.
         std::thread::sleep(Duration::from_millis(300));
         assert_eq!(names(&all.sample().unwrap()), ["come0", "come1", NAME]);
+        let mut two = Collector::open(&named(&[NAME, "come0"])).unwrap();
         ip("link del come0");
         assert_eq!(names(&all.sample().unwrap()), [NAME]);
+        let left = two.sample().unwrap();
+        assert_eq!(names(&left), [NAME]);
+        assert!(left.not_read.iter().any(|why| why.contains("come0")), "{:?}", left.not_read);
         assert_eq!(names(&one.sample().unwrap()), [NAME]);
         ip(&format!("link set dev {NAME} name other0"));
         let renamed = one.sample().unwrap();

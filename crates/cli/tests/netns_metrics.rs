@@ -162,7 +162,11 @@ fn a_textfile_is_replaced_whole() {
     });
     running.signal(Signal::SIGTERM);
     assert_eq!(running.end().code, 0);
-    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1, "no partial file is left");
+    assert_eq!(
+        std::fs::read_dir(directory.path()).unwrap().count(),
+        0,
+        "node_exporter would serve an old file"
+    );
     let refused = end(managed.command(&["metrics", "--textfile", "/a/evenkeel.txt"]));
     assert!(refused.code == 2 && refused.stderr.contains(".prom"), "{refused:?}");
 }

@@ -4,7 +4,7 @@
 //! driver's counters, and some files of `/proc`. Settings, interrupts and the addresses of interfaces are read again every ten
 //! seconds, or when an interface appears.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -15,7 +15,7 @@ use evenkeel_datapath::Tuple;
 use evenkeel_fair::{FlowReading, WatchedFlow, endpoints, waits_by_queue};
 use evenkeel_host::facts::{Counters, Tree, read_counters, read_devices};
 use evenkeel_host::{CpuTimes, Host};
-use evenkeel_model::host::{HostFacts, Interface as Facts, InterfaceKind};
+use evenkeel_model::host::{HostFacts, Interface as Facts, InterfaceKind, Softnet};
 use evenkeel_netlink::Netlink;
 use evenkeel_placement::loss_path::{COUNTERS, Place};
 
@@ -58,11 +58,11 @@ pub struct Collector {
     tree: Tree,
     devices: HostFacts,
     devices_read: Instant,
-    /// Interface index by local address.
-    addresses: HashMap<IpAddr, u32>,
-    /// Indexes of the interfaces that matched a name in the options. A rename does not change the
+    /// Interface index by local address, or the reason why the addresses are unknown.
+    addresses: Result<HashMap<IpAddr, u32>, String>,
+    /// The sampled interfaces by index, each with the name in the options that it matched. A rename does not change the
     /// index.
-    followed: BTreeSet<u32>,
+    followed: BTreeMap<u32, String>,
     managed: HashMap<u32, Vec<Management>>,
     managed_read: Option<Instant>,
     state: StateDirectory,
@@ -103,7 +103,7 @@ impl Collector {
             devices,
             devices_read: Instant::now(),
             addresses: addresses(),
-            followed: BTreeSet::new(),
+            followed: BTreeMap::new(),
             managed: HashMap::new(),
             managed_read: None,
             state: StateDirectory::from_environment(),
@@ -160,8 +160,7 @@ impl Collector {
             .filter_map(|interface| Some((index(interface), self.read_flows(interface, &mut not_read)?)))
             .collect();
         for name in &self.options.interfaces {
-            let is_name = |interface: &&Facts| interface.name == *name;
-            if !facts.interfaces.iter().any(|interface| is_name(&interface)) && chosen.is_empty() {
+            if !self.followed.values().any(|followed| followed == name) {
                 not_read.insert(format!("there is no interface {name} now"));
             }
         }
@@ -173,6 +172,10 @@ impl Collector {
             // Without a meter, the TCP sockets are the flows.
             false => self.sockets.read(),
         };
+        if let (false, Err(why)) = (is_metered, &self.addresses) {
+            not_read.insert(why.clone());
+        }
+        let knows_sockets = found.is_ok();
         let sockets = found.unwrap_or_else(|why| {
             not_read.insert(why);
             HashMap::new()
@@ -191,7 +194,7 @@ impl Collector {
                     found.bpf_ns = self.measures_bpf().then(|| Interval::since(run, reading.run_time_ns));
                     self.metered(&mut found, reading, &sockets)
                 }
-                None => self.unmetered(&mut found, index(interface), &sockets),
+                None => self.unmetered(&mut found, index(interface), knows_sockets.then_some(&sockets)),
             };
             interfaces.push((found, inodes));
         }
@@ -230,13 +233,15 @@ impl Collector {
             let is_real = |interface: &&Facts| {
                 interface.up && matches!(interface.kind, InterfaceKind::Device | InterfaceKind::Veth)
             };
-            self.followed = facts.interfaces.iter().filter(is_real).map(index).collect();
+            let with_name = |interface: &Facts| (index(interface), interface.name.clone());
+            self.followed = facts.interfaces.iter().filter(is_real).map(with_name).collect();
         } else {
-            let named = facts.interfaces.iter().filter(|interface| names.contains(&interface.name));
-            self.followed.extend(named.map(index));
-            self.followed.retain(|index| facts.interfaces.iter().any(|other| other.index == Some(*index)));
+            for interface in facts.interfaces.iter().filter(|interface| names.contains(&interface.name)) {
+                self.followed.entry(index(interface)).or_insert_with(|| interface.name.clone());
+            }
+            self.followed.retain(|index, _| facts.interfaces.iter().any(|other| other.index == Some(*index)));
         }
-        let chosen: Vec<u32> = self.followed.iter().copied().collect();
+        let chosen: Vec<u32> = self.followed.keys().copied().collect();
         if let Some(flows) = &self.flows {
             flows.want(&chosen);
         }
@@ -309,7 +314,7 @@ impl Collector {
     /// for a flow without a socket.
     fn metered(&self, interface: &mut Interface, reading: &FlowReading, sockets: &Sockets) -> Vec<u32> {
         interface.observed = true;
-        interface.active_flows = reading.active;
+        interface.active_flows = Some(reading.active);
         interface.busy_flows = reading.busy.map(u64::from);
         let is_shared = interface.root_qdisc.as_deref().is_some_and(|root| !waits_by_queue(root));
         interface.colliding_flows = reading.colliding.filter(|_| !is_shared).map(u64::from);
@@ -337,14 +342,15 @@ impl Collector {
 
     /// Fills in the TCP sockets with an address of the interface as flows. Returns the inodes of the
     /// listed flows' sockets.
-    fn unmetered(&self, interface: &mut Interface, index: u32, sockets: &Sockets) -> Vec<u32> {
-        let is_own = |local: &SocketAddr| self.addresses.get(&local.ip()) == Some(&index);
+    fn unmetered(&self, interface: &mut Interface, index: u32, sockets: Option<&Sockets>) -> Vec<u32> {
+        let (Ok(addresses), Some(sockets)) = (&self.addresses, sockets) else { return Vec::new() };
+        let is_own = |local: &SocketAddr| addresses.get(&local.ip()) == Some(&index);
         let mut own: Vec<_> = sockets
             .iter()
             .filter(|((local, _), socket)| is_own(local) && socket.acknowledged.delta > 0)
             .collect();
         own.sort_by_key(|(ends, socket)| (std::cmp::Reverse(socket.acknowledged.delta), **ends));
-        interface.active_flows = own.len() as u64;
+        interface.active_flows = Some(own.len() as u64);
         own.truncate(self.options.listed_flows);
         let flow = |((local, remote), socket): &(&Ends, &TcpSocket)| Flow {
             protocol: "tcp".to_owned(),
@@ -438,9 +444,9 @@ fn with_uppers(facts: &HostFacts, lowest: u32) -> Vec<u32> {
     found
 }
 
-fn addresses() -> HashMap<IpAddr, u32> {
+fn addresses() -> Result<HashMap<IpAddr, u32>, String> {
     let found = Netlink::open().and_then(|mut netlink| netlink.all_addresses());
-    found.unwrap_or_default().into_iter().collect()
+    found.map(|found| found.into_iter().collect()).map_err(|error| format!("cannot read addresses: {error}"))
 }
 
 /// Returns the sessions that manage an interface.
@@ -492,7 +498,10 @@ fn processors(
         let at = times.and_then(|times| times.numbers().iter().position(|other| *other == number));
         let share = at.and_then(|at| shares.get(at)).copied();
         let line = |facts: &HostFacts| facts.softnet.iter().find(|line| line.processor == number).copied();
-        let (now, earlier) = (line(facts).unwrap_or_default(), before.and_then(|before| line(&before.facts)));
+        let (now, earlier) = (line(facts), before.and_then(|before| line(&before.facts)));
+        let softnet = |field: fn(&Softnet) -> u64| {
+            now.as_ref().map(|now| Interval::since(earlier.as_ref().map(field), field(now)))
+        };
         let mut found = Processor {
             index: number,
             node: facts.node_of(number),
@@ -500,9 +509,9 @@ fn processors(
                 before.map(|before| served(&before.facts, number)),
                 served(facts, number),
             ),
-            packets: Interval::since(earlier.map(|line| line.processed), now.processed),
-            dropped: Interval::since(earlier.map(|line| line.dropped), now.dropped),
-            squeezed: Interval::since(earlier.map(|line| line.squeezed), now.squeezed),
+            packets: softnet(|line| line.processed),
+            dropped: softnet(|line| line.dropped),
+            squeezed: softnet(|line| line.squeezed),
             ..Processor::default()
         };
         if let Some(share) = share {

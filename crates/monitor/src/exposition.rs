@@ -142,7 +142,7 @@ pub fn reference_table() -> String {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::sample::{Interface, Interval, Loss, Management, Queue, Sample};
+    use crate::sample::{Interface, Interval, Loss, Management, Processor, Queue, Sample};
     use crate::series::{CheckCounts, MOST_PER_INTERFACE};
 
     fn exported(name: &str, queues: u32) -> Exported {
@@ -162,6 +162,7 @@ mod tests {
             up: true,
             sent_bytes: Interval { total: u64::MAX / 4096, delta: 1 },
             queues: (0..queues).map(queue).collect(),
+            active_flows: Some(130),
             busy_flows: Some(128),
             colliding_flows: Some(3),
             nfm_1s: Some(0.25),
@@ -273,12 +274,23 @@ mod tests {
 
     #[test]
     fn what_is_not_known_is_absent() {
-        let sample = Sample { interfaces: vec![Interface::default()], ..Sample::default() };
+        let processors = vec![Processor::default()];
+        let sample = Sample { interfaces: vec![Interface::default()], processors, ..Sample::default() };
         let text = exposition(&Exported { sample, ..Exported::default() }, Form::OpenMetrics);
         let text: String = text.lines().filter(|line| !line.contains("# HELP")).collect();
-        for absent in
-            ["nfm", "jain", "colliding", "busy", "speed", "findings", "rules_not_judged", "meter", "managed"]
-        {
+        for absent in [
+            "nfm",
+            "jain",
+            "colliding",
+            "busy",
+            "active",
+            "speed",
+            "findings",
+            "rules_not_judged",
+            "meter",
+            "managed",
+            "softnet",
+        ] {
             assert!(!text.contains(&format!("evenkeel_interface_{absent}")), "{absent}: {text}");
             assert!(!text.contains(&format!("evenkeel_{absent}")), "{absent}: {text}");
         }

@@ -4,26 +4,33 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use evenkeel_model::host::HostFacts;
-use evenkeel_placement::loss_path::{self, Place};
+use evenkeel_placement::loss_path::{self, Place, keep_unread};
 
 use crate::sample::{Interval, Loss};
 
-/// Maximum number of losses that are listed by subject. Sockets come and go, so the number of subjects
-/// has no other bound.
+/// Maximum number of losses of sockets and processors that are listed by subject. Sockets come and go, so the number of
+/// subjects has no other bound. Losses of an interface keep their subject.
 const MOST: usize = 256;
 
 #[derive(Debug, Default)]
 pub(crate) struct LossTotals {
     /// Packets and rule, by place, subject and counter.
     found: BTreeMap<(Place, String, String), (u64, &'static str)>,
+    /// The last reading, with the counters that it lacks; `None` if it lacks none.
+    filled: Option<HostFacts>,
 }
 
 impl LossTotals {
     /// Adds the losses between two readings. Returns all losses, in path order. An interface that is
     /// new in the second reading has no losses, because its counters may come from another network
-    /// namespace.
+    /// namespace. The growth of a counter that the second reading lacks is part of the next comparison.
     pub(crate) fn add(&mut self, before: &HostFacts, now: &HostFacts) -> Vec<Loss> {
-        let mut before = Cow::Borrowed(before);
+        let mut before = self.filled.take().map_or(Cow::Borrowed(before), Cow::Owned);
+        self.filled = (!now.unknown.is_empty()).then(|| {
+            let mut filled = now.clone();
+            keep_unread(&before, &mut filled);
+            filled
+        });
         for interface in &now.interfaces {
             if before.same_interface(interface).is_none() {
                 before.to_mut().interfaces.push(interface.clone());
@@ -32,7 +39,8 @@ impl LossTotals {
         let mut grown: BTreeMap<(Place, String, String), u64> = BTreeMap::new();
         for loss in loss_path::losses(&before, now) {
             let mut key = (loss.place, loss.subject, loss.counter);
-            if self.found.len() >= MOST && !self.found.contains_key(&key) {
+            let is_of_interface = now.interface(&key.1).is_some();
+            if !is_of_interface && self.found.len() >= MOST && !self.found.contains_key(&key) {
                 key.1 = "others".to_owned();
             }
             let sum = self.found.entry(key.clone()).or_insert((0, loss.rule));
@@ -55,7 +63,9 @@ impl LossTotals {
 mod tests {
     #![allow(clippy::indexing_slicing)]
     use super::*;
-    use evenkeel_model::host::{Interface, InterfaceKind, QdiscFacts, SocketFacts, SocketKind};
+    use evenkeel_model::host::{
+        Interface, InterfaceKind, QdiscFacts, SocketFacts, SocketKind, Softnet, Unknown,
+    };
 
     fn host(index: u32, drops: u64) -> HostFacts {
         let qdisc =
@@ -99,5 +109,28 @@ mod tests {
             assert!(found.len() <= MOST + 1);
         }
         assert_eq!(lost, 4000);
+        let found = totals.add(&host(1, 5), &host(1, 8));
+        assert!(found.iter().any(|loss| loss.subject == "eth0" && loss.packets.total == 3), "{found:?}");
+    }
+
+    #[test]
+    fn a_counter_that_could_not_be_read_has_no_growth_until_it_is_read_again() {
+        let reading = |dropped: Option<u64>| {
+            let line = |dropped| Softnet { processor: 0, dropped, ..Softnet::default() };
+            let counters = dropped.map(|dropped| ("TcpExt.ListenDrops".to_owned(), dropped));
+            let gap = Unknown { source: "/proc/net/softnet_stat".into(), why: "damaged".into() };
+            HostFacts {
+                unknown: if dropped.is_none() { vec![gap] } else { Vec::new() },
+                softnet: dropped.map(line).into_iter().collect(),
+                counters: counters.into_iter().collect(),
+                ..HostFacts::default()
+            }
+        };
+        let mut totals = LossTotals::default();
+        let unread = reading(None);
+        assert_eq!(totals.add(&unread, &reading(Some(8_000_000))), [], "since boot");
+        assert_eq!(totals.add(&reading(Some(8_000_000)), &unread), []);
+        let found = totals.add(&unread, &reading(Some(8_000_003)));
+        assert_eq!(found.iter().map(|loss| loss.packets.total).collect::<Vec<_>>(), [3, 3]);
     }
 }

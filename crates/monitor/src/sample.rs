@@ -17,14 +17,18 @@ pub struct Sample {
     /// Losses since the collector started, at places with at least one loss, in path order.
     pub losses: Vec<Loss>,
     /// Whether some loss counters could not be read. If true, a place without a listed loss may have
-    /// losses.
-    #[serde(default)]
+    /// losses. Recordings without this field do not tell, so they count as incomplete.
+    #[serde(default = "unknown_losses")]
     pub losses_incomplete: bool,
     /// Places whose counters could not be read, although other counters could be read.
     #[serde(default)]
     pub unread_places: Vec<String>,
     /// Data that could not be read, one sentence each.
     pub not_read: Vec<String>,
+}
+
+const fn unknown_losses() -> bool {
+    true
 }
 
 /// A counter with its growth. Rates are `delta / Sample::seconds`.
@@ -63,8 +67,8 @@ pub struct Interface {
     /// The flows with the highest rates, in descending order. The options of the collector limit the
     /// number.
     pub flows: Vec<Flow>,
-    /// Number of flows that sent in the interval, including flows that are not listed.
-    pub active_flows: u64,
+    /// Number of flows that sent in the interval, including flows that are not listed; `None` if unknown.
+    pub active_flows: Option<u64>,
     /// Number of flows that sent in each tenth of the last second, including flows that are not listed;
     /// `None` if unknown.
     pub busy_flows: Option<u64>,
@@ -157,12 +161,13 @@ pub struct Processor {
     pub idle: f64,
     /// Hardware interrupts of network interfaces on this processor.
     pub interrupts: Interval,
-    /// Packets that the processor took from receive rings and its backlog (`processed` of `/proc/net/softnet_stat`).
-    pub packets: Interval,
+    /// Packets that the processor took from receive rings and its backlog (`processed` of `/proc/net/softnet_stat`);
+    /// `None` if the file cannot be read.
+    pub packets: Option<Interval>,
     /// Packets dropped at the processor's backlog.
-    pub dropped: Interval,
+    pub dropped: Option<Interval>,
     /// Polls that used up their budget or time (`time_squeeze`).
-    pub squeezed: Interval,
+    pub squeezed: Option<Interval>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -202,10 +202,13 @@ pub const SERIES: &[Series] = &[
         kind: Kind::Counter,
         unit: "",
         labels: &[],
-        help: "Polls of all processors that used up their budget or time (time_squeeze)",
+        help: "Polls of all processors that used up their budget or time (time_squeeze); absent if unknown",
         values: |exported, take| {
-            let counts = exported.sample.processors.iter().map(|processor| processor.squeezed.total);
-            take(&[], counts.fold(0_u64, u64::saturating_add) as f64);
+            let counts = exported.sample.processors.iter().map(|processor| processor.squeezed);
+            let sum = |sum: u64, count: Option<Interval>| Some(sum.saturating_add(count?.total));
+            if let Some(sum) = counts.into_iter().try_fold(0, sum) {
+                take(&[], sum as f64);
+            }
         },
     },
     Series {
@@ -277,8 +280,10 @@ pub const SERIES: &[Series] = &[
         kind: Kind::Gauge,
         unit: "",
         labels: INTERFACE,
-        help: "Number of flows that sent since the previous scrape",
-        values: |exported, take| each(exported, take, |interface| Some(interface.active_flows as f64)),
+        help: "Number of flows that sent since the previous scrape; absent if unknown",
+        values: |exported, take| {
+            each(exported, take, |interface| interface.active_flows.map(|flows| flows as f64));
+        },
     },
     Series {
         name: "evenkeel_interface_busy_flows",

@@ -279,7 +279,7 @@ fn any_interface() -> impl Strategy<Value = Interface> {
                 queues,
                 flows,
                 observed: up,
-                active_flows: numbers.1,
+                active_flows: Some(numbers.1),
                 busy_flows: numbers.0,
                 colliding_flows: numbers.2,
                 nfm_1s,
@@ -301,9 +301,9 @@ fn any_sample() -> impl Strategy<Value = Sample> {
             softirq: user,
             idle,
             interrupts: interval,
-            packets: interval,
-            dropped: interval,
-            squeezed: interval,
+            packets: Some(interval),
+            dropped: Some(interval),
+            squeezed: Some(interval).filter(|_| user > 0.5),
         },
     );
     let loss = (any_text(), any_text(), any_interval()).prop_map(|(place, subject, packets)| Loss {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use evenkeel_model::host::{
-    HostFacts, Interface, InterfaceKind, QdiscFacts, SaturatingSum, SocketFacts, SocketKind,
+    HostFacts, Interface, InterfaceKind, LossCounters, QdiscFacts, SaturatingSum, SocketFacts, SocketKind,
 };
 use serde::Serialize;
 
@@ -113,13 +113,24 @@ impl Losses {
     }
 }
 
-/// Returns the increase of a counter. A counter that was reset or is new counts from 0.
+/// Returns the increase of a counter. A counter that was reset counts from 0. If a reading lacks the counter, its growth
+/// is unknown: the value since boot is no loss of this interval.
 fn gained(before: Option<u64>, after: Option<u64>) -> u64 {
     match (before, after) {
         (Some(before), Some(after)) if after >= before => after - before,
-        (_, Some(after)) => after,
-        (_, None) => 0,
+        (Some(_), Some(after)) => after,
+        _ => 0,
     }
+}
+
+/// Returns the earlier value of a counter; 0 for an object that did not exist then, and `None` for a value that the
+/// reading lacks.
+fn earlier_value(before: Option<u64>, was_read: bool) -> Option<u64> {
+    before.or(was_read.then_some(0))
+}
+
+fn is_unread(facts: &HostFacts, source: &str) -> bool {
+    facts.unknown.iter().any(|gap| gap.concerns(source))
 }
 
 /// Returns the increase of a 32-bit counter (`/proc/net/softnet_stat`, `struct gnet_stats_queue`), which wraps. A
@@ -155,12 +166,12 @@ pub fn losses(before: &HostFacts, after: &HostFacts) -> Vec<Loss> {
     let mut found = Losses(Vec::new());
     for interface in after.interfaces.iter().filter(|interface| interface.kind != InterfaceKind::Loopback) {
         let earlier = before.same_interface(interface);
-        at_interface(&mut found, earlier, interface);
+        at_interface(&mut found, before, earlier, interface);
     }
     if let Some(loopback) =
         after.interfaces.iter().find(|interface| interface.kind == InterfaceKind::Loopback)
     {
-        qdiscs(&mut found, before.interface(&loopback.name), loopback);
+        qdiscs(&mut found, before, before.interface(&loopback.name), loopback);
     }
     for line in &after.softnet {
         let earlier = before.softnet.iter().find(|earlier| earlier.processor == line.processor);
@@ -193,6 +204,41 @@ pub fn losses(before: &HostFacts, after: &HostFacts) -> Vec<Loss> {
     found.add(Place::Path, "host", beyond, RETRANSMISSIONS, "retransmissions");
     found.0.sort_by_key(|loss| (loss.place, std::cmp::Reverse(loss.packets)));
     found.0
+}
+
+/// Fills in the counters of [`losses`] that a reading lacks from the reading before, so that the next comparison
+/// includes the growth of this interval.
+pub fn keep_unread(before: &HostFacts, after: &mut HostFacts) {
+    for line in &before.softnet {
+        if !after.softnet.iter().any(|other| other.processor == line.processor) {
+            after.softnet.push(*line);
+        }
+    }
+    for (name, value) in &before.counters {
+        after.counters.entry(name.clone()).or_insert(*value);
+    }
+    if is_unread(after, needs::UDP) || is_unread(after, needs::UDP6) {
+        after.sockets.clone_from(&before.sockets);
+    }
+    let lacks_qdiscs = is_unread(after, needs::QDISCS);
+    for interface in &mut after.interfaces {
+        let Some(earlier) = before.same_interface(interface) else { continue };
+        if lacks_qdiscs {
+            interface.qdiscs.clone_from(&earlier.qdiscs);
+        }
+        let (now, old) = (&mut interface.losses, &earlier.losses);
+        for (now, old) in [
+            (&mut now.ring, old.ring),
+            (&mut now.nic, old.nic),
+            (&mut now.wire, old.wire),
+            (&mut now.driver, old.driver),
+            (&mut now.other, old.other),
+            (&mut now.transmit, old.transmit),
+            (&mut now.allowance, old.allowance),
+        ] {
+            *now = now.or(old);
+        }
+    }
 }
 
 /// Returns the increase of a counter, from its value after the sockets and qdiscs of the first reading
@@ -249,12 +295,12 @@ const HOST_COUNTERS: &[(Place, &str, &str)] = &[
     (Place::TcpBacklog, "TcpExt.TCPBacklogDrop", "tcp-backlog-drops"),
 ];
 
-fn at_interface(found: &mut Losses, before: Option<&Interface>, after: &Interface) {
-    qdiscs(found, before, after);
-    let old = before.map(|before| before.losses);
+fn at_interface(found: &mut Losses, host: &HostFacts, before: Option<&Interface>, after: &Interface) {
+    qdiscs(found, host, before, after);
     let name = after.name.as_str();
-    let gain = |field: fn(&evenkeel_model::host::LossCounters) -> Option<u64>| {
-        gained(old.as_ref().and_then(field), field(&after.losses))
+    let gain = |field: fn(&LossCounters) -> Option<u64>| {
+        let old = before.and_then(|before| field(&before.losses));
+        gained(earlier_value(old, before.is_none()), field(&after.losses))
     };
     found.add(Place::TransmitRing, name, gain(|losses| losses.transmit), "tx_dropped", "tx-drops");
     found.add(Place::Wire, name, gain(|losses| losses.wire), "receive errors", "wire-errors");
@@ -312,7 +358,8 @@ fn of_qdiscs(interface: &Interface, counter: fn(&QdiscFacts) -> u64) -> u64 {
 }
 
 /// Adds the drops of qdiscs. Kind, handle and parent identify a qdisc.
-fn qdiscs(found: &mut Losses, before: Option<&Interface>, after: &Interface) {
+fn qdiscs(found: &mut Losses, host: &HostFacts, before: Option<&Interface>, after: &Interface) {
+    let was_read = before.is_none() || !is_unread(host, needs::QDISCS);
     let has_leaves = after.qdiscs.iter().any(|qdisc| !qdisc.is_root());
     for qdisc in &after.qdiscs {
         // A root without a queue of its own reports the sum of its leaves.
@@ -323,7 +370,7 @@ fn qdiscs(found: &mut Losses, before: Option<&Interface>, after: &Interface) {
             earlier.kind == qdisc.kind && earlier.parent == qdisc.parent && earlier.handle == qdisc.handle
         };
         let earlier = before.and_then(|before| before.qdiscs.iter().find(same)).map(|earlier| earlier.drops);
-        let dropped = gained_of_32_bits(earlier, qdisc.drops);
+        let dropped = gained_of_32_bits(earlier_value(earlier, was_read), qdisc.drops);
         found.add(
             Place::Qdisc,
             &after.name,
@@ -348,9 +395,10 @@ fn udp(found: &mut Losses, before: &HostFacts, after: &HostFacts, counted: [u64;
         let entry = later.entry(key(socket)).or_insert((0, socket.process));
         entry.0 = entry.0.saturating_add(socket.drops);
     }
+    let was_read = !is_unread(before, needs::UDP) && !is_unread(before, needs::UDP6);
     let mut named = 0_u64;
     for (key, (drops, process)) in later {
-        let dropped = gained(earlier.get(&key).copied(), Some(drops));
+        let dropped = gained(earlier_value(earlier.get(&key).copied(), was_read), Some(drops));
         named = named.saturating_add(dropped);
         let process = process.and_then(|number| after.process(number));
         let process = process
@@ -488,7 +536,9 @@ mod tests {
             host
         };
         let lost = |host: &HostFacts| {
-            losses(&HostFacts::default(), host).iter().map(|loss| loss.packets).sum::<u64>()
+            let mut before = HostFacts::default();
+            before.counters.extend(host.counters.keys().map(|name| (name.clone(), 0)));
+            losses(&before, host).iter().map(|loss| loss.packets).sum::<u64>()
         };
         let events = [("TcpExt.PruneCalled", 90), ("TcpExt.RcvPruned", 30), ("TcpExt.OfoPruned", 20)];
         assert_eq!(lost(&counters(&events)), 30, "an old kernel");
@@ -503,7 +553,7 @@ mod tests {
     #[test]
     fn frames_of_unknown_protocols_are_no_loss_where_the_driver_counts() {
         let nic = |ring: Option<u64>| {
-            let losses = evenkeel_model::host::LossCounters { ring, other: Some(500), ..Default::default() };
+            let losses = LossCounters { ring, other: Some(500), ..Default::default() };
             let nic = Interface {
                 name: "eth0".into(),
                 kind: InterfaceKind::Device,

@@ -1,10 +1,12 @@
 //! `evenkeel metrics`.
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use evenkeel_host::facts::{Tree, read_facts};
+use evenkeel_model::text::path_text;
 use evenkeel_monitor::{
     CheckCounts, Collector, Exported, Form, MonitorError, Options, ScrapeServer, ServeError, exposition,
 };
@@ -179,6 +181,17 @@ fn write_textfile(options: &MetricsOptions, path: &Path) -> Result<Exit, Failure
         next = (next + options.interval).max(Instant::now());
         wait_quietly(next.saturating_duration_since(Instant::now()), &signals);
         exporter.check_if_due();
+    }
+    if has_written {
+        // node_exporter would serve the last counts for good.
+        match std::fs::remove_file(path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                let message =
+                    format!("cannot remove {}: {error}; node_exporter still serves it", path_text(path));
+                return Err(Failure::new(Exit::Failed, message));
+            }
+            _ => {}
+        }
     }
     Ok(ended_by(&signals))
 }

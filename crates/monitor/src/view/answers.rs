@@ -2,7 +2,7 @@
 
 use evenkeel_model::text::{counted, excerpt};
 
-use crate::sample::{Interface, Loss, Sample};
+use crate::sample::{Interface, Interval, Loss, Sample};
 use crate::view::figures::{bytes, index, per_second, percent, quantity, rate};
 use crate::view::rows::{OVERLOADED, busy};
 
@@ -40,8 +40,9 @@ pub fn summary(sample: &Sample, interface: Option<&Interface>) -> String {
     let state = if interface.up { "" } else { "is down; " };
     let sent = rate(interface.sent_bytes, sample.seconds);
     let flows = match interface.busy_flows {
-        Some(0) if interface.active_flows > 0 => {
-            format!(", no busy flow, {} active", quantity(interface.active_flows as f64))
+        Some(0) if interface.active_flows.is_some_and(|active| active > 0) => {
+            let active = interface.active_flows.unwrap_or(0);
+            format!(", no busy flow, {} active", quantity(active as f64))
         }
         Some(0) => ", no busy flow".to_owned(),
         Some(flows) => format!(", {}", counted(number(flows), "busy flow")),
@@ -116,7 +117,9 @@ pub fn flows(interface: &Interface, seconds: f64) -> String {
         return "known after the first interval".to_owned();
     }
     let listed = interface.flows.len() as u64;
-    let active = interface.active_flows.max(listed);
+    let Some(active) = interface.active_flows.map(|active| active.max(listed)) else {
+        return "not known: sockets or addresses could not be read".to_owned();
+    };
     if active == 0 {
         return if interface.observed {
             "no flow sent in the interval".to_owned()
@@ -161,12 +164,16 @@ pub fn processors(sample: &Sample) -> String {
         let (overloaded, all) = (quantity(overloaded as f64), quantity(processors.len() as f64));
         words += &format!("; {overloaded} of {all} above {}", percent(OVERLOADED));
     }
-    let sum = |delta: fn(&crate::Processor) -> u64| {
-        processors.iter().map(delta).fold(0, u64::saturating_add) as f64 / sample.seconds
+    let sum = |count: fn(&crate::Processor) -> Option<Interval>| {
+        processors.iter().filter_map(count).map(|count| count.delta).fold(0, u64::saturating_add) as f64
+            / sample.seconds
     };
-    let dropped = sum(|processor| processor.dropped.delta);
-    let squeezed = sum(|processor| processor.squeezed.delta);
+    let dropped = sum(|processor| processor.dropped);
+    let squeezed = sum(|processor| processor.squeezed);
     match (dropped > 0.0, squeezed > 0.0) {
+        (false, _) if processors.iter().any(|processor| processor.dropped.is_none()) => {
+            words + "; drops are not known"
+        }
         (true, _) => words + &format!("; {} drops/s at the backlog", quantity(dropped)),
         (false, true) => words + &format!("; {} squeezed polls/s", quantity(squeezed)),
         (false, false) => words + "; no drops",

@@ -241,14 +241,14 @@ impl Rows for ProcessorRows<'_> {
 
     fn key(&self, column: usize, row: usize) -> Key<'_> {
         let processor = &self.processors[row];
-        let growth = |interval: Interval| Key::number(per_second(interval, self.seconds));
+        let growth = |interval| Key::number(growth(interval, self.seconds));
         match column {
             0 => Key::count(Some(processor.index)),
             1 => Key::number(busy(processor)),
             2 => Key::number(Some(processor.user)),
             3 => Key::number(Some(processor.system)),
             4 => Key::number(Some(processor.softirq)),
-            5 => growth(processor.interrupts),
+            5 => growth(Some(processor.interrupts)),
             6 => growth(processor.packets),
             7 => growth(processor.squeezed),
             8 => growth(processor.dropped),
@@ -259,7 +259,7 @@ impl Rows for ProcessorRows<'_> {
     fn cell(&self, column: usize, row: usize) -> Cell {
         let processor = &self.processors[row];
         let share = |share: f64| Cell::plain(optional(busy(processor).map(|_| share), percent));
-        let growth = |interval: Interval| each_second(interval, self.seconds);
+        let growth = |interval| optional(interval, |interval| each_second(interval, self.seconds));
         match column {
             0 => Cell::plain(processor.index.to_string()),
             1 => {
@@ -269,10 +269,10 @@ impl Rows for ProcessorRows<'_> {
             2 => share(processor.user),
             3 => share(processor.system),
             4 => share(processor.softirq),
-            5 => Cell::plain(growth(processor.interrupts)),
+            5 => Cell::plain(growth(Some(processor.interrupts))),
             6 => Cell::plain(growth(processor.packets)),
-            7 => Cell::alert_if(processor.squeezed.delta > 0, growth(processor.squeezed)),
-            8 => Cell::alert_if(processor.dropped.delta > 0, growth(processor.dropped)),
+            7 => Cell::alert_if(lost(processor.squeezed), growth(processor.squeezed)),
+            8 => Cell::alert_if(lost(processor.dropped), growth(processor.dropped)),
             _ => Cell::plain(optional(processor.node, |node| node.to_string())),
         }
     }

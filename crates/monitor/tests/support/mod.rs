@@ -67,9 +67,9 @@ pub fn sample(at: u64, flows: u64, queues: u32, processors: u32) -> Sample {
         softirq: if index == 0 { 0.72 } else { 0.12 },
         idle: if index == 0 { 0.08 } else { 0.68 },
         interrupts: interval(18_644),
-        packets: interval(152_000),
-        dropped: interval(0),
-        squeezed: interval(if index == 0 { 4 } else { 0 }),
+        packets: Some(interval(152_000)),
+        dropped: Some(interval(0)),
+        squeezed: Some(interval(if index == 0 { 4 } else { 0 })),
     };
     let eth0 = Interface {
         name: "eth0".to_owned(),
@@ -89,14 +89,14 @@ pub fn sample(at: u64, flows: u64, queues: u32, processors: u32) -> Sample {
         ),
         queues: (0..).zip(&loads).map(queue).collect(),
         observed: true,
-        active_flows: flows + 28,
+        active_flows: Some(flows + 28),
         flows: listed,
         nfm_1s: Some(0.75 + 0.05 * (at % 4) as f64),
         nfm_100ms: Some(1.2 - 0.1 * (at % 3) as f64),
         jain_1s: Some(0.91),
         bpf_ns: Some(interval(71_617_000)),
     };
-    let lo = Interface { name: "lo".to_owned(), up: true, ..Interface::default() };
+    let lo = Interface { name: "lo".to_owned(), up: true, active_flows: Some(0), ..Interface::default() };
     let loss = |place: &str, rule: &str, counter: &str, packets: u64| Loss {
         place: place.to_owned(),
         subject: "eth0".to_owned(),

@@ -268,6 +268,35 @@ fn an_unread_socket_drops_in_its_receive_queue() {
     drop(socket);
 }
 
+/// The route back to the sources does not lead to the interface at which their packets arrive.
+#[test]
+fn packets_that_the_reverse_path_filter_drops_are_lost_in_the_network_layer() {
+    let pair = Pair::new();
+    pair.right.set("net/ipv4/conf/evk1/rp_filter", "1");
+    pair.left.ip("ip address add 10.99.0.5/32 dev lo");
+    let socket = pair.left.within(|| UdpSocket::bind("10.99.0.5:0").unwrap());
+    let _load = Background::in_namespace(&pair.left, move || {
+        let _ = socket.send_to(&[7; 100], "10.77.0.2:9000");
+        std::thread::sleep(Duration::from_millis(1));
+    });
+    let result = watch(&pair.right, "2s");
+    let (packets, rules) = lost_at(&result, "network");
+    assert!(packets > 100, "{result:#}");
+    assert_eq!(rules, ["reverse-path-drops"], "{result:#}");
+    let reason = result["reasons"].as_array().unwrap().iter().find(|drop| drop["reason"] == "IP_RPFILTER");
+    assert_eq!(reason.expect("a reason")["rule"], "reverse-path-drops", "{result:#}");
+}
+
+#[test]
+fn datagrams_to_a_closed_port_are_lost_in_the_network_layer() {
+    let pair = Pair::new();
+    let _load = datagrams(&pair, 100, 1);
+    let result = watch(&pair.right, "2s");
+    let (packets, rules) = lost_at(&result, "network");
+    assert!(packets > 100, "{result:#}");
+    assert_eq!(rules, ["udp-no-port"], "{result:#}");
+}
+
 #[test]
 fn a_listener_that_does_not_accept_overflows() {
     let pair = Pair::new();

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use evenkeel_model::host::{
     HostFacts, Interface, InterfaceKind, LossCounters, QdiscFacts, SaturatingSum, SocketFacts, SocketKind,
+    Unknown,
 };
 use serde::Serialize;
 
@@ -75,16 +76,28 @@ pub struct Loss {
     pub rule: &'static str,
 }
 
-/// Maps a drop reason (`enum skb_drop_reason`, include/net/dropreason-core.h, without its prefix) to its place and the
-/// rule that explains it. Returns `None` for reasons that do not mean that this host is too slow.
+/// The protocol number of UDP.
+const UDP: u8 = 17;
+
+/// Maps a drop reason (`enum skb_drop_reason`, include/net/dropreason-core.h, without its prefix) and the packet's
+/// protocol to the place and the rule that explains the drop. Returns `None` for reasons without a rule.
 #[must_use]
-pub fn place_of_reason(reason: &str) -> Option<(Place, &'static str)> {
+pub fn place_of_reason(reason: &str, protocol: Option<u8>) -> Option<(Place, &'static str)> {
     Some(match reason {
         "QDISC_DROP" | "QDISC_OVERLIMIT" | "QDISC_CONGESTED" | "FQ_BAND_LIMIT" | "FQ_FLOW_LIMIT"
         | "FQ_HORIZON_LIMIT" => (Place::Qdisc, "qdisc-drops"),
         "DEV_READY" | "FULL_RING" => (Place::TransmitRing, "tx-ring-stops"),
         "CPU_BACKLOG" => (Place::SoftnetBacklog, "backlog-drops"),
-        "NEIGH_QUEUEFULL" | "NEIGH_CREATEFAIL" => (Place::Network, "neighbours-full"),
+        "NEIGH_CREATEFAIL" => (Place::Network, "neighbours-full"),
+        "NEIGH_QUEUEFULL" | "NEIGH_FAILED" => (Place::Network, "neighbours-unresolved"),
+        "IP_RPFILTER" => (Place::Network, "reverse-path-drops"),
+        "IP_INNOROUTES" | "IP_OUTNOROUTES" => (Place::Network, "no-route"),
+        "IP_INHDR" | "IP_CSUM" => (Place::Network, "ttl-expired"),
+        "FRAG_REASM_TIMEOUT" | "FRAG_TOO_FAR" => (Place::Network, "fragments-lost"),
+        "PKT_TOO_BIG" => (Place::Network, "fragments-made"),
+        "TCP_CSUM" | "UDP_CSUM" => (Place::Network, "checksum-errors"),
+        // TCP answers a segment without a socket by a reset: the peer knows.
+        "NO_SOCKET" if protocol == Some(UDP) => (Place::Network, "udp-no-port"),
         "TCP_LISTEN_OVERFLOW" => (Place::AcceptQueue, "listen-overflow"),
         "SOCKET_BACKLOG" => (Place::TcpBacklog, "tcp-backlog-drops"),
         "SOCKET_RCVBUFF" => (Place::ReceiveQueue, "udp-receive-buffer"),
@@ -109,6 +122,26 @@ impl Losses {
     ) {
         if packets > 0 {
             self.0.push(Loss { place, subject: subject.into(), packets, counter: counter.into(), rule });
+        }
+    }
+
+    fn packets_of(&self, filter: impl Fn(&&Loss) -> bool) -> u64 {
+        self.0.iter().filter(filter).map(|loss| loss.packets).saturating_sum()
+    }
+
+    /// Adds what counters of the network layer gained beyond the packets that another loss contains already.
+    fn add_beyond(
+        &mut self,
+        mut contained: u64,
+        names: [&str; 2],
+        rule: &'static str,
+        gained: &dyn Fn(&str) -> u64,
+    ) {
+        for name in names {
+            let packets = gained(name);
+            let again = packets.min(contained);
+            contained -= again;
+            self.add(Place::Network, HOST, packets - again, name, rule);
         }
     }
 }
@@ -160,6 +193,12 @@ pub const COUNTERS: &[&str] = &[
     "/proc/net/stat",
 ];
 
+/// Returns the loss counters that are missing in one of two readings.
+pub fn unread<'f>(before: &'f HostFacts, after: &'f HostFacts) -> impl Iterator<Item = &'f Unknown> {
+    let counts = |gap: &&Unknown| COUNTERS.iter().any(|counter| gap.concerns(counter));
+    before.unknown.iter().chain(&after.unknown).filter(counts)
+}
+
 /// Returns the packets lost between two readings of a host, in path order.
 #[must_use]
 pub fn losses(before: &HostFacts, after: &HostFacts) -> Vec<Loss> {
@@ -182,8 +221,9 @@ pub fn losses(before: &HostFacts, after: &HostFacts) -> Vec<Loss> {
         found.add(Place::SoftnetBacklog, &subject, limited, "softnet_stat flow_limit", "backlog-drops");
     }
     let counter = |name: &str| gained(before.counters.get(name).copied(), after.counters.get(name).copied());
-    for (place, name, rule) in HOST_COUNTERS {
-        found.add(*place, "host", counter(name), *name, rule);
+    for HostCounter { place, name, rule, includes } in HOST_COUNTERS {
+        let counted = includes.iter().map(|name| counter(name)).saturating_sum();
+        found.add(*place, HOST, counter(name).saturating_sub(counted), *name, rule);
     }
     for (name, _) in receive_queue_drops(&after.counters) {
         found.add(Place::ReceiveQueue, "host", counter(name), name, "tcp-receive-pruned");
@@ -193,6 +233,11 @@ pub fn losses(before: &HostFacts, after: &HostFacts) -> Vec<Loss> {
     let sum = |of: &dyn Fn(&str) -> u64| datagrams.into_iter().map(of).saturating_sum();
     let between = |name: &str| gained_between(before, after, name);
     udp(&mut found, before, after, [sum(&counter), sum(&between)]);
+    // A checksum is often verified at the socket, whose drops then include the datagram.
+    let at_sockets = found.packets_of(|loss| loss.counter == SOCKET_DROPS).saturating_sub(sum(&counter));
+    let damaged = ["Udp.InCsumErrors", "Snmp6.Udp6InCsumErrors"];
+    found.add_beyond(at_sockets, damaged, "checksum-errors", &counter);
+    by_ip(&mut found, &counter, &between);
     let beyond = |retransmitted: u64, not_sent: u64| {
         let explained = explained(retransmitted, not_sent, &found.0, after);
         (retransmitted - explained, explained)
@@ -241,6 +286,21 @@ pub fn keep_unread(before: &HostFacts, after: &mut HostFacts) {
     }
 }
 
+/// Adds the packets that IP could not send, and the datagrams that UDP could not send. If a qdisc, a full neighbour
+/// table, connection tracking or the path's MTU drops a datagram, `ip_send_skb` (net/ipv4/ip_output.c) also counts a
+/// discard, and `udp_send_skb` (net/ipv4/udp.c) counts that discard as a full send buffer.
+fn by_ip(found: &mut Losses, counter: &dyn Fn(&str) -> u64, between: &dyn Fn(&str) -> u64) {
+    const DISCARDS: [&str; 2] = ["Ip.OutDiscards", "Snmp6.Ip6OutDiscards"];
+    const ALSO_DISCARDS: [&str; 5] =
+        ["Arp.table_fulls", "Ndisc.table_fulls", "Conntrack.drop", "Ip.FragFails", "Snmp6.Ip6FragFails"];
+    let by_qdiscs = found.packets_of(|loss| loss.place == Place::Qdisc);
+    let gained = if by_qdiscs == 0 { counter } else { between };
+    let elsewhere = ALSO_DISCARDS.into_iter().map(counter).saturating_sum().saturating_add(by_qdiscs);
+    found.add_beyond(elsewhere, DISCARDS, "ip-discards", gained);
+    let discards = DISCARDS.into_iter().map(gained).saturating_sum();
+    found.add_beyond(discards, ["Udp.SndbufErrors", "Snmp6.Udp6SndbufErrors"], "udp-send-buffer", gained);
+}
+
 /// Returns the increase of a counter, from its value after the sockets and qdiscs of the first reading
 /// to its value before the sockets and qdiscs of the second reading. The counts per socket and qdisc
 /// cover a longer time. So packets that these counts do not explain were lost elsewhere, not between
@@ -266,9 +326,14 @@ pub fn explained_retransmissions(before: &HostFacts, after: &HostFacts) -> u64 {
 /// Returns how many of the retransmitted segments may have been in packets that this host dropped
 /// before the wire. The result is at least `not_sent`.
 fn explained(retransmitted: u64, not_sent: u64, losses: &[Loss], host: &HostFacts) -> u64 {
-    let own = losses.iter().filter(|loss| matches!(loss.place, Place::Qdisc | Place::TransmitRing));
-    let segments = own.map(|loss| {
-        loss.packets.saturating_mul(host.interface(&loss.subject).map_or(1, most_segments_in_a_packet))
+    let is_own = |loss: &&Loss| {
+        matches!(loss.place, Place::Qdisc | Place::TransmitRing)
+            || BEFORE_THE_WIRE.contains(&loss.counter.as_str())
+    };
+    let most = || host.interfaces.iter().map(most_segments_in_a_packet).max().unwrap_or(1);
+    let segments = losses.iter().filter(is_own).map(|loss| {
+        let in_a_packet = host.interface(&loss.subject).map_or_else(most, most_segments_in_a_packet);
+        loss.packets.saturating_mul(in_a_packet)
     });
     segments.saturating_sum().max(not_sent).min(retransmitted)
 }
@@ -286,13 +351,66 @@ fn most_segments_in_a_packet(interface: &Interface) -> u64 {
     }
 }
 
-/// Counters of the whole host: the place, the counter, and the rule that explains the loss.
-const HOST_COUNTERS: &[(Place, &str, &str)] = &[
-    (Place::Network, "Conntrack.drop", "conntrack-full"),
-    (Place::Network, "Arp.table_fulls", "neighbours-full"),
-    (Place::Network, "Ndisc.table_fulls", "neighbours-full"),
-    (Place::AcceptQueue, "TcpExt.ListenDrops", "listen-overflow"),
-    (Place::TcpBacklog, "TcpExt.TCPBacklogDrop", "tcp-backlog-drops"),
+const HOST: &str = "host";
+const SOCKET_DROPS: &str = "socket drops";
+
+/// A loss counter of the whole host, and the rule that explains the loss.
+struct HostCounter {
+    place: Place,
+    name: &'static str,
+    rule: &'static str,
+    /// Other counters of this list that also count packets of this counter.
+    includes: &'static [&'static str],
+}
+
+const fn at(place: Place, name: &'static str, rule: &'static str) -> HostCounter {
+    HostCounter { place, name, rule, includes: &[] }
+}
+
+const HOST_COUNTERS: &[HostCounter] = &[
+    // `nf_ct_resolve_clash` (net/netfilter/nf_conntrack_core.c) increases both counters.
+    HostCounter {
+        includes: &["Conntrack.insert_failed"],
+        ..at(Place::Network, "Conntrack.drop", "conntrack-full")
+    },
+    at(Place::Network, "Conntrack.insert_failed", "conntrack-races"),
+    at(Place::Network, "Arp.table_fulls", "neighbours-full"),
+    at(Place::Network, "Ndisc.table_fulls", "neighbours-full"),
+    at(Place::Network, "Arp.unresolved_discards", "neighbours-unresolved"),
+    at(Place::Network, "Ndisc.unresolved_discards", "neighbours-unresolved"),
+    at(Place::Network, "TcpExt.IPReversePathFilter", "reverse-path-drops"),
+    at(Place::Network, "IpExt.InNoRoutes", "no-route"),
+    at(Place::Network, "Ip.OutNoRoutes", "no-route"),
+    at(Place::Network, "Snmp6.Ip6InNoRoutes", "no-route"),
+    // A full neighbour table is a missing route for `ip6_finish_output2` (net/ipv6/ip6_output.c).
+    HostCounter {
+        includes: &["Ndisc.table_fulls"],
+        ..at(Place::Network, "Snmp6.Ip6OutNoRoutes", "no-route")
+    },
+    at(Place::Network, "Ip.InDiscards", "ip-discards"),
+    at(Place::Network, "Snmp6.Ip6InDiscards", "ip-discards"),
+    at(Place::Network, "Ip.InHdrErrors", "ttl-expired"),
+    at(Place::Network, "Snmp6.Ip6InHdrErrors", "ttl-expired"),
+    at(Place::Network, "Ip.ReasmFails", "fragments-lost"),
+    at(Place::Network, "Snmp6.Ip6ReasmFails", "fragments-lost"),
+    at(Place::Network, "Ip.FragFails", "fragments-made"),
+    at(Place::Network, "Snmp6.Ip6FragFails", "fragments-made"),
+    at(Place::Network, "Tcp.InCsumErrors", "checksum-errors"),
+    at(Place::Network, "Udp.NoPorts", "udp-no-port"),
+    at(Place::Network, "Snmp6.Udp6NoPorts", "udp-no-port"),
+    at(Place::AcceptQueue, "TcpExt.ListenDrops", "listen-overflow"),
+    at(Place::TcpBacklog, "TcpExt.TCPBacklogDrop", "tcp-backlog-drops"),
+];
+
+/// Counters of packets that this host drops before the wire, besides those at qdiscs and transmit rings. TCP
+/// retransmits these packets.
+const BEFORE_THE_WIRE: [&str; 6] = [
+    "Arp.table_fulls",
+    "Ndisc.table_fulls",
+    "Arp.unresolved_discards",
+    "Ndisc.unresolved_discards",
+    "Ip.OutNoRoutes",
+    "Snmp6.Ip6OutNoRoutes",
 ];
 
 fn at_interface(found: &mut Losses, host: &HostFacts, before: Option<&Interface>, after: &Interface) {
@@ -408,7 +526,7 @@ fn udp(found: &mut Losses, before: &HostFacts, after: &HostFacts, counted: [u64;
             Place::ReceiveQueue,
             format!("UDP {}{process}", key.0),
             dropped,
-            "socket drops",
+            SOCKET_DROPS,
             "udp-receive-buffer",
         );
     }
@@ -550,6 +668,52 @@ mod tests {
         assert_eq!(lost(&udp), 10);
     }
 
+    /// Each case: counters that grow, and the losses by rule.
+    #[test]
+    fn a_packet_that_two_counters_count_is_one_loss() {
+        let lost = |counters: &[(&str, u64)], drops: u64| {
+            let mut before = host(0, 0, 0);
+            for (name, _) in counters {
+                before.counters.insert((*name).to_owned(), 100);
+            }
+            let mut after = host(drops, 0, 0);
+            for (name, gain) in counters {
+                after.counters.insert((*name).to_owned(), 100 + gain);
+            }
+            let found = losses(&before, &after).into_iter();
+            found.map(|loss| (loss.rule, loss.packets)).collect::<Vec<_>>()
+        };
+        let sent = [("Ip.OutDiscards", 50), ("Udp.SndbufErrors", 60)];
+        assert_eq!(lost(&sent, 50), [("qdisc-drops", 50), ("udp-send-buffer", 10)]);
+        assert_eq!(lost(&sent, 20), [("qdisc-drops", 20), ("ip-discards", 30), ("udp-send-buffer", 10)]);
+        assert_eq!(lost(&sent, 0), [("ip-discards", 50), ("udp-send-buffer", 10)]);
+        let tracked = [("Conntrack.drop", 30), ("Conntrack.insert_failed", 20), ("Ip.OutDiscards", 30)];
+        assert_eq!(lost(&tracked, 0), [("conntrack-races", 20), ("conntrack-full", 10)]);
+        let six = [("Ndisc.table_fulls", 9), ("Snmp6.Ip6OutNoRoutes", 9), ("Snmp6.Ip6OutDiscards", 9)];
+        assert_eq!(lost(&six, 0), [("neighbours-full", 9)]);
+        // TCP retransmits the segments that waited for a neighbour's address in vain.
+        let waiting = [("Arp.unresolved_discards", 7), (RETRANSMISSIONS, 10)];
+        assert_eq!(lost(&waiting, 0), [("neighbours-unresolved", 7), ("retransmissions", 3)]);
+    }
+
+    #[test]
+    fn a_damaged_datagram_is_one_loss() {
+        let with = |sockets: u64, full: u64, damaged: u64| {
+            let mut host = host(0, 0, sockets);
+            host.counters.insert("Udp.RcvbufErrors".into(), full);
+            host.counters.insert("Udp.InCsumErrors".into(), damaged);
+            host
+        };
+        let lost = |after: &HostFacts| {
+            let found = losses(&with(0, 0, 0), after).into_iter();
+            found.map(|loss| (loss.rule, loss.packets)).collect::<Vec<_>>()
+        };
+        let (buffer, damaged) = ("udp-receive-buffer", "checksum-errors");
+        assert_eq!(lost(&with(30, 30, 5)), [(damaged, 5), (buffer, 30)], "verified before the socket");
+        assert_eq!(lost(&with(35, 30, 5)), [(buffer, 35)], "verified at the socket");
+        assert_eq!(lost(&with(0, 0, 5)), [(damaged, 5)]);
+    }
+
     #[test]
     fn frames_of_unknown_protocols_are_no_loss_where_the_driver_counts() {
         let nic = |ring: Option<u64>| {
@@ -569,15 +733,32 @@ mod tests {
 
     #[test]
     fn every_loss_has_a_rule_that_exists() {
-        for reason in
-            ["QDISC_DROP", "FULL_RING", "CPU_BACKLOG", "SOCKET_BACKLOG", "SOCKET_RCVBUFF", "PROTO_MEM"]
-        {
-            let (_, rule) = place_of_reason(reason).unwrap();
+        for reason in [
+            "QDISC_DROP",
+            "FULL_RING",
+            "CPU_BACKLOG",
+            "SOCKET_BACKLOG",
+            "SOCKET_RCVBUFF",
+            "PROTO_MEM",
+            "NEIGH_QUEUEFULL",
+            "NEIGH_CREATEFAIL",
+            "IP_INNOROUTES",
+            "IP_INHDR",
+            "FRAG_TOO_FAR",
+            "PKT_TOO_BIG",
+            "TCP_CSUM",
+        ] {
+            let (_, rule) = place_of_reason(reason, None).unwrap();
             assert!(crate::find_rule(rule).is_some(), "{rule}");
         }
-        assert_eq!(place_of_reason("NOT_SPECIFIED"), None);
-        for (_, _, rule) in HOST_COUNTERS {
+        assert_eq!(place_of_reason("NOT_SPECIFIED", None), None);
+        for HostCounter { rule, .. } in HOST_COUNTERS {
             assert!(crate::find_rule(rule).is_some(), "{rule}");
         }
+        let udp_only = ["NO_SOCKET", "IP_RPFILTER"].map(|reason| {
+            [Some(UDP), Some(6), None].map(|protocol| Some(place_of_reason(reason, protocol)?.1))
+        });
+        let strict = Some("reverse-path-drops");
+        assert_eq!(udp_only, [[Some("udp-no-port"), None, None], [strict; 3]]);
     }
 }

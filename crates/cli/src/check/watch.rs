@@ -9,7 +9,7 @@ use evenkeel_host::NamespaceIdentity;
 use evenkeel_host::facts::{Tree, read_facts};
 use evenkeel_model::host::{HostFacts, Interface, SaturatingSum, Unknown};
 use evenkeel_model::text::counted;
-use evenkeel_placement::loss_path::{COUNTERS, Loss, explained_retransmissions, losses, place_of_reason};
+use evenkeel_placement::loss_path::{self, Loss, Place, explained_retransmissions, losses, place_of_reason};
 use evenkeel_placement::view::count;
 use evenkeel_report::page::{Heading, Page};
 use serde_json::json;
@@ -37,15 +37,12 @@ pub fn watch(options: &CheckOptions, time: Duration) -> Result<Exit, Failure> {
     super::require_same_interface(&before, &after, options.interface.as_deref(), "during the watch")?;
     let elapsed = started.elapsed();
     let interrupted = signals.came();
-    let found: Vec<Loss> = losses(&before, &after)
-        .into_iter()
-        .filter(|loss| {
-            options
-                .interface
-                .as_deref()
-                .is_none_or(|name| loss.subject == name || after.interface(&loss.subject).is_none())
-        })
-        .collect();
+    let shown = options.interface.as_deref().map(|name| after.down_from(name));
+    let is_shown = |loss: &Loss| {
+        let is_part = |shown: &BTreeSet<&str>| shown.contains(loss.subject.as_str());
+        shown.as_ref().is_none_or(is_part) || after.interface(&loss.subject).is_none()
+    };
+    let found: Vec<Loss> = losses(&before, &after).into_iter().filter(is_shown).collect();
     let explained = explained_retransmissions(&before, &after);
     let reasons = reasons.and_then(|reasons| reasons.counts().map_err(|error| error.to_string()));
     let moves = moves(&before, &after, options.interface.as_deref());
@@ -123,8 +120,12 @@ fn flow_words(drop: &DropCount) -> Option<String> {
     ))
 }
 
+fn place_of(drop: &DropCount) -> Option<(Place, &'static str)> {
+    place_of_reason(&drop.reason, drop.flow.map(|flow| flow.protocol))
+}
+
 fn reason_json(drop: &DropCount) -> serde_json::Value {
-    let place = place_of_reason(&drop.reason);
+    let place = place_of(drop);
     json!({
         "reason": drop.reason,
         "packets": drop.packets,
@@ -147,7 +148,7 @@ fn reasons_screen(page: &mut Page, drops: Result<&[DropCount], &String>) {
         }
     };
     let known: Vec<(&DropCount, &str)> =
-        drops.iter().filter_map(|drop| Some((drop, place_of_reason(&drop.reason)?.1))).collect();
+        drops.iter().filter_map(|drop| Some((drop, place_of(drop)?.1))).collect();
     if !known.is_empty() {
         page.heading("The kernel's drop reasons, by flow:");
         let row = |(drop, rule): &(&DropCount, &str)| {
@@ -167,7 +168,7 @@ fn reasons_screen(page: &mut Page, drops: Result<&[DropCount], &String>) {
         page.line(&format!("  and {}", counted(known.len() - MOST_FLOWS, "more flow")));
     }
     let mut others: std::collections::BTreeMap<&str, u64> = std::collections::BTreeMap::new();
-    for drop in drops.iter().filter(|drop| place_of_reason(&drop.reason).is_none()) {
+    for drop in drops.iter().filter(|drop| place_of(drop).is_none()) {
         let sum = others.entry(drop.reason.as_str()).or_insert(0);
         *sum = sum.saturating_add(drop.packets);
     }
@@ -194,10 +195,9 @@ fn moves(before: &HostFacts, after: &HostFacts, only: Option<&str>) -> Vec<Unkno
         .collect()
 }
 
-/// Returns the loss counters that are missing in one of the two readings.
+/// Returns the loss counters that are missing in one of the two readings, and the moved interfaces.
 fn unread<'f>(before: &'f HostFacts, after: &'f HostFacts, moves: &'f [Unknown]) -> BTreeSet<&'f Unknown> {
-    let counts = |gap: &&Unknown| COUNTERS.iter().any(|counter| gap.concerns(counter));
-    before.unknown.iter().chain(&after.unknown).filter(counts).chain(moves).collect()
+    loss_path::unread(before, after).chain(moves).collect()
 }
 
 /// Two readings of a host, and the facts that are missing in them.

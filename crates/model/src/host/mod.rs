@@ -264,6 +264,20 @@ impl HostFacts {
         self.interfaces.iter().find(is_same)
     }
 
+    /// Returns the names of an interface and of all interfaces below it, such as the ports of a bond and the device of a
+    /// VLAN.
+    #[must_use]
+    pub fn down_from<'a>(&'a self, name: &'a str) -> BTreeSet<&'a str> {
+        let (mut found, mut next) = (BTreeSet::new(), vec![name]);
+        while let Some(name) = next.pop() {
+            if found.insert(name) {
+                let below = self.interface(name).into_iter().flat_map(|interface| &interface.lower);
+                next.extend(below.map(String::as_str));
+            }
+        }
+        found
+    }
+
     /// Sets the speed, bit/s, of an interface whose driver reports no speed. Returns whether the
     /// interface exists.
     pub fn state_speed(&mut self, name: &str, speed_bps: u64) -> bool {

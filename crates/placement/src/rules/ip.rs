@@ -304,8 +304,7 @@ fn fragments(view: &View<'_>) -> Vec<Found> {
 
 fn reverse_path(view: &View<'_>) -> Vec<Found> {
     const ONE_IN: u64 = 10_000;
-    let dropped =
-        view.facts.counter("TcpExt.IPReversePathFilter").max(view.facts.counter("IpExt.IPReversePathFilter"));
+    let dropped = view.facts.counter("TcpExt.IPReversePathFilter");
     let received = view.facts.counter("Ip.InReceives");
     if dropped < FEWEST {
         return Vec::new();

@@ -11,7 +11,7 @@ use evenkeel_model::text::{counted, path_text, printable};
 use evenkeel_placement::current::restoring;
 use evenkeel_placement::rules_about_nics;
 use evenkeel_placement::tune::persist::{File, Files};
-use evenkeel_placement::tune::verify::{Verdict, Watched};
+use evenkeel_placement::tune::verify::{Effect, Verdict, Watched};
 use evenkeel_placement::tune::{Item, of_queues};
 use evenkeel_report::page::FILE_LINE;
 use serde_json::{Value as Json, json};
@@ -320,20 +320,22 @@ pub fn outcome(interface: &str, prepared: &Prepared, outcome: &Outcome, files: &
 
 fn watched_text(interface: &str, watched: &Watched) -> String {
     let mut text = String::new();
-    match watched {
-        Watched::NoTraffic { before, after } => {
+    let by = if watched.not_read.is_empty() { "" } else { ", by the counters that could be read" };
+    match &watched.effect {
+        Effect::NoTraffic { before, after } => {
             let _ = writeln!(
                 text,
                 "the effect on losses is unknown: {interface} carried {before} packets in the watch before the changes, \
                  and {after} in the watch after them; evenkeel check --watch 10s shows losses under load"
             );
         }
-        Watched::Losses(compared) if compared.is_empty() => {
-            text.push_str(
-                "no packet was lost in the watch before the changes, nor in the watch after them\n",
+        Effect::Losses(compared) if compared.is_empty() => {
+            let _ = writeln!(
+                text,
+                "no packet was lost in the watch before the changes, nor in the watch after them{by}"
             );
         }
-        Watched::Losses(compared) => {
+        Effect::Losses(compared) => {
             for one in compared {
                 let words = match one.verdict {
                     Verdict::Better => "better",
@@ -350,6 +352,9 @@ fn watched_text(interface: &str, watched: &Watched) -> String {
                 );
             }
         }
+    }
+    for gap in &watched.not_read {
+        let _ = writeln!(text, "  losses may be missing here: {}", gap.why);
     }
     text
 }

@@ -580,3 +580,31 @@ fn flows_that_the_nic_cannot_balance_are_no_policy_that_is_met() {
         serde_json::from_str(&run(&[&bench[..], &["--format", "json"]].concat()).stdout).unwrap();
     assert_eq!((&json["accepted"], &json["met"]), (&true.into(), &false.into()));
 }
+
+#[test]
+fn a_policy_is_not_met_if_the_processes_of_its_flows_are_unknown() {
+    let place = tempfile::tempdir().unwrap();
+    let class = "policy = \"balance\"\n[[class]]\nname = \"high\"\nprocess = \"python3\"\nqueues = 1\n";
+    let policy = file(place.path(), "policy.toml", class);
+    let solved = |list: &str, command: &[&str], format: &str| {
+        let list = file(place.path(), "flows.csv", list);
+        let files = ["--flows", list.to_str().unwrap(), "--policy", policy.to_str().unwrap()];
+        let ended = run(&[command, &files, &["--queues", "4", "--format", format]].concat());
+        assert_eq!(ended.code, 0, "{ended:?}");
+        ended.stdout.replace('\n', " ")
+    };
+    let without = "protocol,src,src_port,dst,dst_port\ntcp,10.0.1.1,5000,10.0.0.1,80\n\
+                   tcp,10.0.1.1,5001,10.0.0.1,80\n";
+    let with = "protocol,src,src_port,dst,dst_port,process\ntcp,10.0.1.1,5000,10.0.0.1,80,python3\n\
+                tcp,10.0.1.1,5001,10.0.0.1,80,sshd\n";
+    let steer = ["steer", "--plan", "--model", "ntuple"];
+    for command in [&steer[..], &["search", "solve", "--nic", "ntuple"]] {
+        let table = solved(without, command, "table");
+        assert!(table.contains("balance not judged: the class of 2 of 2 flows is unknown"), "{table}");
+        assert!(table.contains("needs the columns process"), "{table}");
+        let json: Value = serde_json::from_str(&solved(without, command, "json")).unwrap();
+        assert!(json["met"].is_null() && json["accepted"].is_null(), "{json}");
+        let json: Value = serde_json::from_str(&solved(with, command, "json")).unwrap();
+        assert_eq!(json["met"], true, "{json}");
+    }
+}

@@ -40,6 +40,8 @@ pub struct Flow {
     pub packets_per_second: Option<f64>,
     /// The process that has the socket open, if it could be found.
     pub owner: Option<Owner>,
+    /// Whether no process has the socket open; see [`Owners::is_without`].
+    pub is_unowned: bool,
     /// Identifier of the socket's cgroup (version 2).
     pub cgroup: Option<u64>,
     /// Inode of the socket's network namespace.
@@ -54,6 +56,7 @@ pub struct Listener {
     /// Local address and port; the address may be unspecified.
     pub local: SocketAddr,
     pub owner: Option<Owner>,
+    pub is_unowned: bool,
     pub cgroup: Option<u64>,
     pub namespace: u64,
 }
@@ -140,11 +143,13 @@ impl FlowReader {
         let mut counted = HashMap::new();
         for (namespace, socket) in sockets {
             let owner = owners.get(&socket.inode).cloned();
+            let is_unowned = owner.is_none() && self.owners.is_without(socket.inode);
             if !is_connected(&socket) {
                 reading.listeners.push(Listener {
                     protocol: socket.protocol,
                     local: socket.local,
                     owner,
+                    is_unowned,
                     cgroup: socket.cgroup,
                     namespace,
                 });
@@ -167,6 +172,7 @@ impl FlowReader {
                 rate_bps,
                 packets_per_second,
                 owner,
+                is_unowned,
                 cgroup: socket.cgroup,
                 namespace,
             });

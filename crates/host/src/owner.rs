@@ -23,6 +23,8 @@ pub struct Owners {
     /// Sockets without an owner in the last search, for example because the process's files are unreadable.
     hidden: HashSet<u32>,
     searched: Option<Instant>,
+    /// Whether the last search could read the sockets of all processes of the host.
+    is_complete: bool,
 }
 
 /// Minimum interval between two searches for new sockets, because a search reads the open files of all
@@ -31,10 +33,18 @@ const SEARCH_INTERVAL: Duration = Duration::from_millis(500);
 /// Minimum interval between two searches for sockets that the last search did not find, for example
 /// because the process's files are unreadable.
 const HIDDEN_INTERVAL: Duration = Duration::from_secs(10);
+/// The initial PID namespace (`PROC_PID_INIT_INO`, include/linux/proc_ns.h).
+const INITIAL: &str = "pid:[4026531836]";
 
 impl Owners {
-    /// Returns the owners of sockets, by inode. Ignores processes whose open files are unreadable
-    /// (other users' processes, without `CAP_SYS_PTRACE`).
+    /// Returns whether no process has the socket open. Otherwise a socket without an owner may belong to a process that
+    /// the search could not see or read: of another user without `CAP_SYS_PTRACE`, or of another PID namespace.
+    #[must_use]
+    pub fn is_without(&self, inode: u32) -> bool {
+        inode == 0 || self.is_complete && self.hidden.contains(&inode)
+    }
+
+    /// Returns the owners of sockets, by inode. Ignores processes whose open files are unreadable.
     ///
     /// # Errors
     /// Returns an error if `/proc` cannot be read.
@@ -70,10 +80,18 @@ impl Owners {
     fn search(&mut self, host: &Host, wanted: &HashSet<u32>) -> Result<(), HostError> {
         let mut processes = host.process_numbers()?;
         processes.sort_unstable_by(|one, other| other.cmp(one));
+        // The option hidepid of /proc hides the first process, too.
+        self.is_complete = processes.contains(&1)
+            && std::fs::read_link(host.path("/proc/self/ns/pid"))
+                .is_ok_and(|link| link.as_os_str() == INITIAL);
+        let is_denied = |error: &std::io::Error| error.kind() == std::io::ErrorKind::PermissionDenied;
         for process in processes {
-            let directory = host.path(&format!("/proc/{process}/fd"));
-            for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
-                let inode = std::fs::read_link(entry.path()).ok().and_then(|link| {
+            let directory = std::fs::read_dir(host.path(&format!("/proc/{process}/fd")));
+            self.is_complete &= !directory.as_ref().err().is_some_and(is_denied);
+            for entry in directory.into_iter().flatten().flatten() {
+                let link = std::fs::read_link(entry.path());
+                self.is_complete &= !link.as_ref().err().is_some_and(is_denied);
+                let inode = link.ok().and_then(|link| {
                     link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
                 });
                 if let Some(inode) = inode.filter(|inode| wanted.contains(inode)) {
@@ -114,6 +132,26 @@ mod tests {
         assert_eq!(found[&inode].process, std::process::id());
         assert!(found[&inode].processor.is_some());
         assert_eq!(found.len(), 1);
+    }
+
+    #[test]
+    fn a_socket_without_a_process_may_belong_to_a_process_that_is_not_seen() {
+        let is_without = |numbers: &[u32], namespace: &str| {
+            let directory = tempfile::tempdir().unwrap();
+            let proc = directory.path().join("proc");
+            for number in numbers {
+                std::fs::create_dir_all(proc.join(format!("{number}/fd"))).unwrap();
+            }
+            std::fs::create_dir_all(proc.join("self/ns")).unwrap();
+            std::os::unix::fs::symlink(namespace, proc.join("self/ns/pid")).unwrap();
+            let mut owners = Owners::default();
+            assert!(!owners.is_without(77), "no search yet");
+            owners.of(&Host::at(directory.path()), [77]).unwrap();
+            owners.is_without(77)
+        };
+        assert!(is_without(&[1, 2], INITIAL));
+        assert!(!is_without(&[2], INITIAL), "hidepid");
+        assert!(!is_without(&[1, 2], "pid:[4026532000]"), "a container");
     }
 
     #[test]

@@ -40,13 +40,24 @@ pub struct ObservedFlow {
     pub process: Option<String>,
     /// Path of the socket's cgroup v2, from the root.
     pub cgroup: Option<String>,
+    /// Whether it is known that no process reads the flow. Otherwise a missing process or cgroup is unknown.
+    pub is_unowned: bool,
     pub queue: Option<QueueId>,
 }
 
 impl ObservedFlow {
     #[must_use]
     pub const fn new(tuple: FlowTuple) -> Self {
-        Self { tuple, class: None, rate_bps: 0, reader: None, process: None, cgroup: None, queue: None }
+        Self {
+            tuple,
+            class: None,
+            rate_bps: 0,
+            reader: None,
+            process: None,
+            cgroup: None,
+            is_unowned: false,
+            queue: None,
+        }
     }
 }
 
@@ -230,6 +241,7 @@ impl Columns {
             reader: self.parsed(record, 7, "not a processor number")?,
             process: text(8),
             cgroup: text(9),
+            is_unowned: false,
             queue: self.parsed(record, 10, "not a queue number")?.map(QueueId),
         })
     }
@@ -310,7 +322,8 @@ pub fn generate(first: u32, count: u32) -> impl Iterator<Item = ObservedFlow> {
             destination: IpAddr::V4(SERVER),
             destination_port: MEMCACHED,
         };
-        ObservedFlow { rate_bps: 1_000_000 << (number.wrapping_mul(7) % 10), ..ObservedFlow::new(tuple) }
+        let rate_bps = 1_000_000 << (number.wrapping_mul(7) % 10);
+        ObservedFlow { rate_bps, is_unowned: true, ..ObservedFlow::new(tuple) }
     })
 }
 
@@ -414,6 +427,7 @@ mod tests {
                 reader: (seed % 3 == 0).then_some(u32::from(seed)),
                 process: (seed % 5 == 0).then(|| "memcached".to_owned()),
                 cgroup: (seed % 7 == 0).then(|| "/a/b".to_owned()),
+                is_unowned: false,
                 queue: (seed % 11 == 0).then_some(QueueId(seed)),
                 ..flow
             };

@@ -127,7 +127,7 @@ impl Observer {
             let mut observed = ObservedFlow::new(tuple);
             if let Some(rate_bps) = self.activity(tuple, counted, rate, now) {
                 observed.rate_bps = rate_bps;
-                self.owned(&mut observed, flow.owner.as_ref());
+                self.owned(&mut observed, flow.owner.as_ref(), flow.is_unowned);
                 flows.push(observed);
             }
         }
@@ -140,7 +140,9 @@ impl Observer {
                 let mut observed = ObservedFlow::new(*tuple);
                 observed.rate_bps = rate_bps;
                 let listener = listener_of(&reading, tuple);
-                self.owned(&mut observed, listener.and_then(|listener| listener.owner.as_ref()));
+                let is_unowned = listener.is_none_or(|listener| listener.is_unowned);
+                let owner = listener.and_then(|listener| listener.owner.as_ref());
+                self.owned(&mut observed, owner, is_unowned);
                 flows.push(observed);
             }
         }
@@ -195,7 +197,8 @@ impl Observer {
         (now.duration_since(known.active) < idle).then_some(known.rate_bps)
     }
 
-    fn owned(&self, flow: &mut ObservedFlow, owner: Option<&Owner>) {
+    fn owned(&self, flow: &mut ObservedFlow, owner: Option<&Owner>, is_unowned: bool) {
+        flow.is_unowned = is_unowned;
         let Some(owner) = owner else { return };
         flow.reader = owner.processor;
         flow.process = Some(owner.name.clone());

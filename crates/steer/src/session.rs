@@ -289,7 +289,10 @@ impl Session {
         let Some(before) = known.and_then(|index| self.search.flow(index)) else { return false };
         let difference = flow.rate_bps.abs_diff(before.rate_bps);
         let moved = difference >= RATE_STEP_BPS && difference >= before.rate_bps / 4;
-        moved || flow.reader != before.reader
+        let now = self.search.policy().classify(flow);
+        moved
+            || flow.reader != before.reader
+            || (now.class, now.is_unsure) != (before.class, before.is_unsure)
     }
 
     fn enter(
@@ -371,8 +374,8 @@ impl Session {
             backend: self.backend.name(),
             model: search.nic().model().name().to_owned(),
             policy: policy.name().to_owned(),
-            accepted: verdict.map(Verdict::is_accepted),
-            met: verdict.map(Verdict::is_met),
+            accepted: verdict.and_then(Verdict::is_accepted),
+            met: verdict.and_then(Verdict::is_met),
             verdict,
             cost: cost.map(|cost| cost.value()),
             searches: self.searches,

@@ -43,16 +43,30 @@ impl Selector {
 
     #[must_use]
     pub fn selects(&self, flow: &ObservedFlow) -> bool {
+        self.selects_with(flow, false)
+    }
+
+    /// Returns whether the selector selects a flow if its unknown process or cgroup meets the conditions.
+    #[must_use]
+    pub fn may_select(&self, flow: &ObservedFlow) -> bool {
+        self.selects_with(flow, !flow.is_unowned)
+    }
+
+    /// Returns whether the flow meets all conditions. `unknown` is the result for an unknown process or cgroup.
+    fn selects_with(&self, flow: &ObservedFlow, unknown: bool) -> bool {
         if let Some(class) = &flow.class {
             return self.labels.iter().any(|label| label.eq_ignore_ascii_case(class));
         }
+        let is_process = |process: &String| flow.process.as_ref().map_or(unknown, |own| own == process);
+        let is_in = |cgroup: &String| {
+            let is_below = |rest: &str| rest.is_empty() || rest.starts_with('/');
+            let own = flow.cgroup.as_ref();
+            own.map_or(unknown, |path| path.strip_prefix(cgroup.as_str()).is_some_and(is_below))
+        };
         !self.is_by_name_only()
             && self.selects_tuple(&flow.tuple)
-            && self.process.as_ref().is_none_or(|process| flow.process.as_ref() == Some(process))
-            && self.cgroup.as_ref().is_none_or(|cgroup| {
-                let below = flow.cgroup.as_ref().and_then(|path| path.strip_prefix(cgroup.as_str()));
-                below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-            })
+            && self.process.as_ref().is_none_or(is_process)
+            && self.cgroup.as_ref().is_none_or(is_in)
     }
 
     /// Returns whether every flow that meets the conditions of another class also meets these
@@ -266,6 +280,20 @@ mod tests {
         assert!(!selector.selects(&within("/a/bc")) && !selector.selects(&within("/a")));
         assert!(!selector.selects(&flow("10.1.2.3", 80)), "no cgroup is known");
         assert_eq!(selector.as_match(), None);
+    }
+
+    #[test]
+    fn an_unknown_process_may_meet_the_condition() {
+        let by_process = Selector { process: Some("nginx".to_owned()), ..Selector::default() };
+        let at_port = Selector { destination_port: Some(80..=80), ..by_process.clone() };
+        let unknown = flow("10.1.2.3", 80);
+        assert!(by_process.may_select(&unknown) && at_port.may_select(&unknown));
+        assert!(!at_port.may_select(&flow("10.1.2.3", 81)));
+        let known =
+            |process: &str| ObservedFlow { process: Some(process.to_owned()), ..flow("10.1.2.3", 80) };
+        assert!(at_port.may_select(&known("nginx")) && !at_port.may_select(&known("sshd")));
+        assert!(!by_process.may_select(&ObservedFlow { is_unowned: true, ..unknown.clone() }));
+        assert!(!by_process.may_select(&ObservedFlow { class: Some("high".to_owned()), ..unknown }));
     }
 
     #[test]

@@ -64,6 +64,8 @@ pub struct Flow {
     pub reader: Option<u32>,
     /// Previous queue.
     pub before: Option<QueueId>,
+    /// Whether an earlier class may take the flow, because its process or cgroup is unknown.
+    pub is_unsure: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -120,6 +122,7 @@ impl Policy {
     pub fn classify(&self, observed: &ObservedFlow) -> Flow {
         let rest = self.classes.len() - 1;
         let class = self.classes[..rest].iter().position(|class| class.selector.selects(observed));
+        let earlier = &self.classes[..class.unwrap_or(rest)];
         Flow {
             tuple: observed.tuple,
             // No truncation: the file has a limit of classes.
@@ -127,6 +130,7 @@ impl Policy {
             rate_bps: observed.rate_bps,
             reader: observed.reader,
             before: observed.queue,
+            is_unsure: earlier.iter().any(|class| class.selector.may_select(observed)),
         }
     }
 

@@ -35,6 +35,8 @@ pub use unmet::{Unmet, Verdict};
 
 use std::sync::Arc;
 
+use evenkeel_model::text::counted;
+
 use crate::flows::ObservedFlow;
 use crate::policy::{Cost, Flow, Policy, ScriptError};
 use crate::{Change, ConfiguredNic, FilterId, FlowIndex, FlowMap, FlowTuple, InsertError, QueueId, TableId};
@@ -180,7 +182,17 @@ impl Search {
 
     #[must_use]
     pub fn remarks(&self) -> Vec<String> {
-        self.policy.remarks(self.map.flows().filter_map(|(index, _, _)| self.flow(index)))
+        let mut remarks = self.policy.remarks(self.map.flows().filter_map(|(index, _, _)| self.flow(index)));
+        let unsure = self.unsure();
+        if unsure > 0 {
+            remarks.push(format!(
+                "the class of {} is unknown, because a class needs the process or cgroup: to read the processes of \
+                 other users, run the command as root (CAP_SYS_PTRACE); a list of flows needs the columns process \
+                 and cgroup",
+                counted(unsure, "flow")
+            ));
+        }
+        remarks
     }
 
     #[must_use]

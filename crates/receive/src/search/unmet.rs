@@ -38,25 +38,31 @@ pub struct Verdict {
     pub violations: usize,
     /// Number of flows on allowed queues that have a better queue to which the NIC cannot steer them.
     pub improvable: usize,
+    /// Number of flows whose class is unknown, because their process or cgroup is unknown.
+    pub unsure: usize,
 }
 
 impl Verdict {
     #[must_use]
-    pub fn new(flows: usize, cost: Cost, unmet: &[Unmet]) -> Self {
+    pub fn new(flows: usize, cost: Cost, unmet: &[Unmet], unsure: usize) -> Self {
         let improvable = unmet.iter().filter(|unmet| !unmet.is_violation).map(|unmet| unmet.flows).sum();
-        Self { flows, violations: usize::try_from(cost.violations).unwrap_or(0), improvable }
+        Self { flows, violations: usize::try_from(cost.violations).unwrap_or(0), improvable, unsure }
     }
 
-    /// Returns whether no flow is on a forbidden queue.
+    /// Returns whether no flow is on a forbidden queue; `None` if unknown.
     #[must_use]
-    pub const fn is_accepted(self) -> bool {
-        self.violations == 0
+    pub fn is_accepted(self) -> Option<bool> {
+        self.unless_unsure(self.violations == 0)
     }
 
-    /// Returns whether no flow is on a forbidden queue, and no flow could be placed better.
+    /// Returns whether no flow is on a forbidden queue, and no flow could be placed better; `None` if unknown.
     #[must_use]
-    pub const fn is_met(self) -> bool {
-        self.violations == 0 && self.improvable == 0
+    pub fn is_met(self) -> Option<bool> {
+        self.unless_unsure(self.violations == 0 && self.improvable == 0)
+    }
+
+    fn unless_unsure(self, good: bool) -> Option<bool> {
+        (!good || self.unsure == 0).then_some(good)
     }
 }
 
@@ -64,6 +70,13 @@ impl fmt::Display for Verdict {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [flows, violations, improvable] = [self.flows, self.violations, self.improvable].map(thousands);
         match (self.violations, self.improvable) {
+            (0, _) if self.unsure > 0 => {
+                write!(
+                    formatter,
+                    "not judged: the class of {} of {flows} flows is unknown",
+                    thousands(self.unsure)
+                )
+            }
             (0, 0) => formatter.write_str("met"),
             (0, _) => write!(
                 formatter,
@@ -84,7 +97,12 @@ impl Search {
     #[must_use]
     pub fn verdict(&self) -> (Verdict, Vec<Unmet>) {
         let unmet = self.unmet();
-        (Verdict::new(self.indices().len(), self.cost(), &unmet), unmet)
+        (Verdict::new(self.indices().len(), self.cost(), &unmet, self.unsure()), unmet)
+    }
+
+    /// Returns the number of flows whose class is unknown.
+    pub(super) fn unsure(&self) -> usize {
+        self.indices().into_iter().filter_map(|index| self.flow(index)).filter(|flow| flow.is_unsure).count()
     }
 
     #[must_use]

@@ -110,7 +110,7 @@ impl Modelled {
         }
         let view = View::new(facts);
         let mut assumptions = Vec::new();
-        let (queues, indirection) = queues(&view, nic, &topology)?;
+        let (queues, indirection) = queues(&view, nic, &topology, &mut assumptions)?;
         let round_trip = view.round_trip(nic);
         if round_trip.us > MOST_RTT_US {
             return Err(format!(
@@ -128,6 +128,12 @@ impl Modelled {
         let applications = Applications::of(&view, nic, &topology, machine.nic_node);
         let readers: Vec<u32> =
             applications.readers.iter().filter_map(|reader| topology.core(*reader)).collect();
+        if readers.len() < applications.flows && applications.are_known {
+            assumptions.push(format!(
+                "the applications of {} run where those of the others run (unknown)",
+                counted(applications.flows - readers.len(), "connection")
+            ));
+        }
         let traffic = format!(
             "{} from an unlimited sender through {name} ({}, round trip {}); {}",
             match applications.flows {
@@ -152,12 +158,7 @@ impl Modelled {
                 &mut assumptions,
             ),
             merges: merges(nic, &mut assumptions),
-            receive_buffer: known(
-                receive_buffer(facts),
-                RECEIVE_BUFFER,
-                "bytes in tcp_rmem",
-                &mut assumptions,
-            ),
+            receive_buffer: receive_buffer(facts, &mut assumptions),
             machine,
             measured,
         };
@@ -243,7 +244,12 @@ fn known<T: Copy + std::fmt::Display>(
 }
 
 /// Returns the core of each receive queue, and the queue of each entry of the indirection table.
-fn queues(view: &View<'_>, nic: &Interface, topology: &Topology) -> Result<(Vec<u32>, Vec<u32>), String> {
+fn queues(
+    view: &View<'_>,
+    nic: &Interface,
+    topology: &Topology,
+    assumptions: &mut Vec<String>,
+) -> Result<(Vec<u32>, Vec<u32>), String> {
     let mut cores: BTreeMap<u32, u32> = BTreeMap::new();
     for interrupt in view.receive_interrupts(nic) {
         if let (Some(queue), Some(core)) = (interrupt.queue, core_of(interrupt, topology)) {
@@ -254,8 +260,20 @@ fn queues(view: &View<'_>, nic: &Interface, topology: &Topology) -> Result<(Vec<
         return Err(format!("the processors of the receive interrupts of {} are unknown", nic.name));
     }
     // The receive queues of some drivers do not start at number 0.
-    let queues = nic.receive_queue_count().max(1) as usize;
+    let queues = match nic.receive_queue_count() as usize {
+        0 => {
+            assumptions.push("a receive queue for each interrupt (their number is unknown)".to_owned());
+            cores.len()
+        }
+        queues => queues,
+    };
     let cores: Vec<u32> = cores.into_values().take(queues).collect();
+    if cores.len() < queues {
+        assumptions.push(format!(
+            "packets arrive at {} of {queues} receive queues (the processors of the other interrupts are unknown)",
+            cores.len()
+        ));
+    }
     if cores.len() > MOST_QUEUES {
         return Err(format!(
             "{} has {} receive queues, and the model has up to {MOST_QUEUES}",
@@ -265,8 +283,14 @@ fn queues(view: &View<'_>, nic: &Interface, topology: &Topology) -> Result<(Vec<
     }
     let table = nic.rss.as_ref().map(|rss| rss.indirection.clone()).unwrap_or_default();
     let table: Vec<u32> = table.into_iter().filter(|queue| (*queue as usize) < cores.len()).collect();
-    let table = if table.is_empty() { (0..cores.len() as u32).collect() } else { table };
-    Ok((cores, table))
+    if !table.is_empty() {
+        return Ok((cores, table));
+    }
+    if cores.len() > 1 {
+        assumptions.push("RSS spreads flows evenly over the queues (its table is unknown)".to_owned());
+    }
+    let even = (0..cores.len() as u32).collect();
+    Ok((cores, even))
 }
 
 /// Returns the core that serves an interrupt. Of the allowed CPUs, it is the core of the CPU that
@@ -283,6 +307,8 @@ struct Applications {
     flows: usize,
     /// CPUs on which the applications read.
     readers: Vec<u32>,
+    /// Whether the readers are those of the host's connections.
+    are_known: bool,
     place: String,
 }
 
@@ -323,6 +349,7 @@ impl Applications {
             return Self {
                 flows,
                 readers,
+                are_known: true,
                 place: format!("their applications run on processors {list}, {how}"),
             };
         }
@@ -333,7 +360,7 @@ impl Applications {
             "their applications are assumed on processors {}, the first cores of the NIC's package",
             processor_list(&readers)
         );
-        Self { flows, readers, place }
+        Self { flows, readers, are_known: false, place }
     }
 }
 
@@ -387,6 +414,9 @@ fn machine(
         ));
     }
     let slot = nic.pcie.map(|link| link.current_bps()).filter(|bps| *bps > 0.0);
+    if slot.is_none() {
+        assumptions.push(format!("PCIe with {} (unknown)", gigabits(profile.pcie_bps)));
+    }
     let is_same = |clock: f64| hz * clock / profile.base_hz;
     Machine {
         nodes: topology.packages,
@@ -419,8 +449,9 @@ fn highest_clock(
     let is_near = |number: u32| {
         topology.core(number).is_some_and(|core| core / topology.cores_per_package.max(1) == package)
     };
-    let near = facts.processors.iter().filter(|processor| is_near(processor.number));
-    let governors: Vec<_> = near
+    let near = || facts.processors.iter().filter(|processor| is_near(processor.number));
+    let processors = near().count();
+    let governors: Vec<_> = near()
         .filter_map(|processor| {
             let governor = processor.governor.as_deref()?;
             Some(governor == "performance" || processor.energy_preference.as_deref() == Some("performance"))
@@ -428,6 +459,11 @@ fn highest_clock(
         .collect();
     if governors.is_empty() {
         assumptions.push("highest clock (no governor is recorded)".to_owned());
+    } else if governors.len() < processors {
+        assumptions.push(format!(
+            "the clock does not depend on the governors of {} (unknown)",
+            counted(processors - governors.len(), "processor")
+        ));
     }
     governors.iter().all(|highest| *highest)
 }
@@ -443,15 +479,19 @@ fn merges(nic: &Interface, assumptions: &mut Vec<String>) -> bool {
 
 /// Returns the limit of a receive buffer. Without autotuning, it is the default size. Without window
 /// scaling, it is at most twice the largest 16-bit window, because the window is half of the buffer.
-fn receive_buffer(facts: &HostFacts) -> Option<u64> {
+fn receive_buffer(facts: &HostFacts, assumptions: &mut Vec<String>) -> u64 {
     const UNSCALED: u64 = 2 * 65_535;
-    let is_off = |sysctl: &str| facts.sysctl_number(sysctl) == Some(0);
-    let field = if is_off("net/ipv4/tcp_moderate_rcvbuf") { 1 } else { 2 };
+    let mut is_off = |sysctl: &str, what: &str| match facts.sysctl_number(sysctl) {
+        Some(value) => value == 0,
+        None => {
+            assumptions.push(format!("{what} on (unknown)"));
+            false
+        }
+    };
+    let field = if is_off("net/ipv4/tcp_moderate_rcvbuf", "tcp_moderate_rcvbuf") { 1 } else { 2 };
+    let most = if is_off("net/ipv4/tcp_window_scaling", "window scaling") { UNSCALED } else { u64::MAX };
     let limit = facts.sysctl_field("net/ipv4/tcp_rmem", field).filter(|bytes| (1..1 << 31).contains(bytes));
-    if is_off("net/ipv4/tcp_window_scaling") {
-        return Some(limit.unwrap_or(UNSCALED).min(UNSCALED));
-    }
-    limit
+    known(limit, RECEIVE_BUFFER.min(most), "bytes in tcp_rmem", assumptions).min(most)
 }
 
 /// Adds the host's features that the model ignores.
@@ -462,10 +502,14 @@ fn ignored(facts: &HostFacts, nic: &Interface, assumptions: &mut Vec<String>) {
     if running_balancer(facts).is_some() {
         assumptions.push("interrupts stay where they are (irqbalance may move them)".to_owned());
     }
-    if facts.sysctl_number("net/ipv4/tcp_sack") == Some(0) {
-        assumptions.push("selective acknowledgements (off on this host)".to_owned());
+    match facts.sysctl_number("net/ipv4/tcp_sack") {
+        Some(0) => assumptions.push("selective acknowledgements (off on this host)".to_owned()),
+        Some(_) => {}
+        None => assumptions.push("selective acknowledgements on (unknown)".to_owned()),
     }
-    if nic.receive_queues.iter().any(|queue| !queue.rps.is_empty()) {
+    if nic.receive_queues.is_empty() {
+        assumptions.push("no RPS (unknown)".to_owned());
+    } else if nic.receive_queues.iter().any(|queue| !queue.rps.is_empty()) {
         assumptions.push("no RPS (the model has none)".to_owned());
     }
 }
@@ -474,7 +518,7 @@ fn ignored(facts: &HostFacts, nic: &Interface, assumptions: &mut Vec<String>) {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use evenkeel_model::host::{
-        Coalescing, Feature, ProcessFacts, Processor, Rss, SocketKind, TcpFacts, Unknown,
+        Coalescing, Feature, PcieLink, ProcessFacts, Processor, Rings, Rss, SocketKind, TcpFacts, Unknown,
     };
     use evenkeel_model::machine::Measured;
 
@@ -544,6 +588,42 @@ mod tests {
         let found = modelled(&HostFacts { unknown: vec![gap], ..host() });
         let assumed = "a core of its own for each processor whose core is unknown (core_id is missing)";
         assert!(found.assumptions.iter().any(|line| line == assumed), "{:?}", found.assumptions);
+    }
+
+    /// Each case removes a fact from a host with all facts, and gives the assumption that replaces the fact.
+    #[test]
+    fn each_default_is_named() {
+        let mut whole = host();
+        for name in ["tcp_moderate_rcvbuf", "tcp_window_scaling", "tcp_sack"] {
+            whole.sysctls.insert(format!("net/ipv4/{name}"), "1".to_owned());
+        }
+        let nic = &mut whole.interfaces[0];
+        (nic.mtu, nic.rings) = (Some(9000), Some(Rings { rx: 512, ..Rings::default() }));
+        nic.pcie = Some(PcieLink { speed_gts: 8.0, width: 8, max_speed_gts: None, max_width: None });
+        let named = modelled(&whole).assumptions;
+        assert_eq!(named, ["cycles, caches and interconnect of the profile kit-2014"]);
+        let cases: &[(fn(&mut HostFacts), &str)] = &[
+            (|facts| facts.interfaces[0].pcie = None, "PCIe with"),
+            (|facts| facts.interfaces[0].rss = None, "RSS spreads flows evenly"),
+            (|facts| facts.interfaces[0].mtu = None, "1500 MTU"),
+            (|facts| facts.interfaces[0].rings = None, "1024 descriptors"),
+            (|facts| facts.interfaces[0].coalescing = None, "interrupts after"),
+            (|facts| facts.interfaces[0].features.clear(), "GRO on"),
+            (|facts| facts.interfaces[0].receive_queues.clear(), "a receive queue for each interrupt"),
+            (|facts| facts.interfaces[0].receive_queues.clear(), "no RPS"),
+            (|facts| facts.interrupts[1].affinity.clear(), "packets arrive at 1 of 2 receive queues"),
+            (|facts| facts.processors[5].governor = None, "the governors of 1 processor"),
+            (|facts| _ = facts.sysctls.remove("net/ipv4/tcp_moderate_rcvbuf"), "tcp_moderate_rcvbuf on"),
+            (|facts| _ = facts.sysctls.remove("net/ipv4/tcp_window_scaling"), "window scaling on"),
+            (|facts| _ = facts.sysctls.remove("net/ipv4/tcp_rmem"), "bytes in tcp_rmem"),
+            (|facts| _ = facts.sysctls.remove("net/ipv4/tcp_sack"), "selective acknowledgements on"),
+        ];
+        for (remove, words) in cases {
+            let mut facts = whole.clone();
+            remove(&mut facts);
+            let found = modelled(&facts).assumptions;
+            assert!(found.iter().any(|line| line.contains(words)), "{words}: {found:?}");
+        }
     }
 
     #[test]

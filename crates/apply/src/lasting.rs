@@ -57,6 +57,31 @@ pub fn kept(state: &StateDirectory) -> Result<Vec<(InterfaceIdentity, Entry)>, A
     Ok(found)
 }
 
+/// Returns the knobs of kept changes with their current values. Leaves out knobs that another program has changed since.
+pub fn in_force<'e>(
+    kernel: &mut LiveKernel,
+    entries: impl IntoIterator<Item = &'e Entry>,
+) -> Vec<(Knob, Value)> {
+    let set = entries.into_iter().filter(|entry| !entry.with_channels);
+    let now = set.filter_map(|entry| {
+        let found = kernel.read(&entry.knob).ok()?;
+        let is_changed = !entry.knob.same(&found, &entry.from);
+        let value = match &found {
+            // Qdiscs are restored from the parameters that created them: a dump shows them differently.
+            Value::Qdiscs(_) => entry.ours.iter().rev().find_map(|ours| match ours {
+                Ours::These(list) => list
+                    .iter()
+                    .find(|own| Ours::These(vec![(*own).clone()]).includes(&entry.knob, &found))
+                    .cloned(),
+                _ => None,
+            })?,
+            _ => found.clone(),
+        };
+        (is_changed && entry.is_ours(&found)).then_some((entry.knob.clone(), value))
+    });
+    now.collect()
+}
+
 pub struct Lasting {
     run: Run,
     name: String,
@@ -236,24 +261,7 @@ impl Lasting {
     /// changed since.
     pub fn kept(&mut self) -> Vec<(Knob, Value)> {
         let entries = self.run.entries().to_vec();
-        let set = entries.into_iter().filter(|entry| !entry.with_channels);
-        let now = set.filter_map(|entry| {
-            let found = self.run.kernel().read(&entry.knob).ok()?;
-            let is_changed = !entry.knob.same(&found, &entry.from);
-            let value = match &found {
-                // Qdiscs are restored from the parameters that created them: a dump shows them differently.
-                Value::Qdiscs(_) => entry.ours.iter().rev().find_map(|ours| match ours {
-                    Ours::These(list) => list
-                        .iter()
-                        .find(|own| Ours::These(vec![(*own).clone()]).includes(&entry.knob, &found))
-                        .cloned(),
-                    _ => None,
-                })?,
-                _ => found.clone(),
-            };
-            (is_changed && entry.is_ours(&found)).then_some((entry.knob, value))
-        });
-        now.collect()
+        in_force(self.run.kernel(), &entries)
     }
 
     /// Returns the knobs that this command has changed and another program has set since, each with the

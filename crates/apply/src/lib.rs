@@ -86,7 +86,7 @@ pub use journal_file::Held;
 pub use journal_lines::{Contents, Damage, JournalWriter, parse};
 pub use kept_watch::{KeptWatch, Lost, service_journals};
 pub use kernel::{Kernel, LiveKernel};
-pub use lasting::{Lasting, Made, kept};
+pub use lasting::{Lasting, Made, in_force, kept};
 pub use namespace_handle::NamespaceHandle;
 pub use ours::Ours;
 pub use persisted::{Etc, Removal};

@@ -132,6 +132,15 @@ impl Etc {
         Ok(found)
     }
 
+    /// Returns whether Evenkeel wrote a file and no user edited the file.
+    pub fn is_unedited(&self, below: &str) -> Result<bool, PersistError> {
+        let path = self.path(below);
+        match find(&path) {
+            Ok(found) => Ok(matches!(found, Found::File(_))),
+            Err(source) => Err(PersistError::File { action: "read", path, source }),
+        }
+    }
+
     /// Removes the drafts of killed processes.
     pub fn remove_drafts(&self) {
         for directory in DIRECTORIES {

@@ -611,6 +611,37 @@ fn files_for_the_next_start_are_shown_written_and_removed() {
 }
 
 #[test]
+fn files_of_earlier_commands_have_the_settings_in_force() {
+    let host = Host::new();
+    let file = |kind: &str| host.etc.path().join(format!("{kind}:{}.conf", host.namespace()));
+    let sysctls = file("sysctl.d/90-evenkeel-evk0");
+    assert_eq!(host.tune(&["--apply", "sack-off", "--no-watch", "--persist", "sysctl"]).code, 0);
+    // The file of the first command also has the change of the second command.
+    let second = host.tune(&["--apply", "timestamps-off", "--no-watch", "--persist", "udev"]);
+    assert!(second.code == 0 && !second.stdout.contains("lost at the next restart"), "{second:?}");
+    let text = std::fs::read_to_string(&sysctls).unwrap();
+    assert!(text.contains("tcp_sack = 1\n") && text.contains("tcp_timestamps = 1\n"), "{text}");
+    // A plan shows the file that --apply would write.
+    let plan = host.tune(&["--persist", "sysctl"]).stdout;
+    let lines = ["sack", "timestamps", "window_scaling"].map(|name| format!("net.ipv4.tcp_{name} = 1\n"));
+    assert!(lines.iter().all(|line| plan.contains(line)), "{plan}");
+
+    // After the settings were changed back by hand, the file would set them at the next start.
+    host.managed.host.set_sysctl("net/ipv4/tcp_sack", "0").unwrap();
+    host.managed.host.set_sysctl("net/ipv4/tcp_timestamps", "0").unwrap();
+    let keep = host.etc.path().join("keep.toml");
+    std::fs::write(&keep, "keep = [\"sysctl net.ipv4.tcp_*\"]\n").unwrap();
+    let keep = ["--keep", keep.to_str().unwrap(), "--persist", "sysctl"];
+    let planned = host.tune(&keep);
+    let words = format!("{} would be removed", sysctls.display());
+    assert!(planned.stdout.contains(&words) && sysctls.exists(), "{planned:?}");
+    let applied = host.tune(&[&["--apply", "--no-watch"], &keep[..]].concat());
+    let words = format!("removed, because none of its settings is in force: {}", sysctls.display());
+    assert!(applied.stdout.contains(&words) && !sysctls.exists(), "{applied:?}");
+    assert_eq!(host.values(), OFF);
+}
+
+#[test]
 fn files_in_another_directory_are_removed_without_its_name() {
     let host = Host::new();
     let file = format!("sysctl.d/90-evenkeel-evk0:{}.conf", host.namespace());

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use evenkeel_apply::{Etc, Lasting};
+use evenkeel_apply::{Etc, Lasting, PersistError, Removal, StateDirectory, in_force};
 use evenkeel_model::change::{Knob, Value};
 use evenkeel_model::host::HostFacts;
 use evenkeel_model::text::path_text;
@@ -58,34 +58,78 @@ pub fn check_namespace(options: &TuneOptions) -> Result<(), Failure> {
     Err(Failure::new(Exit::Unable, message))
 }
 
+/// Returns the files of the given kinds and of the kinds that earlier commands wrote.
+fn files(
+    options: &TuneOptions,
+    etc: &Etc,
+    settings: &[(Knob, Value)],
+    facts: &HostFacts,
+) -> Result<Files, PersistError> {
+    let (place, mut kinds) = (place(options), kinds(options));
+    let mut written = Vec::new();
+    for (kind, path) in persist::paths_by_kind(place) {
+        if etc.is_unedited(&path)? {
+            written.push((kind, path));
+        }
+    }
+    kinds.extend(written.iter().map(|(kind, _)| *kind));
+    let mut files = persist::files(place, settings, &kinds, &actions(facts));
+    let is_stale = |path: &String| !files.files.iter().any(|file| file.path == *path);
+    let stale = written.iter().filter(|(_, path)| is_stale(path));
+    files.stale = stale.flat_map(|(kind, _)| persist::paths_of(place, *kind)).collect();
+    Ok(files)
+}
+
+/// Returns the files that `--apply` would write: with the kept changes of previous commands, and those of the plan.
 pub fn planned(options: &TuneOptions, prepared: &Prepared) -> Result<Files, Failure> {
-    let settings: Vec<(Knob, Value)> =
-        prepared.ready.iter().map(|ready| (ready.change.knob.clone(), ready.change.to.clone())).collect();
-    let kinds = kinds(options);
-    if kinds.is_empty() {
+    if options.persist.is_empty() {
         return Ok(Files::default());
     }
-    Ok(persist::files(place(options), &settings, &kinds, &actions(&prepared.facts)))
+    let planned = prepared.ready.iter().map(|ready| (ready.change.knob.clone(), ready.change.to.clone()));
+    let planned: Vec<(Knob, Value)> = planned.collect();
+    if options.from.is_some() {
+        return Ok(persist::files(place(options), &planned, &kinds(options), &actions(&prepared.facts)));
+    }
+    let mut settings = kept(options, &prepared.facts)?;
+    settings.retain(|(knob, _)| !planned.iter().any(|(own, _)| own == knob));
+    settings.extend(planned);
+    files(options, &Etc::from_environment(), &settings, &prepared.facts).map_err(|error| failure(&error))
+}
+
+/// Returns the changes of previous commands that are in force.
+fn kept(options: &TuneOptions, facts: &HostFacts) -> Result<Vec<(Knob, Value)>, Failure> {
+    let Some(index) = facts.interface(&options.interface).and_then(|interface| interface.index) else {
+        return Ok(Vec::new());
+    };
+    // Without permission to read journals, assume that no previous command changed a setting.
+    let kept = evenkeel_apply::kept(&StateDirectory::from_environment()).unwrap_or_default();
+    let own = kept.iter().filter(|(identity, _)| identity.index == index).map(|(_, entry)| entry);
+    Ok(in_force(&mut super::look(index, &options.interface)?, own))
+}
+
+fn failure(error: &PersistError) -> Failure {
+    Failure::with_causes(Exit::Failed, error)
 }
 
 /// Writes the files for all kept changes, including those of previous commands.
 pub fn write(options: &TuneOptions, facts: &HostFacts, lasting: &mut Lasting) -> Result<Files, Failure> {
-    let kinds = kinds(options);
-    if kinds.is_empty() {
+    if options.persist.is_empty() {
         return Ok(Files::default());
     }
-    let files = persist::files(place(options), &lasting.kept(), &kinds, &actions(facts));
     let etc = Etc::from_environment();
+    let mut files = files(options, &etc, &lasting.kept(), facts).map_err(|error| failure(&error))?;
     etc.remove_drafts();
     if let Some(named) = Etc::named().as_deref().and_then(Path::to_str) {
         lasting.note_files(named).map_err(|error| Failure::with_causes(Exit::Failed, &error))?;
     }
     for file in &files.files {
         say(&format!("{}:\n{}", path_text(&etc.path(&file.path)), Etc::marked(&file.text)));
-        etc.write(&file.path, &file.text).map_err(|error| Failure::with_causes(Exit::Failed, &error))?;
+        etc.write(&file.path, &file.text).map_err(|error| failure(&error))?;
         if let Some((link, to)) = &file.link {
-            etc.link(link, to).map_err(|error| Failure::with_causes(Exit::Failed, &error))?;
+            etc.link(link, to).map_err(|error| failure(&error))?;
         }
     }
+    let removals = etc.remove(&files.stale).map_err(|error| failure(&error))?;
+    files.stale.retain(|path| removals.contains(&Removal::Removed(etc.path(path))));
     Ok(files)
 }

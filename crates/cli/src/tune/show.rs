@@ -209,6 +209,10 @@ fn written(text: &mut String, files: &Files, words: &str) {
         comment(text, "", &format!("{} {words}:", path_text(&etc.path(&file.path))));
         comment(text, &format!("  {FILE_LINE}"), &Etc::marked(&file.text));
     }
+    for path in stale(files) {
+        text.push('\n');
+        comment(text, "", &format!("{path} would be removed, because none of its settings is in force"));
+    }
     if !files.not_kept.is_empty() {
         text.push('\n');
         comment(text, "", "lost at the next restart:");
@@ -230,8 +234,14 @@ pub fn plan_json(interface: &str, prepared: &Prepared, files: &Files) -> Json {
         "left": left_json(interface, prepared),
         "rules": rules(&prepared.judgement),
         "files": files_json(files),
+        "removed_files": stale(files),
         "not_kept": files.not_kept,
     })
+}
+
+fn stale(files: &Files) -> Vec<String> {
+    let etc = Etc::from_environment();
+    files.stale.iter().map(|path| path_text(&etc.path(path)).to_string()).collect()
 }
 
 fn files_json(files: &Files) -> Vec<Json> {
@@ -302,6 +312,9 @@ pub fn outcome(interface: &str, prepared: &Prepared, outcome: &Outcome, files: &
     for file in &files.files {
         let _ =
             writeln!(text, "  for the next start: {}", path_text(&Etc::from_environment().path(&file.path)));
+    }
+    for path in stale(files) {
+        let _ = writeln!(text, "  removed, because none of its settings is in force: {path}");
     }
     for line in &files.not_kept {
         let _ = writeln!(text, "  lost at the next restart: {line}");
@@ -384,6 +397,7 @@ pub fn outcome_json(interface: &str, prepared: &Prepared, outcome: &Outcome, fil
         "left": left_json(interface, prepared),
         "rules": rules(&prepared.judgement),
         "files": files_json(files),
+        "removed_files": stale(files),
         "not_kept": files.not_kept,
         "watched": outcome.watched,
     })

@@ -37,6 +37,8 @@ pub struct Files {
     pub files: Vec<File>,
     /// Settings that are lost on a restart, each with the reason.
     pub not_kept: Vec<String>,
+    /// Paths below `/etc` of files and links that earlier commands wrote, and of whose settings none is in force.
+    pub stale: Vec<String>,
 }
 
 /// An interface as named in its file names.
@@ -131,6 +133,20 @@ pub fn files(
         found.files.push(File { path: path(kind, &name), text: text_of(kind, interface, &lines), link });
     }
     found
+}
+
+/// Returns the kinds of files that an interface has, with the path of each file below `/etc`.
+#[must_use]
+pub fn paths_by_kind(place: Place<'_>) -> [(Kind, String); 3] {
+    [Kind::Sysctl, Kind::Systemd, Kind::Udev].map(|kind| (kind, path(kind, &place.file_name())))
+}
+
+/// Returns the paths below `/etc` of the file and the link of a kind.
+#[must_use]
+pub fn paths_of(place: Place<'_>, kind: Kind) -> Vec<String> {
+    let name = place.file_name();
+    let link = (kind == Kind::Systemd).then(|| wanted_by(&name));
+    link.into_iter().chain([path(kind, &name)]).collect()
 }
 
 fn why_not(kinds: &[Kind], knob: &Knob, actions: &BTreeMap<u32, String>) -> String {

@@ -199,6 +199,21 @@ fn findings_say_what_operators_need() {
 }
 
 #[test]
+fn a_setting_of_another_interface_is_left_with_the_command_that_changes_it() {
+    let host = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hosts/border-router-mlx4-rpf.host");
+    let directory = tempfile::tempdir().unwrap();
+    recorded::unpack(&std::fs::read_to_string(host).unwrap(), directory.path()).unwrap();
+    let from = directory.path().to_str().unwrap();
+    let mut command = support::evenkeel(&["tune", "enp65s0", "--from", from, "--format", "json"]);
+    command.env("EVENKEEL_STATE_DIR", "/run/other");
+    let plan: Value = serde_json::from_str(&support::end(command).stdout).unwrap();
+    let left = plan["left"].as_array().unwrap();
+    let why = left.iter().find(|left| left["rule"] == "reverse-path-drops").unwrap()["why"].as_str().unwrap();
+    let command = "EVENKEEL_STATE_DIR=/run/other evenkeel tune enp65s0d1 --apply reverse-path-drops";
+    assert_eq!(why, format!("the setting belongs to enp65s0d1: `{command}` changes it"));
+}
+
+#[test]
 fn a_host_is_unpacked_into_files() {
     let text = "# a comment\n\
                 == sys/devices/system/cpu/*\nfor 0-3: cpu<i>/topology/core_id = <i/2>\n\

@@ -16,7 +16,7 @@ use evenkeel_model::change::{Change, Knob, Value};
 use evenkeel_model::host::HostFacts;
 use evenkeel_placement::current::current;
 use evenkeel_placement::managed::restore;
-use evenkeel_placement::tune::{Item, Keep, Step, TuningPlan, settled};
+use evenkeel_placement::tune::{Item, Keep, Step, TuningPlan, owner, settled};
 use evenkeel_placement::{Judgement, NotJudged, find_rule, rules, rules_about_nics};
 
 use crate::arguments::{Format, TuneOptions};
@@ -153,6 +153,13 @@ pub fn prepare(
     let mut before = facts.clone();
     restore(&mut before, &settings);
     let mut plan = TuningPlan::settle(&before, name, keep, only);
+    // Only this crate knows the directories that a printed command names.
+    for left in &mut plan.left {
+        if let Some(owner) = owner(&before, &left.change.knob).filter(|owner| owner != name) {
+            let command = printed_command("evenkeel tune", &[]).on(&owner, " --apply {}", &[&left.rule]);
+            left.why = format!("{}: `{command}` changes it", left.why);
+        }
+    }
     let mut is_left_to_session = false;
     for session in &sessions {
         is_left_to_session |= plan.leave_managed(name, &session.settings, &session.words());

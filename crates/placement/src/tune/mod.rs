@@ -18,7 +18,6 @@ use std::collections::BTreeSet;
 
 use evenkeel_model::change::{Change, Knob};
 use evenkeel_model::host::HostFacts;
-use evenkeel_model::shell::Line;
 use serde::Serialize;
 
 use crate::View;
@@ -146,8 +145,7 @@ impl TuningPlan {
         for step in std::mem::take(&mut self.steps) {
             match owner(facts, &step.change.knob).filter(|owner| *owner != interface) {
                 Some(owner) => {
-                    let command = Line::new("evenkeel tune", &[]).on(&owner, "", &[]);
-                    let why = format!("the setting belongs to {owner}: `{command}` changes it");
+                    let why = format!("the setting belongs to {owner}");
                     self.leave(step, &why);
                 }
                 None => self.steps.push(step),
@@ -229,7 +227,8 @@ pub fn concerns(facts: &HostFacts, finding: &Finding, interface: &str) -> bool {
 
 /// Returns the interface to which an interrupt, or a sysctl such as `net/ipv4/conf/eth0/rp_filter`,
 /// belongs; `None` if the knob is host-wide.
-fn owner<'a>(facts: &'a HostFacts, knob: &'a Knob) -> Option<&'a str> {
+#[must_use]
+pub fn owner<'a>(facts: &'a HostFacts, knob: &'a Knob) -> Option<&'a str> {
     match knob {
         Knob::InterruptAffinity(number) => {
             let interrupt = facts.interrupts.iter().find(|interrupt| interrupt.number == *number)?;

@@ -88,7 +88,7 @@ fn settings_of_another_interface_are_left() {
     assert_eq!(made, [&place(30), &filter("eth0"), &filter("all")]);
     let left: Vec<&Change> = plan.left.iter().map(|left| &left.change).collect();
     assert_eq!(left, [&filter("eth1"), &place(31)]);
-    assert_eq!(plan.left[0].why, "the setting belongs to eth1: `evenkeel tune eth1` changes it");
+    assert_eq!(plan.left[0].why, "the setting belongs to eth1");
 }
 
 #[test]

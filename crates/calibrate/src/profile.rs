@@ -115,7 +115,9 @@ pub fn profile(
         let cost = &mut profile.cycles[operation as usize];
         *cost = Cost { total: Some(total), ..*cost };
     };
-    if let Some(wake) = cycles(name::WAKE).or_else(|| cycles(name::WAKE_HERE)) {
+    // A wakeup on the same processor costs less, so it stands in only if this host has no other processor.
+    let wake = if report.get(name::WAKE).is_some() { name::WAKE } else { name::WAKE_HERE };
+    if let Some(wake) = cycles(wake) {
         set(Operation::Wake, wake);
     }
     if let Some(switch) = cycles(name::SWITCH) {
@@ -150,6 +152,23 @@ mod tests {
             max: high,
             n: 15,
         }
+    }
+
+    #[test]
+    fn a_wakeup_that_is_not_usable_keeps_the_figure_of_the_base() {
+        let mut report = Report {
+            quantities: vec![quantity(name::CLOCK, 3e9, 0.01), quantity(name::WAKE_HERE, 500.0, 0.1)],
+            gaps: Vec::new(),
+        };
+        let base = MachineProfile::kit_2014();
+        let wake =
+            |report: &Report| profile(report, &base, "mine", (1, 4), false).0.cost(Operation::Wake).sum();
+        assert_eq!(wake(&report), 1500.0);
+        report.quantities.push(quantity(name::WAKE, 1000.0, 0.1));
+        assert_eq!(wake(&report), 3000.0);
+        report.quantities.pop();
+        report.quantities.push(quantity(name::WAKE, 1000.0, 0.9));
+        assert_eq!(wake(&report), base.cost(Operation::Wake).sum());
     }
 
     #[test]

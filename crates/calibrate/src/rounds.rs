@@ -76,6 +76,14 @@ impl Report {
         self.gaps.extend(gaps);
     }
 
+    /// Adds the cost of a packet if it was sought and no round has it.
+    fn note_packet(&mut self, is_sought: bool) {
+        if is_sought && self.get(name::PACKET).is_none() {
+            let why = "TCP sent no whole segments with TSO in any round; measure again, on an idle host";
+            self.gaps.push((name::PACKET.to_owned(), why.to_owned()));
+        }
+    }
+
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Quantity> {
         self.quantities.iter().find(|quantity| quantity.name == name)
@@ -319,6 +327,7 @@ pub fn calibrate(plan: &Plan, observer: &dyn Observer) -> Result<Report, Calibra
         }
         let mut report = Report { quantities: values.quantities(), gaps };
         report.note_unusable();
+        report.note_packet(rig.link.is_some());
         Ok(report)
     };
     thread::scope(|scope| {
@@ -347,6 +356,10 @@ mod tests {
         let names: Vec<&str> = report.gaps.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["busy", "noise", "few"]);
         assert!(report.gaps[2].1.starts_with("1 rounds are too few"), "{:?}", report.gaps);
+        report.note_packet(false);
+        assert_eq!(report.gaps.len(), 3);
+        report.note_packet(true);
+        assert_eq!(report.gaps[3].0, name::PACKET);
         assert_eq!(report.get("steady").map(|steady| (steady.median, steady.n)), Some((107.0, 15)));
     }
 }

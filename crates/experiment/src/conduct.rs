@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use evenkeel_model::record::{
-    FlowRecord, NOTHING_MEASURED, PaperRecord, Record, Refusal, RepeatRecord, SCHEMA, TenantsRecord,
-    VariantRecord,
+    FlowRecord, LACKS_FIGURE, NOTHING_MEASURED, PaperRecord, Record, Refusal, RepeatRecord, SCHEMA,
+    TenantsRecord, VariantRecord,
 };
 use evenkeel_model::scenario::{Scenario, Variant, WorkloadKind};
 use evenkeel_model::text::list;
@@ -143,6 +143,8 @@ pub fn conduct<W: World>(
         }
         (repeat, notes, nothing)
     };
+    // Number of repeats in which a variant measured nothing, by variant and remark.
+    let mut silent: BTreeMap<(usize, String), u32> = BTreeMap::new();
     run_all(world, &jobs, request.repeats, observer, reduce, |number, (repeat, notes, nothing)| {
         let (variant, record) = &mut runnable[number % variants];
         for note in notes {
@@ -150,15 +152,26 @@ pub fn conduct<W: World>(
                 record.notes.push(note);
             }
         }
-        if let Some(nothing) = nothing
-            && !record.notes.contains(&nothing)
-        {
-            observer.remark(&format!("{}: {nothing}", variant.name));
-            record.notes.push(nothing);
+        if let Some(nothing) = nothing {
+            let key = (number % variants, nothing);
+            if !silent.contains_key(&key) {
+                observer.remark(&format!("{}: {}", variant.name, key.1));
+            }
+            *silent.entry(key).or_insert(0_u32) += 1;
         }
         record.repeats.push(repeat);
     })
     .map_err(ConductError::World)?;
+    for ((number, nothing), count) in silent {
+        let (_, record) = &mut runnable[number];
+        record.notes.push(match count == request.repeats {
+            true => nothing,
+            false => {
+                let part = format!("{NOTHING_MEASURED} in {count} of {} repeats", request.repeats);
+                nothing.replacen(NOTHING_MEASURED, &part, 1)
+            }
+        });
+    }
 
     let variants: Vec<VariantRecord> = runnable.into_iter().map(|(_, record)| record).collect();
     Ok(Record {
@@ -177,7 +190,7 @@ pub fn conduct<W: World>(
         duration_s: timing.duration.as_secs_f64(),
         warmup_s: timing.warmup.as_secs_f64(),
         windows: timing.windows.iter().map(|(name, length)| (name.clone(), length.as_secs_f64())).collect(),
-        expectations: judge(&scenario.expectations, &variants, &timing, request.quick),
+        expectations: judge(&scenario.expectations, &variants, &refused, &timing, request.quick),
         variants,
         refused,
         paper: scenario
@@ -224,7 +237,7 @@ fn missing_figures(raw: &RawRepeat, timing: &Timing, scenario: &Scenario) -> Vec
         && raw.latency_us.is_empty()
     {
         missing.push(format!(
-            "no probe was answered in {}, so a repeat has no latency; set a longer workload.latency.duration",
+            "no probe was answered in {}{LACKS_FIGURE}latency; set a longer workload.latency.duration",
             probe.duration
         ));
     }
@@ -238,7 +251,7 @@ fn missing_figures(raw: &RawRepeat, timing: &Timing, scenario: &Scenario) -> Vec
         let sizes: Vec<String> = sizes.into_iter().filter(is_missing).map(|size| size.to_string()).collect();
         if !sizes.is_empty() {
             missing.push(format!(
-                "no fetch of {} was complete in {}, so a repeat has no completion time of this size; set a longer \
+                "no fetch of {} was complete in {}{LACKS_FIGURE}completion time of this size; set a longer \
                  measure.duration, or smaller sizes",
                 list(sizes.iter().map(String::as_str)),
                 timing.duration

@@ -102,18 +102,16 @@ pub fn median_interval(values: &[f64]) -> Option<Interval> {
 /// with element i of the other slice, as in interleaved runs. Slow drift (temperature, other load)
 /// cancels. For mean and interval, see [`mean_ratio`].
 ///
-/// Ignores elements beyond the end of the shorter slice, and pairs with a value that is not finite or
-/// not positive. Returns `None` if no pair is left.
+/// Ignores elements beyond the end of the shorter slice. Returns `None` without a pair, or if a pair has a value
+/// that is not finite or not positive: the ratio of the other pairs would leave out the worst repeats.
 #[must_use]
 pub fn paired_ratio(baseline: &[f64], variant: &[f64]) -> Option<MeanInterval> {
-    let logarithms: Vec<f64> = baseline
-        .iter()
-        .zip(variant)
-        .filter(|(baseline, variant)| **baseline > 0.0 && **variant > 0.0)
-        .map(|(baseline, variant)| variant.ln() - baseline.ln())
-        .filter(|logarithm| logarithm.is_finite())
-        .collect();
-    mean_ratio(&logarithms)
+    let logarithm = |(baseline, variant): (&f64, &f64)| {
+        let logarithm = variant.ln() - baseline.ln();
+        (*baseline > 0.0 && *variant > 0.0 && logarithm.is_finite()).then_some(logarithm)
+    };
+    let logarithms: Option<Vec<f64>> = baseline.iter().zip(variant).map(logarithm).collect();
+    mean_ratio(&logarithms?)
 }
 
 /// Returns the share of `hits` in `n` repeats, with the exact interval of Clopper and Pearson.
@@ -205,12 +203,15 @@ mod tests {
     }
 
     #[test]
-    fn pairs_without_a_ratio_are_left_out() {
-        let found =
-            paired_ratio(&[0.0, 2.0, f64::NAN, -1.0, 2.0, 2.0], &[1.0, 3.0, 1.0, 1.0, f64::INFINITY, 0.0]);
-        let found = found.unwrap();
+    fn a_pair_without_a_ratio_leaves_no_ratio() {
+        let found = paired_ratio(&[2.0, 2.0], &[3.0, 3.0]).unwrap();
         close(found.mean, 1.5, 1e-12);
-        assert_eq!((found.interval, found.n), (None, 1));
+        assert_eq!((found.interval, found.n), (None, 2));
+        for (base, other) in
+            [(0.0, 1.0), (f64::NAN, 1.0), (-1.0, 1.0), (2.0, f64::INFINITY), (2.0, 0.0), (f64::INFINITY, 1.0)]
+        {
+            assert_eq!(paired_ratio(&[2.0, base], &[3.0, other]), None, "{base} {other}");
+        }
         assert_eq!(paired_ratio(&[0.0], &[1.0]), None);
         assert_eq!(paired_ratio(&[], &[1.0]), None);
     }

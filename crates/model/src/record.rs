@@ -10,6 +10,8 @@ pub const SCHEMA: u32 = 1;
 
 /// Start of the note of a variant whose traffic was not measured.
 pub const NOTHING_MEASURED: &str = "nothing was measured";
+/// Part of each note that a repeat lacks a figure. The cause precedes it.
+pub const LACKS_FIGURE: &str = ", so a repeat has no ";
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {
@@ -82,6 +84,14 @@ pub struct RepeatRecord {
     /// File of the raw series, relative to the record's directory.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub series: Option<String>,
+}
+
+impl RepeatRecord {
+    /// Returns whether packets passed that the meter did not count, so that the figures are incomplete.
+    #[must_use]
+    pub fn meter_overflowed(&self) -> bool {
+        self.counters.get("meter_overflow").is_some_and(|packets| *packets > 0.0)
+    }
 }
 
 /// Counters of a transmit queue during the measurement.

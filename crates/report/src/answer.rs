@@ -71,11 +71,17 @@ pub fn answer(record: &Record) -> Vec<String> {
         sentences.push(format!("{quick}{why}."));
     }
     sentences.extend(finding(record).map(|text| clean(&text)));
-    let is_silent = |variant: &&VariantRecord| {
-        variant.notes.iter().any(|note| note.starts_with(record::NOTHING_MEASURED))
+    let silent = |variant: &VariantRecord| {
+        let note = variant.notes.iter().find_map(|note| note.strip_prefix(record::NOTHING_MEASURED))?;
+        // Either nothing, or ` in N of M repeats`.
+        let (part, _) = note.split_once(':')?;
+        Some(if part.is_empty() {
+            variant.name.clone()
+        } else {
+            format!("{} ({})", variant.name, part.trim())
+        })
     };
-    let silent: Vec<&str> =
-        record.variants.iter().filter(is_silent).map(|variant| variant.name.as_str()).collect();
+    let silent: Vec<String> = record.variants.iter().filter_map(silent).collect();
     if let Some(first) = silent.first() {
         let more = match silent.len() - 1 {
             0 => String::new(),

@@ -9,18 +9,19 @@
 //! More repeats do not make a true expectation fail more often.
 
 use evenkeel_metrics::{Interval, MeanInterval, mean_interval, paired_ratio, share_interval};
-use evenkeel_model::record::{ExpectationRecord, VariantRecord, metric};
+use evenkeel_model::record::{ExpectationRecord, Refusal, RepeatRecord, VariantRecord, metric};
 use evenkeel_model::scenario::{Expectation, Statistic};
 use evenkeel_model::units::Nanoseconds;
 
 use crate::timing::Timing;
 
-/// Judges the expectations of the variants that ran. A quick run is too short, so its expectations stay
-/// open.
+/// Judges the expectations of the requested variants. Expectations of a refused variant stay open. So do all
+/// expectations of a quick run, because it is too short.
 #[must_use]
 pub fn judge(
     expectations: &[Expectation],
     variants: &[VariantRecord],
+    refused: &[Refusal],
     timing: &Timing,
     quick: bool,
 ) -> Vec<ExpectationRecord> {
@@ -28,7 +29,11 @@ pub fn judge(
         .iter()
         .filter_map(|expectation| {
             let find = |name: &str| variants.iter().find(|variant| variant.name == name);
-            let variant = find(&expectation.variant)?;
+            let Some(variant) = find(&expectation.variant) else {
+                let name = &expectation.variant;
+                let is_refused = refused.iter().any(|refusal| refusal.name == *name);
+                return is_refused.then(|| recorded(expectation, None, None, Some(did_not_run(name))));
+            };
             let base = expectation.relative_to.as_deref().and_then(find);
             Some(judge_one(expectation, variant, base, timing, quick))
         })
@@ -81,6 +86,10 @@ fn judge_one(
     quick: bool,
 ) -> ExpectationRecord {
     let own = values(variant, &expectation.metric).unwrap_or_default();
+    let overflowed = [Some(variant), base]
+        .into_iter()
+        .flatten()
+        .find(|variant| variant.repeats.iter().any(RepeatRecord::meter_overflowed));
     let base = base.map(|base| values(base, &expectation.metric).unwrap_or_default());
     // A ratio needs the variant that the expectation refers to.
     let absent = expectation.relative_to.as_ref().filter(|_| base.is_none());
@@ -93,7 +102,9 @@ fn judge_one(
     let (met, open) = if quick {
         (None, Some("not judged: a quick run".to_owned()))
     } else if let Some(absent) = absent {
-        (None, Some(format!("not judged: {absent} did not run")))
+        (None, Some(did_not_run(absent)))
+    } else if let Some(VariantRecord { name, .. }) = overflowed {
+        (None, Some(format!("not judged: the figures of {name} are incomplete (meter_overflow)")))
     } else if let Some((window, length)) = left_out(&expectation.metric, timing) {
         let repeat = timing.duration;
         let why =
@@ -122,6 +133,19 @@ fn judge_one(
             Some(_) => (None, Some("the interval contains a bound: run more repeats".to_owned())),
         }
     };
+    recorded(expectation, found, met, open)
+}
+
+fn did_not_run(variant: &str) -> String {
+    format!("not judged: {variant} did not run")
+}
+
+fn recorded(
+    expectation: &Expectation,
+    found: Option<MeanInterval>,
+    met: Option<bool>,
+    open: Option<String>,
+) -> ExpectationRecord {
     ExpectationRecord {
         variant: expectation.variant.clone(),
         metric: expectation.metric.clone(),
@@ -143,7 +167,6 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
-    use evenkeel_model::record::RepeatRecord;
     use evenkeel_model::scenario::LEAST_REPEATS;
 
     fn variant(name: &str, values: &[Option<f64>]) -> VariantRecord {
@@ -265,6 +288,17 @@ mod tests {
     }
 
     #[test]
+    fn incomplete_figures_meet_no_expectation() {
+        let mut overflowed = variant("dqa", &[Some(0.75); 6]);
+        let expectation = expect(Statistic::Mean, Some(0.7), Some(0.8));
+        assert_eq!(judge_one(&expectation, &overflowed, None, &timing(), false).met, Some(true));
+        overflowed.repeats[1].counters.insert("meter_overflow".to_owned(), 5.0);
+        let found = judge_one(&expectation, &overflowed, None, &timing(), false);
+        assert_eq!(found.met, None);
+        assert!(found.open.unwrap().contains("the figures of dqa are incomplete (meter_overflow)"));
+    }
+
+    #[test]
     fn what_was_not_measured_has_not_held() {
         let some = variant("dqa", &[Some(0.5), None, Some(0.5), Some(0.5), Some(0.5)]);
         let found = judge_one(&expect(Statistic::Mean, None, Some(1.0)), &some, None, &timing(), false);
@@ -300,7 +334,7 @@ mod tests {
         let expectation =
             Expectation { relative_to: Some("cmax".to_owned()), ..expect(Statistic::Mean, None, Some(0.8)) };
         let of = |variants: &[VariantRecord]| {
-            judge(std::slice::from_ref(&expectation), variants, &timing(), false)
+            judge(std::slice::from_ref(&expectation), variants, &[], &timing(), false)
         };
         let judged = of(&[base.clone(), own.clone()]);
         assert_eq!(
@@ -319,6 +353,14 @@ mod tests {
     fn variants_that_did_not_run_are_not_judged() {
         let expectation =
             Expectation { variant: "other".to_owned(), ..expect(Statistic::Mean, None, Some(1.0)) };
-        assert!(judge(&[expectation], &[variant("dqa", &[Some(0.5)])], &timing(), false).is_empty());
+        let expectations = [expectation];
+        let of = |refused: &[Refusal]| {
+            judge(&expectations, &[variant("dqa", &[Some(0.5)])], refused, &timing(), false)
+        };
+        assert!(of(&[]).is_empty());
+        // A refused variant was requested, so its expectation is listed.
+        let refused = of(&[Refusal { name: "other".to_owned(), why: "no such module".to_owned() }]);
+        assert_eq!((refused[0].met, refused[0].value), (None, None));
+        assert_eq!(refused[0].open.as_deref(), Some("not judged: other did not run"));
     }
 }

@@ -60,7 +60,8 @@ pub(crate) fn against_baseline(record: &Record) -> Vec<Paired<'_>> {
     all
 }
 
-/// Returns the ratio of a variant's metric to the baseline's metric, paired by repeat.
+/// Returns the ratio of a variant's metric to the baseline's metric, paired by repeat; `None` if a pair has no
+/// ratio.
 pub(crate) fn ratio(baseline: &VariantRecord, variant: &VariantRecord, key: &str) -> Option<MeanInterval> {
     let (first, second): (Vec<f64>, Vec<f64>) = baseline
         .repeats
@@ -68,5 +69,37 @@ pub(crate) fn ratio(baseline: &VariantRecord, variant: &VariantRecord, key: &str
         .zip(&variant.repeats)
         .filter_map(|(first, second)| Some((*first.metrics.get(key)?, *second.metrics.get(key)?)))
         .unzip();
-    paired_ratio(&first, &second)
+    let repeats = baseline.repeats.len().min(variant.repeats.len());
+    paired_ratio(&first, &second).filter(|ratio| ratio.n == repeats)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use evenkeel_model::record::RepeatRecord;
+
+    use super::*;
+
+    #[test]
+    fn a_repeat_without_a_ratio_leaves_no_ratio() {
+        let variant = |values: &[Option<f64>]| {
+            let metrics = |value: &Option<f64>| value.iter().map(|value| ("x".to_owned(), *value)).collect();
+            let repeats =
+                values.iter().map(|value| RepeatRecord { metrics: metrics(value), ..Default::default() });
+            VariantRecord {
+                name: String::new(),
+                settings: Default::default(),
+                notes: Vec::new(),
+                repeats: repeats.collect(),
+            }
+        };
+        let base = variant(&[Some(1.0); 6]);
+        assert_eq!(ratio(&base, &variant(&[Some(2.0); 6]), "x").unwrap().n, 6);
+        for other in [Some(0.0), None] {
+            let mut values = [Some(2.0); 6];
+            values[3] = other;
+            assert_eq!(ratio(&base, &variant(&values), "x"), None);
+            assert_eq!(ratio(&variant(&values), &base, "x"), None);
+        }
+    }
 }

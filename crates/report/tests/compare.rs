@@ -123,7 +123,7 @@ fn what_is_missing_is_not_the_same() {
     let mut without_repeats = of_six();
     without_repeats.variants[0].repeats.clear();
     for (other, why) in [
-        (without_figure, "1 figure in one record only"),
+        (without_figure, "1 figure missing"),
         (without_variant, "1 variant not compared"),
         (without_repeats, "1 variant not compared"),
     ] {
@@ -132,6 +132,43 @@ fn what_is_missing_is_not_the_same() {
             assert!(shown.contains(why), "{shown}");
         }
     }
+}
+
+/// Two records that measured nothing, or lack the same figure, have equal figures, but are not the same.
+#[test]
+fn what_both_records_lack_is_not_the_same() {
+    let within = |record: &Record, metrics: &[&str]| {
+        let metrics = metrics.iter().map(|key| (*key).to_owned()).collect();
+        let comparison = compare(record, record, &Question { within: Some(0.9), metrics }).unwrap();
+        (comparison.agrees(), text(&comparison, false))
+    };
+    let name = of_six().variants[1].name.clone();
+    let noted = |note: &str| {
+        let mut record = of_six();
+        record.variants[1].notes.push(note.to_owned());
+        record
+    };
+    let silent = noted("nothing was measured in 2 of 6 repeats: none of 6 flows delivered a byte in 10us");
+    let unanswered = noted("no probe was answered in 1s, so a repeat has no latency; set a longer time");
+    for (record, metrics, cause) in [
+        (&silent, &[][..], "nothing was measured in 2 of 6 repeats"),
+        (&silent, &["throughput_bps"], "nothing was measured in 2 of 6 repeats"),
+        (&unanswered, &[], "no probe was answered in 1s"),
+    ] {
+        let (agrees, shown) = within(record, metrics);
+        assert!(!agrees && shown.contains("the figures are incomplete"), "{shown}");
+        let shown = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(shown.contains(&format!("{name} in the first ({cause})")), "{shown}");
+    }
+    assert!(within(&unanswered, &["throughput_bps"]).0);
+    let mut without = of_six();
+    for repeat in &mut without.variants[1].repeats {
+        repeat.metrics.remove("throughput_bps");
+    }
+    assert!(within(&without, &["nfm.1s"]).0);
+    let (agrees, shown) = within(&without, &["throughput_bps"]);
+    assert!(!agrees && shown.contains("1 figure missing"), "{shown}");
+    assert!(shown.contains(&format!("throughput_bps of {name} in both")), "{shown}");
 }
 
 #[test]

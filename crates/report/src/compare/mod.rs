@@ -15,7 +15,7 @@ pub(crate) mod text;
 use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_metrics::{Change, Confidence, changes};
-use evenkeel_model::record::{Record, RepeatRecord, VariantRecord};
+use evenkeel_model::record::{LACKS_FIGURE, NOTHING_MEASURED, Record, RepeatRecord, VariantRecord};
 use evenkeel_model::text::{counted, excerpt, list};
 
 use crate::catalogue::{self, Direction};
@@ -175,7 +175,16 @@ pub fn compare(first: &Record, second: &Record, question: &Question) -> Result<C
         return Err(CompareError::UnknownMetric { key: key.clone(), known: known.join(", ") });
     }
     let asked = |key: &String| question.metrics.is_empty() || question.metrics.contains(key);
-    let (lacking, missing_figures) = lacking(&common, asked, &first.windows);
+    let (mut lacking, mut missing_figures) = lacking(&common, asked, &first.windows);
+    for key in &question.metrics {
+        let has = |variant: &VariantRecord| summaries::of_metrics(variant).contains_key(key);
+        let without = common.iter().filter(|(before, after)| !has(before) && !has(after));
+        let without: Vec<&str> = without.map(|(before, _)| before.name.as_str()).collect();
+        if !without.is_empty() {
+            missing_figures += without.len();
+            lacking.push(format!("{key} of {} in both", list(without)));
+        }
+    }
     let keys: Vec<Vec<String>> =
         keys.into_iter().map(|keys| keys.into_iter().filter(asked).collect()).collect();
 
@@ -216,7 +225,7 @@ pub fn compare(first: &Record, second: &Record, question: &Question) -> Result<C
         not_compared,
         lacking,
         missing_figures,
-        incomplete: incomplete(&common),
+        incomplete: incomplete(&common, question),
         question: question.clone(),
     })
 }
@@ -297,14 +306,26 @@ fn lacking(
     (lacking, missing_figures)
 }
 
-/// Returns the variants with packets that the meter did not count.
-fn incomplete(common: &[(&VariantRecord, &VariantRecord)]) -> Vec<String> {
-    let is_incomplete =
-        |repeat: &&RepeatRecord| repeat.counters.get("meter_overflow").is_some_and(|packets| *packets > 0.0);
+/// Returns the variants with packets that the meter did not count, or with a note that nothing was measured or
+/// that a figure is missing. Both records can have such a note: equal figures are then no agreement.
+fn incomplete(common: &[(&VariantRecord, &VariantRecord)], question: &Question) -> Vec<String> {
+    let is_incomplete = |repeat: &&RepeatRecord| repeat.meter_overflowed();
+    let cause = |note: &String| -> Option<String> {
+        if note.starts_with(NOTHING_MEASURED) {
+            return Some(note.split_once(':').map_or(note.as_str(), |(cause, _)| cause).to_owned());
+        }
+        // The missing figure may not be among the asked ones, which are counted as missing themselves.
+        let (cause, _) = note.split_once(LACKS_FIGURE).filter(|_| question.metrics.is_empty())?;
+        Some(cause.to_owned())
+    };
     let of_record = |which: &'static str, variant: &VariantRecord| {
         let (count, all) = (variant.repeats.iter().filter(is_incomplete).count(), variant.repeats.len());
         let name = &variant.name;
-        (count > 0).then(|| format!("{name} in {count} of {all} repeats of the {which} (meter_overflow)"))
+        let overflow = (count > 0)
+            .then(|| format!("{name} in {count} of {all} repeats of the {which} (meter_overflow)"));
+        let noted = variant.notes.iter().filter_map(cause);
+        let noted = noted.map(|cause| format!("{name} in the {which} ({cause})"));
+        overflow.into_iter().chain(noted).collect::<Vec<String>>()
     };
     let pairs = common.iter();
     pairs

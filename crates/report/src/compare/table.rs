@@ -34,13 +34,7 @@ pub fn render(comparison: &Comparison, names: [&str; 2], all: bool, options: Tab
     }
 
     if !comparison.incomplete.is_empty() {
-        line(
-            "",
-            &format!(
-                "Packets were not counted, so figures are incomplete: {}.",
-                comparison.incomplete.join("; ")
-            ),
-        );
+        line("", &format!("The figures are incomplete: {}.", comparison.incomplete.join("; ")));
     }
     if !comparison.lacking.is_empty() {
         let lacking = comparison.lacking.join("; ");

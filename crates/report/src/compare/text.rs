@@ -238,7 +238,7 @@ fn same_within(comparison: &Comparison, margin: f64) -> String {
         variants => parts.push(format!("{} not compared", counted(variants, "variant"))),
     }
     if comparison.missing_figures > 0 {
-        parts.push(format!("{} in one record only", figures(comparison.missing_figures)));
+        parts.push(format!("{} missing", figures(comparison.missing_figures)));
     }
     if !comparison.incomplete.is_empty() {
         parts.push("the figures are incomplete".to_owned());

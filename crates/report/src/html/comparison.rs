@@ -58,7 +58,7 @@ fn gaps(comparison: &Comparison) -> Vec<String> {
     let only = only.into_iter().flat_map(|(which, names)| {
         names.iter().map(move |name| format!("{name} is only in the {which} record"))
     });
-    let incomplete = comparison.incomplete.iter().map(|text| format!("packets were not counted: {text}"));
+    let incomplete = comparison.incomplete.iter().map(|text| format!("the figures are incomplete: {text}"));
     let others = comparison.not_compared.iter().chain(&comparison.lacking).cloned();
     only.chain(others).chain(incomplete).collect()
 }

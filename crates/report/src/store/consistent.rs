@@ -117,7 +117,7 @@ fn check_times(record: &Record, scenario: &Scenario) -> Result<(), Implausible> 
 /// Returns an error with the first expectation that does not follow from the repeats.
 pub(super) fn check_expectations(record: &Record, scenario: &Scenario) -> Result<(), Implausible> {
     let timing = Timing::new(scenario, BitRate::from_bits_per_second(record.rate_bps), 1);
-    let judged = judge(&scenario.expectations, &record.variants, &timing, record.quick);
+    let judged = judge(&scenario.expectations, &record.variants, &record.refused, &timing, record.quick);
     for (number, recorded) in record.expectations.iter().enumerate() {
         let question = |of: &ExpectationRecord| ExpectationRecord {
             value: None,

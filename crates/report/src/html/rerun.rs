@@ -1,9 +1,12 @@
 //! The command that repeats a run, from its record.
 
+use std::collections::BTreeSet;
+
 use evenkeel_model::record::Record;
 use evenkeel_model::scenario::bundled::{bundled, variant_tables};
-use evenkeel_model::scenario::{Scenario, WorkloadKind, parse};
+use evenkeel_model::scenario::{Scenario, Topology, WorkloadKind, parse, qdisc_files};
 use evenkeel_model::shell::quote;
+use evenkeel_model::text::list;
 use evenkeel_model::units::BitRate;
 
 pub(super) struct Rerun {
@@ -27,7 +30,14 @@ impl Rerun {
         words.extend(["--on".to_owned(), record.world.clone()]);
         let scenario = parse(&record.scenario_text, "the record", variant_tables()).ok();
         let scenario = scenario.map(|scenario| if record.quick { scenario.quickened() } else { scenario });
-        if scenario.is_none() {
+        let files = qdisc_files(&record.scenario_text);
+        if !files.is_empty() {
+            remarks.push(format!(
+                "The scenario names files of qdisc setups: save {} next to scenario.toml. The record does not contain \
+                 these files, so the command may lack an option.",
+                list(files.iter().map(String::as_str))
+            ));
+        } else if scenario.is_none() {
             remarks.push(
                 "This version of Evenkeel cannot read the scenario, so the command may lack an option."
                     .to_owned(),
@@ -48,10 +58,20 @@ impl Rerun {
         if !is_all {
             words.extend(names().flat_map(|name| ["--variant".to_owned(), name.to_owned()]));
         }
+        let own = scenario.as_ref().map(|scenario| own_setups(scenario, names())).unwrap_or_default();
+        if !own.is_empty() {
+            words.extend(["--qdiscs".to_owned(), "setups.toml".to_owned()]);
+            remarks.push(format!(
+                "The run needs the file of setups that defines {}: save it as setups.toml. The record does not contain \
+                 this file.",
+                list(own)
+            ));
+        }
         words.extend(times(record, scenario.as_ref()));
         if record.world == "sim" {
             words.extend(simulator(record));
         } else if record.world == "netns" {
+            words.extend(topology(record, scenario.as_ref()));
             remarks.push(
                 "On a kernel, a run needs root, and its figures differ from run to run and from machine to machine."
                     .to_owned(),
@@ -62,6 +82,30 @@ impl Rerun {
             remarks.push("A name in the record cannot be an argument of a command.".to_owned());
         }
         Self { command: quoted.map(|words| words.join(" ")), remarks }
+    }
+}
+
+/// Returns the setups of variants that the scenario does not have. A file of setups (`--qdiscs`) defined them.
+fn own_setups<'n>(scenario: &Scenario, names: impl Iterator<Item = &'n str>) -> BTreeSet<&'n str> {
+    let is_own = |name: &&str| scenario.all_variants().all(|variant| variant.name != *name);
+    let setup = |name: &'n str| name.split(' ').next().unwrap_or(name);
+    if scenario.workload.tenants().is_none() {
+        BTreeSet::new()
+    } else {
+        names.filter(is_own).map(setup).collect()
+    }
+}
+
+/// Returns the option for a topology that is not the scenario's.
+fn topology(record: &Record, scenario: Option<&Scenario>) -> Vec<String> {
+    let of_scenario = scenario.map(|scenario| match scenario.link.topology {
+        Topology::SoftNic => "soft-nic",
+        Topology::Mq => "mq",
+    });
+    let used = record.variants.iter().find_map(|variant| variant.settings.get("topology"));
+    match used.filter(|used| of_scenario != Some(used.as_str())) {
+        Some(used) => vec!["--topology".to_owned(), used.clone()],
+        None => Vec::new(),
     }
 }
 

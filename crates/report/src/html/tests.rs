@@ -381,3 +381,39 @@ fn without_an_interval_a_message_needs_ranges_apart() {
     record.variants[1].repeats[0].metrics.insert("nfm.1s".to_owned(), 0.6);
     assert!(page(&record).contains("dqa keeps NFM 1s at 0.3; cmax has 0.75"));
 }
+
+/// The command to run again names what the record cannot contain, and the topology of the run.
+#[test]
+fn the_command_to_run_again_has_setups_and_topology() {
+    let text = |name: &str| {
+        let (_, text) =
+            evenkeel_model::scenario::bundled::bundled().iter().find(|(known, _)| *known == name).unwrap();
+        (*text).to_owned()
+    };
+    let record = |scenario: &str, scenario_text: String, variant: &str| {
+        let mut record = sample(&[variant]);
+        (record.scenario, record.scenario_text) = (scenario.to_owned(), scenario_text);
+        (record.world, record.refused) = ("netns".to_owned(), Vec::new());
+        record
+    };
+    let point = "third clients=48";
+    let own = super::rerun::Rerun::of(&record("tc-fairness-mixed", text("tc-fairness-mixed"), point));
+    let command = own.command.unwrap();
+    assert!(
+        command.contains(" --qdiscs setups.toml") && command.contains("--variant 'third clients=48'"),
+        "{command}"
+    );
+    assert!(own.remarks.iter().any(|remark| remark.contains("the file of setups that defines third")));
+
+    let files = text("tc-fairness-mixed").replacen("[link]", "qdisc-files = [\"own.toml\"]\n[link]", 1);
+    let with_files = super::rerun::Rerun::of(&record("mine", files, point));
+    assert!(with_files.remarks.iter().any(|remark| remark.contains("save own.toml next to scenario.toml")));
+
+    let mut bulk = record("titan-6-flows", text("titan-6-flows"), "cmax");
+    for (topology, is_named) in [("soft-nic", false), ("mq", true)] {
+        bulk.variants[0].settings.insert("topology".to_owned(), topology.to_owned());
+        let command = super::rerun::Rerun::of(&bulk).command.unwrap();
+        assert_eq!(command.contains(" --topology mq"), is_named, "{command}");
+        assert!(!command.contains("--qdiscs") && !command.contains("--topology soft-nic"), "{command}");
+    }
+}

@@ -32,7 +32,7 @@ pub fn run(options: &RunOptions) -> Result<Exit, Failure> {
         return Err(Failure::new(Exit::Usage, "the scenario and --qdiscs cannot both be standard input"));
     }
     let own = options.qdiscs.as_deref().map(OwnSetups::read).transpose()?;
-    let Loaded { scenario, text, origin } = load_with(&options.scenario, own.as_ref())?;
+    let Loaded { scenario, text, origin, .. } = load_with(&options.scenario, own.as_ref())?;
     refuse_ignored_by(&scenario, options)?;
     let scenario = if options.quick { scenario.quickened() } else { scenario };
     let variants = scenario.select(&options.variants).map_err(|error| Failure::new(Exit::Usage, error))?;

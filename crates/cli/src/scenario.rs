@@ -1,5 +1,6 @@
 //! `evenkeel scenario`, and the search for scenarios by name or path.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use evenkeel_files::{Kind, Text, shown};
@@ -24,6 +25,29 @@ pub struct Loaded {
     pub text: String,
     /// The file's name, for messages.
     pub origin: String,
+    /// Text of each file in `qdisc-files`, by name.
+    pub qdisc_files: BTreeMap<String, String>,
+}
+
+/// The texts of a scenario's files.
+#[derive(Clone, Copy)]
+pub struct Files<'a> {
+    pub directory: &'a Path,
+    /// Texts of `qdisc-files` that a study keeps, by name.
+    pub kept: Option<&'a BTreeMap<String, String>>,
+}
+
+impl<'a> Files<'a> {
+    pub fn of(directory: &'a Path) -> Self {
+        Self { directory, kept: None }
+    }
+
+    fn setups(&self, name: &str) -> Result<OwnSetups, Failure> {
+        match self.kept.and_then(|kept| kept.get(name)) {
+            Some(text) => OwnSetups::parse(text, name),
+            None => OwnSetups::read(&self.directory.join(name)),
+        }
+    }
 }
 
 pub struct OwnSetups {
@@ -52,7 +76,7 @@ pub fn load(name: &str) -> Result<Loaded, Failure> {
 /// Finds a scenario as [`load`] does. Adds the user's qdisc setups if it is a scenario of qdiscs.
 pub fn load_with(name: &str, own: Option<&OwnSetups>) -> Result<Loaded, Failure> {
     if let Some((_, text)) = bundled().iter().find(|(bundled, _)| *bundled == name) {
-        return parse_loaded(text, name, Path::new(""), own);
+        return parse_loaded(text, name, Files::of(Path::new("")), own);
     }
     if !input::is_path(name) {
         let names: Vec<&str> = bundled().iter().map(|(name, _)| *name).collect();
@@ -68,7 +92,7 @@ fn load_file(path: &Path, own: Option<&OwnSetups>) -> Result<Loaded, Failure> {
                 .and(&format!("the bundled scenario is named {name}, see: evenkeel scenario show {name}")),
             None => failure,
         })?;
-    parse_loaded(&text, &origin, input::directory_of(path), own)
+    parse_loaded(&text, &origin, Files::of(input::directory_of(path)), own)
 }
 
 /// Returns the bundled scenario with this file name, with or without `.toml`, if no such file exists.
@@ -79,21 +103,21 @@ fn bundled_at(path: &Path) -> Option<&'static str> {
     bundled().iter().map(|(known, _)| *known).find(|known| *known == name)
 }
 
-/// Parses a scenario. Reads the files that the scenario names from `directory`.
+/// Parses a scenario and the files that it names.
 pub fn parse_loaded(
     text: &str,
     origin: &str,
-    directory: &Path,
+    files: Files<'_>,
     own: Option<&OwnSetups>,
 ) -> Result<Loaded, Failure> {
     let within = |place: &str, failure: &Failure| {
         Failure::new(failure.exit(), format!("{origin}: {place}: {}", failure.message()))
     };
-    let mut catalogue = Catalogue::bundled();
+    let (mut catalogue, mut kept) = (Catalogue::bundled(), BTreeMap::new());
     for file in qdisc_files(text) {
-        let setups =
-            OwnSetups::read(&directory.join(&file)).map_err(|failure| within("qdisc-files", &failure))?;
+        let setups = files.setups(&file).map_err(|failure| within("qdisc-files", &failure))?;
         catalogue = catalogue.extended(setups.catalogue);
+        kept.insert(file, setups.text);
     }
     let mut further = Vec::new();
     if let Some(own) = own {
@@ -104,7 +128,7 @@ pub fn parse_loaded(
     let mut scenario = parse_with(text, origin, variant_tables(), setups)
         .map_err(|error| Failure::new(Exit::Usage, error))?;
     for (variant, supplied) in scenario.supplied().filter(|(_, supplied)| supplied.text.is_none()) {
-        let path = directory.join(&supplied.origin);
+        let path = files.directory.join(&supplied.origin);
         let text = input::read(&path, Kind::ScenarioPart)
             .map_err(|failure| within(&format!("variant.{variant}"), &failure))?;
         supplied.text = Some(text.text);
@@ -132,7 +156,7 @@ pub fn parse_loaded(
             PolicyFile::parse(text, &own.origin).map_err(|error| wrong(&error))?;
         }
     }
-    Ok(Loaded { scenario, text: text.to_owned(), origin: origin.to_owned() })
+    Ok(Loaded { scenario, text: text.to_owned(), origin: origin.to_owned(), qdisc_files: kept })
 }
 
 pub fn scenario(command: &ScenarioCommand) -> Result<Exit, Failure> {

@@ -123,3 +123,53 @@ fn a_study_on_the_kernel_goes_on_after_an_interruption_and_after_a_kill() {
     let lacks = refused.iter().any(|refusal| refusal["why"].as_str().unwrap().contains("fq_codel"));
     assert!(lacks || of("fq_codel")["conserves"] != "not measured", "{refused:?}");
 }
+
+/// A study whose repeats all failed ends with 4, and a resumption measures them again.
+#[test]
+fn a_study_without_a_measurement_is_a_failure() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let scenario = SCENARIO.replace("[\"pfifo\", \"tbf\", \"fq_codel\"]", "[\"pfifo\"]");
+    let scenario = scenario.replace("repeats = 5", "repeats = 2").replace("line = true", "line = false");
+    let scenario = scenario.replace("on = \"250ms\"\noff = \"250ms\"\n", "");
+    fs::write(path.join("short.toml"), scenario).unwrap();
+    let found = std::env::split_paths(&std::env::var_os("PATH").unwrap()).map(|place| place.join("iperf3"));
+    let iperf3 = found.into_iter().find(|file| file.is_file()).unwrap();
+    let bin = path.join("bin");
+    fs::create_dir(&bin).unwrap();
+    let real = iperf3.to_str().unwrap();
+    let wrapper = format!(
+        "#!/bin/sh\ncase \"$*\" in *-c*) echo 'iperf3: error - boom' >&2; exit 1;; esac\nexec {real} \"$@\"\n"
+    );
+    fs::write(bin.join("iperf3"), wrapper).unwrap();
+    fs::set_permissions(bin.join("iperf3"), fs::Permissions::from_mode(0o755)).unwrap();
+    let run = |is_broken: bool, arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
+        command.current_dir(path).args(arguments);
+        if is_broken {
+            let places =
+                [bin.clone()].into_iter().chain(std::env::split_paths(&std::env::var_os("PATH").unwrap()));
+            command.env("PATH", std::env::join_paths(places).unwrap());
+        }
+        let output = command.output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let study = ["study", "tc", "--on", "netns", "--scenario", "short.toml", "--out", "study"];
+    let (code, message) = run(true, &study);
+    assert_eq!(code, Some(4), "{message}");
+    for words in ["2 repeats without a measurement", "measure again with: evenkeel study tc --resume study"] {
+        assert!(message.contains(words), "{message}");
+    }
+    let (code, message) = run(false, &["report", "study", "--out", "page.html"]);
+    assert_eq!(code, Some(0), "{message}");
+    let page = fs::read_to_string(path.join("page.html")).unwrap();
+    assert!(
+        page.contains("2 repeats without a measurement") && page.contains("Not measured: pfifo"),
+        "{page}"
+    );
+    let (code, message) = run(false, &["study", "tc", "--resume", "study"]);
+    assert_eq!(code, Some(0), "{message}");
+    assert_eq!(repeats(path), 2, "{message}");
+}

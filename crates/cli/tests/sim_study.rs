@@ -443,3 +443,40 @@ fn a_setup_that_the_scenarios_do_not_use_is_named_as_such() {
     let error = text(&files.run(&with(&["--qdisc", "nonesuch", "--out", "study"])).stderr);
     assert!(error.contains("no qdisc setup 'nonesuch'"), "{error}");
 }
+
+/// The study keeps the texts of the scenario's `qdisc-files`: another file is another study, and a resumption
+/// and a report need neither the file nor its directory.
+#[test]
+fn a_study_keeps_the_setups_of_its_scenario() {
+    let files = Files::new();
+    let scenario = CONSERVATION.replacen("[link]", "qdisc-files = [\"own.toml\"]\n\n[link]", 1);
+    let scenario = scenario.replacen("\"tbf\", \"htb-capped\", \"htb\"", "\"third\"", 1);
+    fs::write(files.path("short.toml"), scenario).unwrap();
+    let run = || files.run(&with(&["--out", "study"]));
+    let first = run();
+    assert!(first.status.success(), "{}", text(&first.stderr));
+    assert!(files.run(&with(&["--out", "other", "--seed", "9"])).status.success());
+    fs::write(files.path("own.toml"), OWN.replace("30%", "50%")).unwrap();
+    let changed = run();
+    let message = text(&changed.stderr);
+    assert_eq!(changed.status.code(), Some(2), "{message}");
+    assert!(message.contains("its file own.toml (qdisc-files of tc-work-conservation) differs"), "{message}");
+    assert!(files.run(&with(&["--out", "half", "--seed", "9"])).status.success());
+
+    fs::remove_file(files.path("own.toml")).unwrap();
+    let elsewhere = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
+        command.current_dir("/").args(arguments).output().unwrap()
+    };
+    let path = |name: &str| files.path(name).to_str().unwrap().to_owned();
+    let resumed = elsewhere(&["study", "tc", "--resume", &path("study"), "--quiet"]);
+    assert!(resumed.status.success(), "{}", text(&resumed.stderr));
+    let page = elsewhere(&["report", &path("study"), "--out", &path("page.html")]);
+    assert!(page.status.success(), "{}", text(&page.stderr));
+    let compared = |second: &str| {
+        let output = elsewhere(&["compare", &path("study"), &path(second), "--format", "json"]);
+        json(&output)["warnings"].to_string()
+    };
+    let differs = "the text of own.toml (qdisc-files of tc-work-conservation) differs";
+    assert!(compared("half").contains(differs) && !compared("other").contains(differs));
+}

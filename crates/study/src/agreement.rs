@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use evenkeel_metrics::{Change, Confidence, LEAST_REPEATS, changes};
+use evenkeel_model::record::NOTHING_MEASURED;
 use evenkeel_model::text::counted;
 use evenkeel_model::units::BitRate;
 
@@ -99,11 +100,34 @@ pub fn agreement(first: &Results, second: &Results) -> Agreement {
         .collect();
     agreement.only_in_one = measured(first) + measured(second) - 2 * both;
     agreement.warnings.extend(left_out(first, second));
+    for (which, own, other) in [("first", first, second), ("second", second, first)] {
+        if own.runs.left_disturbed > 0 {
+            let repeats = counted(own.runs.left_disturbed, "repeat");
+            agreement.warnings.push(format!("without an undisturbed run: {repeats} of the {which}"));
+        }
+        agreement.warnings.extend(notes(own, other, which));
+    }
     let gap = |(what, points): (String, usize)| {
         format!("missing in some repeats: {what}, at {}", counted(points, "point"))
     };
     agreement.warnings.extend(gaps.into_iter().map(gap));
     agreement
+}
+
+/// Returns the notes about a study's points that the other study does not have for the same points, and the notes
+/// that nothing was measured.
+fn notes(own: &Results, other: &Results, which: &str) -> Vec<String> {
+    let mut points: BTreeMap<&str, usize> = BTreeMap::new();
+    for point in &own.points {
+        let is_same = |other: &&Point| other.scenario == point.scenario && other.name == point.name;
+        let others = other.points.iter().find(is_same).map_or(&[][..], |other| &other.notes);
+        let is_told = |note: &&String| note.starts_with(NOTHING_MEASURED) || !others.contains(note);
+        for note in point.notes.iter().filter(is_told) {
+            *points.entry(note).or_default() += 1;
+        }
+    }
+    let text = |(note, count): (&str, usize)| format!("{} of the {which}: {note}", counted(count, "point"));
+    points.into_iter().map(text).collect()
 }
 
 /// Names the points that one study lacks, and the points with too few repeats in one study.

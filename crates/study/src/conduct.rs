@@ -15,6 +15,7 @@ use evenkeel_report::Timing;
 use crate::findings::COMPARED;
 use crate::journal::{Entry, Journal, JournalError, Repeated};
 use crate::plan::{Extent, Planned, StudyScenario, cells, points, rounds};
+use crate::results::Results;
 
 /// CPU use of other processes above which a repeat counts as disturbed, in processors.
 pub const DISTURBANCE_LIMIT: f64 = 0.1;
@@ -69,7 +70,7 @@ pub fn conduct<W: World>(
     journal.check(&planned)?;
     journal.check_figures(request.scenarios)?;
     if journal.is_finished() {
-        let missing = missing(journal, &planned);
+        let missing = Results::of(journal.settings(), journal.entries(), request).runs.missing;
         if missing == 0 {
             return Ok(());
         }
@@ -100,26 +101,6 @@ pub fn conduct<W: World>(
     let ended = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
     journal.append(Entry::End { ended, took_s: state.took.as_secs_f64() })?;
     Ok(())
-}
-
-/// Returns the number of planned repeats that the journal does not have. Points that the world refused
-/// do not count.
-fn missing(journal: &Journal, planned: &BTreeMap<(&str, &str), u32>) -> usize {
-    let entries = || journal.entries().iter();
-    let refused: BTreeSet<(&str, &str)> = entries()
-        .filter_map(|entry| match entry {
-            Entry::Refused { scenario, point, .. } => Some((scenario.as_str(), point.as_str())),
-            _ => None,
-        })
-        .collect();
-    let there: BTreeSet<(&str, &str, u32)> = entries().filter_map(Entry::repeat).collect();
-    let all: usize = planned
-        .iter()
-        .filter(|(point, _)| !refused.contains(*point))
-        .map(|(_, repeats)| *repeats as usize)
-        .sum();
-    let there = there.iter().filter(|(scenario, point, _)| !refused.contains(&(*scenario, *point)));
-    all.saturating_sub(there.count())
 }
 
 /// Returns the points that the world can run. Journals the notes of these points, and the reasons for
@@ -252,15 +233,11 @@ impl State {
             .map(|(number, planned)| (planned.names(request.scenarios), number))
             .collect();
         for entry in journal.entries() {
-            let (scenario, point, repeat, good, took_s) = match entry {
-                Entry::Repeat(done) => {
-                    (&done.scenario, &done.point, done.repeat, !done.disturbed, done.took_s)
-                }
-                Entry::Failed { scenario, point, repeat, .. } => (scenario, point, *repeat, false, 0.0),
-                _ => continue,
-            };
-            if let Some(number) = numbers.get(&(scenario.as_str(), point.as_str())) {
-                state.count((*number, repeat), good, Duration::try_from_secs_f64(took_s).unwrap_or_default());
+            // A resumption runs failed repeats again, because the user may have removed the cause.
+            let Entry::Repeat(done) = entry else { continue };
+            if let Some(number) = numbers.get(&(done.scenario.as_str(), done.point.as_str())) {
+                let took = Duration::try_from_secs_f64(done.took_s).unwrap_or_default();
+                state.count((*number, done.repeat), !done.disturbed, took);
             }
         }
         state

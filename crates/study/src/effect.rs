@@ -87,20 +87,34 @@ pub fn effect(
         }
     }
     cells.retain(|_, (subjects, others)| !subjects.is_empty() && !others.is_empty());
-    let logarithms = in_all_cells(cells.values().map(|(subjects, others)| {
-        let (subject, other) = (mean_by_repeat(subjects, metric), mean_by_repeat(others, metric));
-        let ratio = |(repeat, value): (&u32, &f64)| {
-            let logarithm = (value / other.get(repeat)?).ln();
-            logarithm.is_finite().then_some((*repeat, logarithm))
-        };
-        subject.iter().filter_map(ratio).collect()
-    }));
+    let by_cell = cells.values().map(|(subjects, others)| {
+        logarithms(&mean_by_repeat(subjects, metric), &mean_by_repeat(others, metric), metric)
+    });
+    let by_cell: Vec<BTreeMap<u32, f64>> = by_cell.collect::<Result<_, Lack>>()?;
     Ok(Effect {
-        mean: mean_ratio(&logarithms).ok_or(None)?,
+        mean: mean_ratio(&in_all_cells(by_cell.into_iter())).ok_or(None)?,
         cells: cells.len(),
         subjects: cells.values().flat_map(|(points, _)| points).map(|point| point.setup.clone()).collect(),
         others: cells.values().flat_map(|(_, points)| points).map(|point| point.setup.clone()).collect(),
     })
+}
+
+/// Returns the logarithms of the ratios of common repeats.
+///
+/// # Errors
+/// Returns the reason if a ratio has a value of 0: the ratio of the other repeats would leave out the worst ones.
+pub fn logarithms(
+    first: &BTreeMap<u32, f64>,
+    second: &BTreeMap<u32, f64>,
+    metric: &str,
+) -> Result<BTreeMap<u32, f64>, Lack> {
+    let pairs = first.iter().filter_map(|(repeat, value)| Some((*repeat, *value, *second.get(repeat)?)));
+    let logarithm = |(repeat, first, second): (u32, f64, f64)| {
+        let logarithm = (first / second).ln();
+        let why = || Some(format!("{metric} is 0 in a repeat, so it has no ratio"));
+        if logarithm.is_finite() { Ok((repeat, logarithm)) } else { Err(why()) }
+    };
+    pairs.map(logarithm).collect()
 }
 
 /// Returns a metric's mean over points, for each repeat that all points have.
@@ -130,4 +144,23 @@ pub fn in_all_cells(cells: impl Iterator<Item = BTreeMap<u32, f64>>) -> Vec<f64>
             Some((value + others?.iter().sum::<f64>()) / cells.len() as f64)
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_value_of_0_has_no_ratio() {
+        let values = |last: f64| BTreeMap::from([(0, 2.0), (1, last)]);
+        assert_eq!(
+            logarithms(&values(2.0), &values(2.0), "x").unwrap(),
+            BTreeMap::from([(0, 0.0), (1, 0.0)])
+        );
+        for (first, second) in [(0.0, 2.0), (2.0, 0.0), (0.0, 0.0)] {
+            let lack = logarithms(&values(first), &values(second), "x").unwrap_err();
+            assert_eq!(lack.unwrap(), "x is 0 in a repeat, so it has no ratio");
+        }
+    }
 }

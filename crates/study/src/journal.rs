@@ -60,6 +60,9 @@ pub struct Settings {
     pub setups_text: Option<String>,
     /// Text of each scenario, by name.
     pub scenarios: BTreeMap<String, String>,
+    /// Text of each file in `qdisc-files`, by scenario and name. Studies of older versions lack the texts.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
+    pub qdisc_files: BTreeMap<String, BTreeMap<String, String>>,
     pub host: BTreeMap<String, String>,
     /// Start time, RFC 3339 in UTC. This is the only setting that may differ in a resumption.
     pub started: String,
@@ -103,7 +106,16 @@ impl Settings {
             return Some("its file of setups differs".to_owned());
         }
         let changed = self.scenarios.iter().find(|(name, text)| found.scenarios.get(*name) != Some(text));
-        changed.map(|(name, _)| format!("its scenario {name} differs"))
+        if let Some((name, _)) = changed {
+            return Some(format!("its scenario {name} differs"));
+        }
+        self.qdisc_files.iter().find_map(|(scenario, files)| {
+            let Some(found) = found.qdisc_files.get(scenario) else {
+                return Some(format!("its {SETTINGS_FILE} lacks the qdisc-files of {scenario}"));
+            };
+            let changed = files.iter().find(|(name, text)| found.get(*name) != Some(text));
+            changed.map(|(name, _)| format!("its file {name} (qdisc-files of {scenario}) differs"))
+        })
     }
 }
 
@@ -506,9 +518,15 @@ fn unplanned(entries: &[Entry]) -> Option<(usize, String)> {
 /// number of repeats.
 fn gaps(entries: &[Entry]) -> Vec<String> {
     let mut repeats: BTreeMap<&str, BTreeMap<&str, BTreeSet<u32>>> = BTreeMap::new();
+    let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
     for entry in entries {
         if let Some((scenario, point, repeat)) = entry.repeat() {
-            repeats.entry(scenario).or_default().entry(point).or_default().insert(repeat);
+            let there = repeats.entry(scenario).or_default().entry(point).or_default();
+            if matches!(entry, Entry::Repeat(_)) {
+                there.insert(repeat);
+            }
+            let count = counts.entry(scenario).or_default();
+            *count = (*count).max(repeat.saturating_add(1));
         }
     }
     if !is_finished(entries) {
@@ -516,7 +534,7 @@ fn gaps(entries: &[Entry]) -> Vec<String> {
     }
     let mut missing = Vec::new();
     for (scenario, points) in &repeats {
-        let count = points.values().flatten().max().map_or(0, |last| last.saturating_add(1));
+        let count = counts.get(scenario).copied().unwrap_or(0);
         for (point, there) in points {
             let there = there.len();
             if there < count as usize {

@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use evenkeel_model::scenario::{Scenario, TenantPoint, Variant};
 use rand_core::{RngCore, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
@@ -7,6 +9,8 @@ pub struct StudyScenario {
     /// The scenario, with its times adapted by [`timed`].
     pub scenario: Scenario,
     pub text: String,
+    /// Text of each file in the scenario's `qdisc-files`, by name.
+    pub qdisc_files: BTreeMap<String, String>,
 }
 
 /// How much of each scenario to run.

@@ -24,7 +24,7 @@ pub struct Results {
     pub times: (String, String),
     pub took_s: f64,
     pub scenarios: Vec<ScenarioFacts>,
-    /// Text of each scenario, by name.
+    /// Text of each scenario, and of each file in its `qdisc-files`, by name.
     pub texts: BTreeMap<String, String>,
     pub setups_text: Option<String>,
     pub points: Vec<Point>,
@@ -40,6 +40,8 @@ pub struct Runs {
     pub failed: usize,
     /// Number of repeats that have no undisturbed run.
     pub left_disturbed: usize,
+    /// Number of planned repeats without a measurement. Points that the world refused do not count.
+    pub missing: usize,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -175,6 +177,11 @@ impl Results {
             });
         }
         results.fill(entries);
+        let planned = points(request.scenarios, request.extent);
+        let lacking = planned.iter().zip(&results.points).filter(|(_, point)| point.refused.is_none());
+        results.runs.missing = lacking
+            .map(|(planned, point)| (planned.repeats as usize).saturating_sub(point.repeats.len()))
+            .sum();
         results
     }
 
@@ -190,7 +197,7 @@ impl Results {
             seed: settings.seed,
             host: settings.host.clone(),
             scenarios: scenarios.iter().map(ScenarioFacts::of).collect(),
-            texts: settings.scenarios.clone(),
+            texts: texts(settings),
             setups_text: settings.setups_text.clone(),
             ..Self::default()
         };
@@ -264,7 +271,13 @@ impl Results {
         }
         for ((number, repeat), done) in chosen {
             self.runs.left_disturbed += usize::from(done.disturbed);
-            self.points[number].repeats.insert(repeat, done.record.metrics.clone());
+            let point = &mut self.points[number];
+            let is_complete = !done.record.meter_overflowed();
+            let metrics = if is_complete { done.record.metrics.clone() } else { Values::new() };
+            point.repeats.insert(repeat, metrics);
+            if !is_complete && !point.notes.iter().any(|note| note == OVERFLOW) {
+                point.notes.push(OVERFLOW.to_owned());
+            }
         }
     }
 
@@ -315,6 +328,16 @@ impl Results {
         let first = points.peek()?.refused.as_deref();
         if points.any(|point| !point.repeats.is_empty()) { None } else { first }
     }
+}
+
+const OVERFLOW: &str =
+    "packets were not counted in some repeats (meter_overflow), so the figures of these repeats are left out";
+
+fn texts(settings: &Settings) -> BTreeMap<String, String> {
+    let files = settings.qdisc_files.iter().flat_map(|(scenario, files)| {
+        files.iter().map(move |(name, text)| (format!("{name} (qdisc-files of {scenario})"), text.clone()))
+    });
+    settings.scenarios.clone().into_iter().chain(files).collect()
 }
 
 const DISTURBANCE: &str = evenkeel_model::record::metric::DISTURBANCE;

@@ -57,7 +57,7 @@ across = "clients"
 
 fn scenarios() -> Vec<StudyScenario> {
     let scenario = parse(SCENARIO, "test", variant_tables()).unwrap();
-    vec![StudyScenario { scenario, text: SCENARIO.to_owned() }]
+    vec![StudyScenario { scenario, text: SCENARIO.to_owned(), qdisc_files: BTreeMap::new() }]
 }
 
 fn settings() -> Settings {
@@ -73,6 +73,7 @@ fn settings() -> Settings {
         setups: Vec::new(),
         setups_text: None,
         scenarios: BTreeMap::from([("tc-work-conservation".to_owned(), SCENARIO.to_owned())]),
+        qdisc_files: BTreeMap::new(),
         host: BTreeMap::new(),
         started: "2026-01-01T00:00:00Z".to_owned(),
     }
@@ -339,6 +340,18 @@ fn a_failing_repeat_is_told_and_failure_after_failure_ends_the_study() {
     let results = run(&mut world, directory.path(), &Patience::of(ALL)).unwrap();
     let point = results.points.iter().find(|point| point.name == "tbf clients=2").unwrap();
     assert_eq!((point.failures.as_slice(), point.repeats.len()), (&["iperf3 ended early".to_owned()][..], 3));
+    assert_eq!(results.runs.missing, 1);
+    let (_, _, gaps) = journal::read_with_gaps(directory.path()).unwrap();
+    assert_eq!(gaps, ["repeats are missing: tc-work-conservation tbf clients=2 (3 of 4)"]);
+    let page = evenkeel_study::html(&results, &gaps);
+    for words in ["The study is incomplete: repeats are missing", "failed; 1 repeat without a measurement"] {
+        assert!(page.contains(words), "{words}: {page}");
+    }
+    // A resumption measures the failed repeat again.
+    let mut world = Known::default();
+    let results = run(&mut world, directory.path(), &Patience::of(ALL)).unwrap();
+    assert_eq!((results.runs.missing, world.asked.borrow().len()), (0, 1));
+    assert!(journal::read_with_gaps(directory.path()).unwrap().2.is_empty());
 
     let directory = tempfile::tempdir().unwrap();
     let failing = ["pfifo clients=2", "pfifo clients=8", "tbf clients=2", "tbf clients=8"];
@@ -485,5 +498,34 @@ proptest::proptest! {
     #[test]
     fn no_bytes_make_the_reader_panic(text: Vec<u8>) {
         let _ = journal::parse_entries(&text[..]);
+    }
+}
+
+/// The figures of a repeat whose meter did not count every packet are left out, in verdicts and comparisons.
+#[test]
+fn a_repeat_that_lost_count_has_no_figures() {
+    let directory = tempfile::tempdir().unwrap();
+    run(&mut Known::default(), directory.path(), &Patience::of(ALL)).unwrap();
+    let (settings, mut entries) = journal::read(directory.path()).unwrap();
+    let scenarios = scenarios();
+    let whole = Results::bare(&settings, &entries, &scenarios);
+    let done = entries.iter_mut().find_map(|entry| match entry {
+        Entry::Repeat(done) => Some(done),
+        _ => None,
+    });
+    let done = done.unwrap();
+    done.record.counters.insert("meter_overflow".to_owned(), 5.0);
+    done.disturbed = true;
+    let name = done.point.clone();
+    let part = Results::bare(&settings, &entries, &scenarios);
+    let point = part.points.iter().find(|point| point.name == name).unwrap();
+    assert!(point.lacks("throughput_bps") && !whole.points.iter().any(|point| point.lacks("throughput_bps")));
+    let warnings = agreement(&whole, &part).warnings.join("; ");
+    for words in [
+        "without an undisturbed run: 1 repeat of the second",
+        "1 point of the second: packets were not counted",
+        "missing in some repeats: throughput_bps in the second, at 1 point",
+    ] {
+        assert!(warnings.contains(words), "{words}: {warnings}");
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use evenkeel_files::is_limit;
 use evenkeel_host::Host;
-use evenkeel_model::text::path_text;
+use evenkeel_model::text::{counted, path_text};
 use evenkeel_model::world::{Observer, World};
 use evenkeel_report::chart;
 use evenkeel_study::journal::{self, Journal, JournalError, Settings};
@@ -37,7 +37,7 @@ pub fn study(command: &StudyCommand) -> Result<Exit, Failure> {
 fn tc(options: &TcOptions) -> Result<Exit, Failure> {
     let wanted = Wanted::of(options)?;
     let progress = Progress::new(options.quiet)?;
-    let directory = match wanted.place {
+    let (directory, missing) = match wanted.place {
         Place::Netns => {
             Host::live().require_mounted(&["/proc"]).map_err(|error| crate::check::failure(&error))?;
             let mut world = evenkeel_testbed::NetnsWorld::new(None).map_err(|error| bed_failure(&error))?;
@@ -49,17 +49,27 @@ fn tc(options: &TcOptions) -> Result<Exit, Failure> {
         }
     }?;
     progress.remark(&format!("study: {}", path_text(&directory)));
+    if missing > 0 {
+        let text = format!("{} without a measurement: every run of them failed", counted(missing, "repeat"));
+        let resume = format!("measure again with: {}", resume(&directory));
+        return Err(Failure::new(Exit::Failed, text).and(&resume));
+    }
     Ok(Exit::Done)
 }
 
-/// Runs the remaining repeats of the study, stores its result and prints it.
+fn resume(directory: &Path) -> String {
+    format!("evenkeel study tc --resume {}", path_text(directory))
+}
+
+/// Runs the remaining repeats of the study, stores its result and prints it. Returns the directory, and the
+/// number of planned repeats without a measurement.
 fn run<W: World>(
     world: &mut W,
     wanted: &Wanted,
     options: &TcOptions,
     progress: &Progress,
     failure: impl Fn(&W::Error) -> Failure,
-) -> Result<PathBuf, Failure> {
+) -> Result<(PathBuf, usize), Failure> {
     let settings = wanted.settings(world);
     let mut journal = open(&settings, options)?;
     let directory = journal.directory().to_owned();
@@ -79,7 +89,7 @@ fn run<W: World>(
         journal.give_up();
     }
     done.map_err(|error| {
-        let resume = format!("resume the study with: evenkeel study tc --resume {}", path_text(&directory));
+        let resume = format!("resume the study with: {}", resume(&directory));
         match error {
             StudyError::World(error) => failure(&error),
             StudyError::Failing(ref inner) => {
@@ -119,7 +129,7 @@ fn run<W: World>(
     match (written, printed) {
         (Ok(()), printed) => {
             printed.map_err(|failure| failure.and(&format!("the study is in {}", path_text(&directory))))?;
-            Ok(directory)
+            Ok((directory, results.runs.missing))
         }
         (Err(error), Ok(())) => {
             Err(late_failure(&error).and("the result was printed, but its files were not written"))
@@ -253,7 +263,7 @@ fn journal_failure(error: &JournalError) -> Failure {
 /// Returns the HTML page of the study in a directory, finished or not.
 pub fn page(directory: &Path) -> Result<String, Failure> {
     let wanted = Wanted::resumed(directory)?;
-    let (settings, entries, _) =
+    let (settings, entries, gaps) =
         journal::read_with_gaps(directory).map_err(|error| journal_failure(&error))?;
     journal::check_figures(directory, &settings, &entries, &wanted.scenarios)
         .map_err(|error| journal_failure(&error))?;
@@ -263,7 +273,7 @@ pub fn page(directory: &Path) -> Result<String, Failure> {
         rate: wanted.rate,
         seed: wanted.seed,
     };
-    Ok(evenkeel_study::html(&Results::of(&settings, &entries, &request)))
+    Ok(evenkeel_study::html(&Results::of(&settings, &entries, &request), &gaps))
 }
 
 pub fn compare(first: &Path, second: &Path, format: Format) -> Result<Exit, Failure> {

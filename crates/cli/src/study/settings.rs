@@ -15,7 +15,7 @@ use evenkeel_study::plan::{Extent, StudyScenario, timed};
 
 use crate::arguments::Place;
 use crate::exit::{Exit, Failure};
-use crate::scenario::{Loaded, OwnSetups, load_with, parse_loaded};
+use crate::scenario::{Files, Loaded, OwnSetups, load_with, parse_loaded};
 
 use super::journal_failure;
 use super::options::TcOptions;
@@ -24,18 +24,23 @@ fn own_setups(settings: &Settings) -> Result<Option<OwnSetups>, Failure> {
     settings.setups_text.as_ref().map(|text| OwnSetups::parse(text, "the study's setups")).transpose()
 }
 
-/// Parses the scenarios of a study. Leaves out scenarios that name further files, because these files
-/// may no longer exist.
+/// Parses the scenarios of a study. Leaves out scenarios that name further files without a text in
+/// `study.json`, because these files may no longer exist.
 ///
 /// # Errors
 /// Returns an error that names the study's file and the scenario.
 pub fn scenarios(directory: &Path, settings: &Settings) -> Result<Vec<StudyScenario>, Failure> {
     let own = own_setups(settings)?;
-    let whole = settings.scenarios.iter().filter(|(_, text)| qdisc_files(text).is_empty());
+    let has_files = |name: &String, text: &str| {
+        let kept = settings.qdisc_files.get(name);
+        qdisc_files(text).iter().all(|file| kept.is_some_and(|kept| kept.contains_key(file)))
+    };
+    let whole = settings.scenarios.iter().filter(|(name, text)| has_files(name, text));
     whole
         .map(|(name, text)| {
             let origin = format!("{}/study.json: scenarios.{name}", path_text(directory));
-            let Loaded { scenario, .. } = parse_loaded(text, &origin, Path::new(""), own.as_ref())?;
+            let Loaded { scenario, qdisc_files, .. } =
+                parse_loaded(text, &origin, kept(settings, name), own.as_ref())?;
             if scenario.name != *name {
                 let text = format!(
                     "{origin} contains the scenario {}; restore study.json, or begin a new study (--out DIR)",
@@ -43,9 +48,15 @@ pub fn scenarios(directory: &Path, settings: &Settings) -> Result<Vec<StudyScena
                 );
                 return Err(Failure::new(Exit::Usage, text));
             }
-            Ok(StudyScenario { scenario, text: text.clone() })
+            Ok(StudyScenario { scenario, text: text.clone(), qdisc_files })
         })
         .collect()
+}
+
+/// Returns the files of a study's scenario, by their texts in `study.json`. Studies of older versions have no
+/// texts: their files are looked for in the working directory.
+fn kept<'s>(settings: &'s Settings, scenario: &str) -> Files<'s> {
+    Files { directory: Path::new(""), kept: settings.qdisc_files.get(scenario) }
 }
 
 pub struct Wanted {
@@ -115,7 +126,7 @@ impl Wanted {
         let mut texts: Vec<(&String, &String)> = found.scenarios.iter().collect();
         texts.sort_by_key(|(name, _)| place_of(name));
         for (name, text) in texts {
-            scenarios.push(parse_loaded(text, name, Path::new(""), own.as_ref())?);
+            scenarios.push(parse_loaded(text, name, kept(&found, name), own.as_ref())?);
         }
         let extent = Extent { quick: found.quick, repeats: found.repeats, setups: found.setups.clone() };
         let rate = found.rate_bps.map(BitRate::from_bits_per_second);
@@ -172,13 +183,13 @@ impl Wanted {
         }
         let scenarios = scenarios
             .into_iter()
-            .map(|Loaded { scenario, text, .. }| StudyScenario { scenario, text })
+            .map(|Loaded { scenario, text, qdisc_files, .. }| StudyScenario { scenario, text, qdisc_files })
             .collect();
         Ok(Self { place, scenarios: timed(scenarios, &extent), extent, rate, seed, setups_text })
     }
 
     pub fn settings<W: World>(&self, world: &W) -> Settings {
-        let scenarios = self.scenarios.iter();
+        let (scenarios, files) = (self.scenarios.iter(), self.scenarios.iter());
         let scenarios: BTreeMap<String, String> =
             scenarios.map(|study| (study.scenario.name.clone(), study.text.clone())).collect();
         Settings {
@@ -193,6 +204,10 @@ impl Wanted {
             setups: self.extent.setups.clone(),
             setups_text: self.setups_text.clone(),
             scenarios,
+            qdisc_files: files
+                .filter(|study| !study.qdisc_files.is_empty())
+                .map(|study| (study.scenario.name.clone(), study.qdisc_files.clone()))
+                .collect(),
             host: world.facts(),
             started: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
         }

@@ -7,10 +7,10 @@ use evenkeel_metrics::{MeanInterval, mean_ratio};
 use evenkeel_model::record::metric;
 
 use super::{
-    ALL, CLASSLESS, DEFAULT, Draft, Finding, HTB, NOT_HTB, Verdict, against_bound, shown, undecided,
-    with_whom,
+    ALL, CLASSLESS, DEFAULT, Draft, Finding, HTB, NOT_HTB, THESIS, Verdict, against_bound, shown, undecided,
+    unmeasured, with_whom,
 };
-use crate::effect::{Effect, effect, in_all_cells};
+use crate::effect::{Effect, Lack, effect, in_all_cells, logarithms};
 use crate::results::{Point, Results, lack};
 
 const LENGTHS: &str = "tc-packet-length";
@@ -55,7 +55,7 @@ pub(super) fn kf1(results: &Results) -> Finding {
         found.cells,
         against_bound(&found, 1.025)
     );
-    draft.judged(found.is_above(1.025), reason)
+    draft.judged(found.is_above(1.025), reason, &unmeasured(results, LENGTHS, &THESIS, long))
 }
 
 pub(super) fn kf2(results: &Results) -> Finding {
@@ -94,7 +94,8 @@ pub(super) fn kf2(results: &Results) -> Finding {
             "the intervals are too wide to call them alike",
         ),
     };
-    draft.judged(confirmed, format!("bandwidth over that of pfifo: {}; {end}", parts.join(", ")))
+    let reason = format!("bandwidth over that of pfifo: {}; {end}", parts.join(", "));
+    draft.judged(confirmed, reason, &unmeasured(results, CLIENTS, &THESIS, short))
 }
 
 pub(super) fn kf3(results: &Results) -> Finding {
@@ -113,13 +114,14 @@ pub(super) fn kf3(results: &Results) -> Finding {
     if let Ok(busy) = effect(results, CLIENTS, &cores(), &[HTB, "drr"], &CLASSLESS, moderate) {
         draft.ratio("busy_cores_ratio", &busy);
     }
+    let setups = [HTB, "drr", "pfifo", DEFAULT];
     let reason = format!(
         "{}: {} times the processor time for each GB; {}",
-        with_whom(&found, &[HTB, "drr", "pfifo", DEFAULT]),
+        with_whom(&found, &setups),
         shown(&found.mean),
         against_bound(&found, 1.025)
     );
-    draft.judged(found.is_above(1.025), reason)
+    draft.judged(found.is_above(1.025), reason, &unmeasured(results, CLIENTS, &setups, moderate))
 }
 
 pub(super) fn kf4(results: &Results) -> Finding {
@@ -143,7 +145,7 @@ pub(super) fn kf4(results: &Results) -> Finding {
         shown(&found.mean),
         against_bound(&found, 0.94)
     );
-    draft.judged(found.is_below(0.94), reason)
+    draft.judged(found.is_below(0.94), reason, &unmeasured(results, CLIENTS, &THESIS, large))
 }
 
 pub(super) fn kf5(results: &Results) -> Finding {
@@ -174,12 +176,11 @@ pub(super) fn kf5(results: &Results) -> Finding {
     let mut found: Vec<(&str, MeanInterval)> = Vec::new();
     for setup in SCALABLE {
         let own = variation(setup);
-        let logarithms: Vec<f64> = own
-            .iter()
-            .filter_map(|(repeat, own)| Some((own / mean_of_others.get(repeat)?).ln()))
-            .filter(|logarithm| logarithm.is_finite())
-            .collect();
-        let Some(mean) = mean_ratio(&logarithms) else { continue };
+        let ratios = match logarithms(&own, &mean_of_others, "the variation of cores.busy") {
+            Ok(ratios) => ratios,
+            Err(lack) => return draft.missing(results, CLIENTS, &SCALABLE, lack),
+        };
+        let Some(mean) = mean_ratio(&ratios.into_values().collect::<Vec<f64>>()) else { continue };
         draft.mean(&format!("variation_ratio.{setup}"), &mean);
         found.push((setup, mean));
     }
@@ -203,7 +204,7 @@ pub(super) fn kf5(results: &Results) -> Finding {
             undecided(found.iter().map(|(_, mean)| mean), "an interval contains 1, so the finding stays open")
         }
     };
-    draft.judged(all_below, format!("{reason}; {end}"))
+    draft.judged(all_below, format!("{reason}; {end}"), &unmeasured(results, CLIENTS, &THESIS, |_| true))
 }
 
 /// Returns the coefficient of variation of busy processors over the numbers of clients, by repeat. The
@@ -290,7 +291,7 @@ pub(super) fn negative(results: &Results) -> Finding {
         };
         reason.push_str(&format!("; {end}"));
     }
-    draft.judged(!falls.is_empty(), reason)
+    draft.judged(!falls.is_empty(), reason, &unmeasured(results, CLIENTS, &THESIS, |_| true))
 }
 
 /// This number of clients keeps every processor of a small machine busy.
@@ -318,12 +319,10 @@ impl Growth {
         };
         let cells = setups.iter().filter_map(|setup| {
             let (few, many) = (at(setup, from)?.values(key), at(setup, most)?.values(key));
-            let ratio = |(repeat, few): (&u32, &f64)| {
-                Some((*repeat, (many.get(repeat)? / few).ln())).filter(|(_, ratio)| ratio.is_finite())
-            };
-            Some(few.iter().filter_map(ratio).collect::<BTreeMap<u32, f64>>())
+            Some(logarithms(&many, &few, key))
         });
-        let logarithms = in_all_cells(cells);
+        let cells: Vec<BTreeMap<u32, f64>> = cells.collect::<Result<_, Lack>>().ok()?;
+        let logarithms = in_all_cells(cells.into_iter());
         (!logarithms.is_empty()).then_some(Self { most, logarithms })
     }
 }

@@ -2,7 +2,9 @@
 
 use evenkeel_model::record::metric;
 
-use super::{ALL, DEFAULT, Draft, Finding, HTB, against_bound, shown, undecided, with_whom};
+use super::{
+    ALL, DEFAULT, Draft, Finding, HTB, THESIS, against_bound, shown, undecided, unmeasured, with_whom,
+};
 use crate::effect::{Effect, effect};
 use crate::results::{Point, Results};
 
@@ -44,7 +46,7 @@ pub(super) fn kf6(results: &Results) -> Finding {
         shown(&found.mean),
         against_bound(&found, 0.98)
     );
-    draft.judged(found.is_below(0.98), reason)
+    draft.judged(found.is_below(0.98), reason, &unmeasured(results, LATENCY, &THESIS, large))
 }
 
 pub(super) fn kf7(results: &Results) -> Finding {
@@ -85,7 +87,8 @@ pub(super) fn kf7(results: &Results) -> Finding {
             "the intervals are too wide to call them alike",
         ),
     };
-    draft.judged(confirmed, format!("over pfifo: {}; {end}", parts.join(", ")))
+    let reason = format!("over pfifo: {}; {end}", parts.join(", "));
+    draft.judged(confirmed, reason, &unmeasured(results, LATENCY, &THESIS, small))
 }
 
 pub(super) fn kf8(results: &Results) -> Finding {
@@ -122,5 +125,6 @@ pub(super) fn kf8(results: &Results) -> Finding {
         shown(&found.mean),
         against_bound(&found, 0.95)
     );
-    draft.judged(found.is_below(0.95), reason)
+    let setups = [with, without].concat();
+    draft.judged(found.is_below(0.95), reason, &unmeasured(results, PRIORITY, &setups, crowded))
 }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use evenkeel_metrics::{MeanInterval, mean_interval, mean_ratio};
 use evenkeel_model::record::metric;
 
-use super::{ALL, CONTAINS_BOUND, Draft, Finding, HTB, shown, undecided};
-use crate::effect::{Lack, in_all_cells, mean_by_repeat};
+use super::{ALL, CONTAINS_BOUND, Draft, Finding, HTB, THESIS, shown, undecided, unmeasured};
+use crate::effect::{Lack, in_all_cells, logarithms, mean_by_repeat};
 use crate::results::{Point, Results, lack};
 
 const EQUAL: &str = "tc-fairness";
@@ -39,14 +39,10 @@ fn ratio_of_pairs(pairs: &[(&Point, &Point)], keys: (&str, &str)) -> Result<Mean
     if let Some(lack) = lack(&first, keys.0).or_else(|| lack(&second, keys.1)) {
         return Err(Some(lack));
     }
-    let cells = pairs.iter().map(|(first, second)| {
-        let (first, second) = (first.values(keys.0), second.values(keys.1));
-        let logarithm = |(repeat, value): (&u32, &f64)| {
-            Some((*repeat, (value / second.get(repeat)?).ln())).filter(|(_, ratio)| ratio.is_finite())
-        };
-        first.iter().filter_map(logarithm).collect::<BTreeMap<u32, f64>>()
-    });
-    mean_ratio(&in_all_cells(cells)).ok_or(None)
+    let cells =
+        pairs.iter().map(|(first, second)| logarithms(&first.values(keys.0), &second.values(keys.1), keys.0));
+    let cells: Vec<BTreeMap<u32, f64>> = cells.collect::<Result<_, Lack>>()?;
+    mean_ratio(&in_all_cells(cells.into_iter())).ok_or(None)
 }
 
 fn is_below(mean: &MeanInterval, bound: f64) -> bool {
@@ -97,7 +93,8 @@ pub(super) fn kf9(results: &Results) -> Finding {
             "an interval contains the bound, so the finding stays open",
         ),
     };
-    draft.judged(confirmed, format!("{}; {end}", parts.join(", ")))
+    let reason = format!("{}; {end}", parts.join(", "));
+    draft.judged(confirmed, reason, &unmeasured(results, EQUAL, &THESIS, small))
 }
 
 pub(super) fn kf10(results: &Results) -> Finding {
@@ -130,7 +127,13 @@ pub(super) fn kf10(results: &Results) -> Finding {
         (_, true) => "it does not drop so far".to_owned(),
         _ => undecided([&found], CONTAINS_BOUND),
     };
-    draft.judged(is_below(&found, BOUND), format!("64 KiB over 4 KiB: {}; {end}", shown(&found)))
+    let crowded = |point: &Point| {
+        let length = point.number("length");
+        point.number("clients").is_some_and(|clients| clients >= 40.0)
+            && (length == Some(4.0 * KIB) || length == Some(64.0 * KIB))
+    };
+    let reason = format!("64 KiB over 4 KiB: {}; {end}", shown(&found));
+    draft.judged(is_below(&found, BOUND), reason, &unmeasured(results, EQUAL, &[HTB], crowded))
 }
 
 pub(super) fn kf11(results: &Results) -> Finding {
@@ -170,7 +173,14 @@ pub(super) fn kf11(results: &Results) -> Finding {
         pairs.iter().map(|(mixed, _)| mixed.setup.as_str()).collect();
     let setups: Vec<&str> = setups.into_iter().collect();
     let reason = format!("S1 over S0 with {}: {}; {end}", setups.join(", "), shown(&found));
-    draft.judged(is_below(&found, BOUND), reason)
+    let mixed = |other: &Point| {
+        let is_equal =
+            |point: &Point| point.scenario == MIXED && point.number("clients") == other.number("clients");
+        other.number("length") == Some(4.0 * KIB) && results.points.iter().any(is_equal)
+    };
+    let missing =
+        [unmeasured(results, MIXED, &THESIS, |_| true), unmeasured(results, EQUAL, &THESIS, mixed)].concat();
+    draft.judged(is_below(&found, BOUND), reason, &missing)
 }
 
 pub(super) fn kf12(results: &Results) -> Finding {
@@ -199,5 +209,5 @@ pub(super) fn kf12(results: &Results) -> Finding {
         _ => undecided([&bytes, &ratio], "an interval contains the bound, so the finding stays open"),
     };
     let reason = format!("bytes {}, packets over bytes {}; {end}", shown(&bytes), shown(&ratio));
-    draft.judged(ideal && less, reason)
+    draft.judged(ideal && less, reason, &unmeasured(results, MIXED, &THESIS, |_| true))
 }

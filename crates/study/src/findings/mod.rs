@@ -29,6 +29,8 @@ const CLASSLESS: [&str; 3] = ["pfifo", "pfifo_fast", "mq-fq_codel"];
 /// All setups of the thesis except HTB, and pfifo_fast.
 const NOT_HTB: [&str; 5] = ["pfifo", "pfifo_fast", "mq-fq_codel", "drr", "qfq"];
 const ALL: [&str; 6] = ["pfifo", "pfifo_fast", "mq-fq_codel", "drr", "qfq", "htb"];
+/// The setups that a finding on all qdiscs needs: the setups of the thesis.
+const THESIS: [&str; 5] = ["pfifo", "mq-fq_codel", "drr", "qfq", "htb"];
 const HTB: &str = "htb";
 const DEFAULT: &str = "mq-fq_codel";
 
@@ -119,8 +121,18 @@ impl Draft {
         Finding { id, statement, criterion, verdict, figures, n: n.unwrap_or(0), reason }
     }
 
-    fn judged(self, confirmed: bool, reason: String) -> Finding {
-        self.done(if confirmed { Verdict::Confirmed } else { Verdict::NotConfirmed }, reason)
+    /// Returns the finding with its verdict. `unmeasured` are the finding's setups without measurement, each
+    /// with the reason: the other setups can refute a finding, but not confirm it.
+    fn judged(self, confirmed: bool, reason: String, unmeasured: &[String]) -> Finding {
+        match (confirmed, unmeasured) {
+            (false, _) => self.done(Verdict::NotConfirmed, reason),
+            (true, []) => self.done(Verdict::Confirmed, reason),
+            (true, missing) => {
+                let reason =
+                    format!("{reason}; but setups of the finding are missing: {}", missing.join("; "));
+                self.done(Verdict::NotMeasurable, reason)
+            }
+        }
     }
 
     /// Returns the finding as not measurable. The reason is that points lack a metric, or that setups
@@ -185,22 +197,7 @@ fn why_missing(results: &Results, scenario: &str, setups: &[&str]) -> String {
     if !results.points.iter().any(|point| point.scenario == scenario) {
         return format!("the scenario {scenario} did not run");
     }
-    let reasons: Vec<String> = setups
-        .iter()
-        .filter(|setup| !results.measured(scenario).any(|point| point.setup == **setup))
-        .map(|setup| {
-            let point =
-                results.points.iter().find(|point| point.scenario == scenario && point.setup == *setup);
-            match point {
-                None => format!("{setup} was not requested"),
-                Some(Point { refused: Some(why), .. }) => format!("{setup}: {why}"),
-                Some(Point { failures, .. }) => match failures.first() {
-                    Some(why) => format!("{setup} failed: {why}"),
-                    None => format!("{setup} has no repeat yet"),
-                },
-            }
-        })
-        .collect();
+    let reasons = unmeasured(results, scenario, setups, |_| true);
     if reasons.is_empty() {
         return format!(
             "{scenario} has no repeats in which all of {} were measured together",
@@ -208,6 +205,34 @@ fn why_missing(results: &Results, scenario: &str, setups: &[&str]) -> String {
         );
     }
     reasons.join("; ")
+}
+
+/// Returns the setups that lack a measurement at a point that `keep` selects, each with the reason.
+fn unmeasured(
+    results: &Results,
+    scenario: &str,
+    setups: &[&str],
+    keep: impl Fn(&Point) -> bool,
+) -> Vec<String> {
+    let reason = |setup: &&str| {
+        let is_of = |point: &&Point| point.scenario == scenario && point.setup == *setup && keep(point);
+        let own: Vec<&Point> = results.points.iter().filter(is_of).collect();
+        let lacking: Vec<&Point> = own.iter().copied().filter(|point| point.repeats.is_empty()).collect();
+        let at = match own.len() {
+            all if lacking.len() < all => format!(" at {} of {all} points", lacking.len()),
+            _ => String::new(),
+        };
+        match lacking.first() {
+            None if own.is_empty() => Some(format!("{setup} was not requested")),
+            None => None,
+            Some(Point { refused: Some(why), .. }) => Some(format!("{setup}{at}: {why}")),
+            Some(Point { failures, .. }) => Some(match failures.first() {
+                Some(why) => format!("{setup} failed{at}: {why}"),
+                None => format!("{setup} has no repeat yet{at}"),
+            }),
+        }
+    };
+    setups.iter().filter_map(reason).collect()
 }
 
 /// Names the setups of a figure, and the missing setups of the thesis.

@@ -26,6 +26,21 @@ fn results(points: Vec<Point>) -> Results {
     Results { world: "netns".to_owned(), points, ..Results::default() }
 }
 
+/// Adds the missing setups of the thesis, with the values of pfifo.
+fn with_all_setups(mut results: Results) -> Results {
+    let pfifo: Vec<Point> = results.points.iter().filter(|point| point.setup == "pfifo").cloned().collect();
+    for point in pfifo {
+        for setup in THESIS {
+            let name = point.name.replacen("pfifo", setup, 1);
+            let is_there = |other: &Point| other.scenario == point.scenario && other.name == name;
+            if !results.points.iter().any(is_there) {
+                results.points.push(Point { name, setup: setup.to_owned(), ..point.clone() });
+            }
+        }
+    }
+    results
+}
+
 fn verdict(finding: &Finding) -> Verdict {
     assert!(!finding.reason.is_empty() && !finding.criterion.is_empty());
     finding.verdict
@@ -52,8 +67,16 @@ fn with_htb_at(ratios: &[f64]) -> Results {
 
 #[test]
 fn an_effect_is_confirmed_when_its_interval_is_beyond_the_bound() {
-    let found = kf1_to_kf5_overhead::kf1(&with_htb_at(&[1.10, 1.11, 1.09, 1.10, 1.10]));
+    let two = with_htb_at(&[1.10, 1.11, 1.09, 1.10, 1.10]);
+    let found = kf1_to_kf5_overhead::kf1(&with_all_setups(two.clone()));
     assert_eq!((verdict(&found), found.n), (Verdict::Confirmed, 5));
+    let found = kf1_to_kf5_overhead::kf1(&two);
+    assert_eq!((verdict(&found), found.n), (Verdict::NotMeasurable, 5));
+    assert!(
+        found.reason.contains("setups of the finding are missing: mq-fq_codel was not"),
+        "{}",
+        found.reason
+    );
     let ratio = &found.figures["cpu_per_gb_ratio"];
     let geometric = (1.10_f64.powi(3) * 1.11 * 1.09).powf(0.2);
     assert!(
@@ -114,10 +137,10 @@ fn bandwidth(setup: &str, clients: &str, length: &str, values: &[f64]) -> Point 
 #[test]
 fn alike_means_that_every_interval_lies_within_the_margin() {
     let with = |htb: &[f64]| {
-        results(vec![
+        with_all_setups(results(vec![
             bandwidth("pfifo", "1", "1KiB", &[1e9, 1.01e9, 0.99e9]),
             bandwidth("htb", "1", "1KiB", htb),
-        ])
+        ]))
     };
     assert_eq!(verdict(&kf1_to_kf5_overhead::kf2(&with(&[1e9, 1.01e9, 0.99e9]))), Verdict::Confirmed);
     let apart = kf1_to_kf5_overhead::kf2(&with(&[0.8e9, 0.81e9, 0.79e9]));
@@ -139,7 +162,7 @@ fn htb_loses_bandwidth_from_four_clients_on() {
         // The ratio with a single client is different, but the finding ignores it.
         points.push(bandwidth("pfifo", "1", "64KiB", &[20e9; 4]));
         points.push(bandwidth("htb", "1", "64KiB", &[40e9; 4]));
-        results(points)
+        with_all_setups(results(points))
     };
     assert_eq!(verdict(&kf1_to_kf5_overhead::kf4(&with(0.85))), Verdict::Confirmed);
     assert_eq!(verdict(&kf1_to_kf5_overhead::kf4(&with(0.97))), Verdict::NotConfirmed);
@@ -203,7 +226,8 @@ fn fairness_by_packets_is_held_against_that_with_equal_lengths() {
     };
     let equal = fairness("tc-fairness", Some("4KiB"), "jain_packets", &[1.0, 0.99, 0.98]);
     let with = |packets: &[f64]| {
-        results(vec![equal.clone(), fairness("tc-fairness-mixed", None, "jain_packets", packets)])
+        let mixed = fairness("tc-fairness-mixed", None, "jain_packets", packets);
+        with_all_setups(results(vec![equal.clone(), mixed]))
     };
     assert_eq!(verdict(&kf9_to_kf12_fairness::kf11(&with(&[0.8, 0.79, 0.78]))), Verdict::Confirmed);
     let not = kf9_to_kf12_fairness::kf11(&with(&[0.99, 0.98, 0.98]));
@@ -215,7 +239,7 @@ fn fairness_by_packets_is_held_against_that_with_equal_lengths() {
         for (values, value) in mixed.repeats.values_mut().zip(bytes.iter().cycle()) {
             values.insert("jain_bytes".to_owned(), *value);
         }
-        kf9_to_kf12_fairness::kf12(&results(vec![mixed]))
+        kf9_to_kf12_fairness::kf12(&with_all_setups(results(vec![mixed])))
     };
     assert_eq!(verdict(&both(&[0.97, 0.96, 0.97], &[0.8, 0.79, 0.8])), Verdict::Confirmed);
     assert!(both(&[0.97, 0.96, 0.97], &[0.97, 0.96, 0.97]).reason.contains("as fair by packets"));
@@ -257,7 +281,7 @@ fn the_negative_result_comes_with_a_profile() {
                 values.insert("cores.busy".to_owned(), 2.0);
             }
         }
-        kf1_to_kf5_overhead::negative(&results(vec![few, crowd]))
+        kf1_to_kf5_overhead::negative(&with_all_setups(results(vec![few, crowd])))
     };
     let found = with(&[15e9, 16e9, 15e9], (0.2, 0.5));
     assert_eq!(verdict(&found), Verdict::Confirmed);
@@ -271,7 +295,7 @@ fn the_negative_result_comes_with_a_profile() {
 
 #[test]
 fn latency_without_load_is_compared_at_the_lengths_of_the_thesis() {
-    let found = kf6_to_kf8_latency::kf6(&results(vec![
+    let found = kf6_to_kf8_latency::kf6(&with_all_setups(results(vec![
         point(
             "tc-latency",
             "pfifo",
@@ -286,7 +310,7 @@ fn latency_without_load_is_compared_at_the_lengths_of_the_thesis() {
             "cores.busy",
             &[0.9, 0.91, 0.9],
         ),
-    ]));
+    ])));
     assert_eq!(verdict(&found), Verdict::Confirmed);
     let latency = |setup: &str, values: &[f64]| {
         let axes = [("probes", "1"), ("message", "1KiB")];
@@ -296,11 +320,23 @@ fn latency_without_load_is_compared_at_the_lengths_of_the_thesis() {
         }
         point
     };
-    let alike = kf6_to_kf8_latency::kf7(&results(vec![
-        latency("pfifo", &[30.0, 31.0, 30.0]),
-        latency("htb", &[30.5, 31.0, 30.0]),
-    ]));
-    assert_eq!(verdict(&alike), Verdict::Confirmed);
+    let two = results(vec![latency("pfifo", &[30.0, 31.0, 30.0]), latency("htb", &[30.5, 31.0, 30.0])]);
+    assert_eq!(verdict(&kf6_to_kf8_latency::kf7(&with_all_setups(two.clone()))), Verdict::Confirmed);
+    let alike = kf6_to_kf8_latency::kf7(&two);
+    assert_eq!(verdict(&alike), Verdict::NotMeasurable);
+    assert!(alike.reason.contains("qfq was not requested"), "{}", alike.reason);
+    // A setup that lacks one of the finding's points is missing too.
+    let mut partial = with_all_setups(two);
+    let mut unmeasured = partial.points.last().unwrap().clone();
+    unmeasured.axes[1].1 = "4KiB".to_owned();
+    unmeasured.repeats.clear();
+    unmeasured.failures = vec!["no answer".to_owned()];
+    let setup = unmeasured.setup.clone();
+    partial.points.push(unmeasured);
+    let found = kf6_to_kf8_latency::kf7(&partial);
+    assert_eq!(verdict(&found), Verdict::NotMeasurable);
+    let reason = format!("{setup} failed at 1 of 2 points: no answer");
+    assert!(found.reason.ends_with(&reason), "{}", found.reason);
 }
 
 /// Returns a study in which every finding has its figures.

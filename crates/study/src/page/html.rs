@@ -1,5 +1,6 @@
 //! The page of a study in HTML.
 
+use evenkeel_model::text::counted;
 use evenkeel_report::html::{Study, StudyFinding};
 
 use crate::charts::charts;
@@ -7,9 +8,9 @@ use crate::findings::{Verdict, findings};
 use crate::recommend::recommendations;
 use crate::results::Results;
 
-/// Returns the page of a study as a self-contained file.
+/// Returns the page of a study as a self-contained file. `gaps` are the gaps of its journal.
 #[must_use]
-pub fn html(results: &Results) -> String {
+pub fn html(results: &Results, gaps: &[String]) -> String {
     let findings = findings(results);
     let count = |verdict| findings.iter().filter(|finding| finding.verdict == verdict).count();
     let effort = if results.quick { "quick" } else { "full" };
@@ -20,6 +21,18 @@ pub fn html(results: &Results) -> String {
         count(Verdict::NotConfirmed),
         count(Verdict::NotMeasurable)
     )];
+    answer.extend(gaps.iter().map(|gap| format!("The study is incomplete: {gap}.")));
+    let runs = results.runs;
+    if runs.failed > 0 {
+        let (failed, all) = (counted(runs.failed, "run"), runs.all);
+        answer.push(format!(
+            "{failed} of {all} failed; {} without a measurement.",
+            counted(runs.missing, "repeat")
+        ));
+    }
+    answer.extend(results.not_measured().into_iter().map(|(why, setups, points)| {
+        format!("Not measured: {} ({}): {why}.", setups.join(", "), counted(points, "point"))
+    }));
     let recommended = recommendations(results);
     answer.extend(
         recommended
@@ -41,6 +54,7 @@ pub fn html(results: &Results) -> String {
         ("kernel or profile".to_owned(), results.kernel.clone()),
         ("effort".to_owned(), effort.to_owned()),
         ("measured".to_owned(), format!("{measured} points, {repeats} repeats")),
+        ("runs".to_owned(), runs_text(results)),
         ("time".to_owned(), format!("{} to {}", results.times.0, results.times.1)),
         ("seed".to_owned(), results.seed.to_string()),
         ("evenkeel".to_owned(), results.evenkeel.clone()),
@@ -63,4 +77,18 @@ pub fn html(results: &Results) -> String {
         charts: charts(results).into_iter().map(|(_, chart)| chart).collect(),
         facts,
     })
+}
+
+fn runs_text(results: &Results) -> String {
+    let runs = results.runs;
+    let refused = results.points.iter().filter(|point| point.refused.is_some()).count();
+    format!(
+        "{}; {} disturbed by other load, {} without an undisturbed run; {} failed, {} without a measurement; {} refused",
+        counted(runs.all, "run"),
+        runs.disturbed,
+        counted(runs.left_disturbed, "repeat"),
+        runs.failed,
+        counted(runs.missing, "repeat"),
+        counted(refused, "point")
+    )
 }

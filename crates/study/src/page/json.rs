@@ -92,6 +92,7 @@ pub fn json(results: &Results, charts: &[String]) -> Value {
             "disturbed": results.runs.disturbed,
             "failed": results.runs.failed,
             "left_disturbed": results.runs.left_disturbed,
+            "missing": results.runs.missing,
             "disturbance_limit": DISTURBANCE_LIMIT,
             "most_attempts": MOST_ATTEMPTS,
         },

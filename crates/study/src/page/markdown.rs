@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use evenkeel_metrics::MeanInterval;
+use evenkeel_model::text::counted;
 
 use crate::conduct::{DISTURBANCE_LIMIT, MOST_AGAIN, MOST_ATTEMPTS};
 use crate::findings::{Finding, findings, no_interval, shown};
@@ -61,12 +62,13 @@ fn head(page: &mut String, results: &Results) -> std::fmt::Result {
         page,
         "| disturbance | {} of {} runs met other load above {DISTURBANCE_LIMIT} processors; such a repeat is run up to \
          {MOST_ATTEMPTS} times and the least disturbed counts, but at most {:.0} % of the planned repeats run again; \
-         {} repeats have no undisturbed run; {} runs failed |",
+         {} repeats have no undisturbed run; {} runs failed; {} have no measurement |",
         runs.disturbed,
         runs.all,
         MOST_AGAIN * 100.0,
         runs.left_disturbed,
-        runs.failed
+        runs.failed,
+        counted(runs.missing, "repeat")
     )?;
     let lines: Vec<String> = results
         .scenarios

@@ -12,6 +12,8 @@ const PREFERRED_BASELINE: &str = "cmax";
 pub(crate) struct Paired<'r> {
     pub variant: &'r str,
     pub baseline: &'r str,
+    /// Number of repeats of both variants.
+    pub repeats: usize,
     pub cpu: Option<MeanInterval>,
     pub throughput: Option<MeanInterval>,
 }
@@ -52,6 +54,7 @@ pub(crate) fn against_baseline(record: &Record) -> Vec<Paired<'_>> {
         all.extend(others.map(|variant| Paired {
             variant: &variant.name,
             baseline: &baseline.name,
+            repeats: baseline.repeats.len().min(variant.repeats.len()),
             cpu: ratio(baseline, variant, metric::CPU),
             throughput: ratio(baseline, variant, metric::THROUGHPUT),
         }));
@@ -60,8 +63,8 @@ pub(crate) fn against_baseline(record: &Record) -> Vec<Paired<'_>> {
     all
 }
 
-/// Returns the ratio of a variant's metric to the baseline's metric, paired by repeat; `None` if a pair has no
-/// ratio.
+/// Returns the ratio of a variant's metric to the baseline's metric, paired by repeat; `None` if a pair has a value
+/// without a ratio, such as 0. Repeats that lack the metric have no pair.
 pub(crate) fn ratio(baseline: &VariantRecord, variant: &VariantRecord, key: &str) -> Option<MeanInterval> {
     let (first, second): (Vec<f64>, Vec<f64>) = baseline
         .repeats
@@ -69,8 +72,7 @@ pub(crate) fn ratio(baseline: &VariantRecord, variant: &VariantRecord, key: &str
         .zip(&variant.repeats)
         .filter_map(|(first, second)| Some((*first.metrics.get(key)?, *second.metrics.get(key)?)))
         .unzip();
-    let repeats = baseline.repeats.len().min(variant.repeats.len());
-    paired_ratio(&first, &second).filter(|ratio| ratio.n == repeats)
+    paired_ratio(&first, &second)
 }
 
 #[cfg(test)]
@@ -81,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_repeat_without_a_ratio_leaves_no_ratio() {
+    fn a_value_of_0_leaves_no_ratio() {
         let variant = |values: &[Option<f64>]| {
             let metrics = |value: &Option<f64>| value.iter().map(|value| ("x".to_owned(), *value)).collect();
             let repeats =
@@ -95,11 +97,11 @@ mod tests {
         };
         let base = variant(&[Some(1.0); 6]);
         assert_eq!(ratio(&base, &variant(&[Some(2.0); 6]), "x").unwrap().n, 6);
-        for other in [Some(0.0), None] {
-            let mut values = [Some(2.0); 6];
-            values[3] = other;
-            assert_eq!(ratio(&base, &variant(&values), "x"), None);
-            assert_eq!(ratio(&variant(&values), &base, "x"), None);
-        }
+        let mut values = [Some(2.0); 6];
+        values[3] = Some(0.0);
+        assert_eq!(ratio(&base, &variant(&values), "x"), None);
+        assert_eq!(ratio(&variant(&values), &base, "x"), None);
+        values[3] = None;
+        assert_eq!(ratio(&base, &variant(&values), "x").unwrap().n, 5);
     }
 }

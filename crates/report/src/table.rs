@@ -248,7 +248,15 @@ fn costs(text: &mut String, record: &Record, options: TableOptions) {
         }
         let mut cells = vec![Cell::new(variant.name.clone(), Emphasis::Strong)];
         if !paired.is_empty() {
-            let shown = |ratio: Option<&MeanInterval>| Cell::plain(ratio.map(ratio_text).unwrap_or_default());
+            let shown = |ratio: Option<&MeanInterval>| {
+                let text = ratio.map(ratio_text).unwrap_or_default();
+                Cell::plain(match ratio.zip(ratios) {
+                    Some((ratio, paired)) if ratio.n < paired.repeats => {
+                        format!("{text}, {} of {} pairs", ratio.n, paired.repeats)
+                    }
+                    _ => text,
+                })
+            };
             cells.push(shown(ratios.and_then(|paired| paired.cpu.as_ref())));
             cells.push(shown(ratios.and_then(|paired| paired.throughput.as_ref())));
         }

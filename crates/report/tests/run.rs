@@ -163,6 +163,8 @@ fn ratios_pair_repeat_with_repeat() {
     assert!((paired[0]["cpu_ratio"]["mean"].as_f64().unwrap() - 1.1).abs() < 1e-12);
     assert_eq!(paired[0]["cpu_ratio"].get("low"), None::<&Value>);
     assert_eq!(paired[0].get("throughput_ratio"), None);
+    let table = table::render(&record, TableOptions { width: Some(100), colour: false });
+    assert!(table.contains("2 of 3 pairs"), "{table}");
 }
 
 #[test]

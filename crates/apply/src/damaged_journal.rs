@@ -55,6 +55,12 @@ impl Damaged {
         Some(Self { path, interface, readable, damage, restored: None, obstacle: Some(obstacle) })
     }
 
+    /// Returns whether the journal is of changes that stay after their command.
+    #[must_use]
+    pub fn is_kept(&self) -> bool {
+        was_kept(&self.path)
+    }
+
     #[must_use]
     pub fn is_set_aside(&self) -> bool {
         self.path.to_string_lossy().ends_with(DAMAGED)

@@ -29,7 +29,8 @@ fn misplaced(state: &StateDirectory) -> Result<Vec<(Renamed, Contents)>, ApplyEr
         let is_set_aside = name_before_damage(&name) == written_as && !contents.damage.is_empty();
         if name != written_as && !is_set_aside {
             let (path, before) = (state.path().join(&name), state.path().join(&written_as));
-            found.push((Renamed { path, before, header }, contents));
+            let has_service = contents.entries.iter().any(|entry| entry.service);
+            found.push((Renamed { path, before, header, has_service }, contents));
         }
     }
     Ok(found)

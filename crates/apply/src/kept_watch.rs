@@ -3,13 +3,16 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use evenkeel_model::change::{Knob, Value};
+use evenkeel_model::change::{Change, Knob, Value};
 
+use crate::damaged_journal::Damaged;
 use crate::error::{ApplyError, KnobError};
+use crate::find_renamed::check_renamed;
 use crate::identity::InterfaceIdentity;
 use crate::journal::{Entry, Header};
 use crate::journal_directory::{StateDirectory, is_kept};
 use crate::kernel::{Kernel, LiveKernel};
+use crate::lasting::kept;
 
 /// A kept change that is not in effect anymore.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,14 +25,14 @@ pub struct Lost {
 }
 
 /// Returns the kept journals of this boot and network namespace that have changes of `evenkeel service` for interfaces
-/// with one of these indices.
+/// with one of these indices, and their interfaces.
 ///
 /// # Errors
 /// Returns an error if a journal cannot be read.
 pub fn service_journals(
     state: &StateDirectory,
     is_wanted: &dyn Fn(u32) -> bool,
-) -> Result<Vec<PathBuf>, ApplyError> {
+) -> Result<Vec<(PathBuf, InterfaceIdentity)>, ApplyError> {
     let mut found = Vec::new();
     for path in state.journals()? {
         if !path.file_name().is_some_and(|name| is_kept(&name.to_string_lossy())) {
@@ -41,10 +44,40 @@ pub fn service_journals(
         let here = InterfaceIdentity::here(interface.index, &interface.name).map_err(KnobError::from)?;
         let is_here = interface.same_boot(&here) && interface.same_namespace(&here);
         if is_here && is_wanted(interface.index) && entries.iter().any(|entry| entry.service) {
-            found.push(path);
+            found.push((path, interface));
         }
     }
     Ok(found)
+}
+
+/// Returns those of an interface's kept changes that are in effect although no journal has them anymore, each with the
+/// value from before.
+///
+/// # Errors
+/// Returns an error if a journal cannot be read, or if the kernel refuses.
+pub fn unrecorded(
+    state: &StateDirectory,
+    index: u32,
+    name: &str,
+    made: &[Entry],
+) -> Result<Vec<Change>, ApplyError> {
+    if made.is_empty() {
+        return Ok(Vec::new());
+    }
+    let recorded = kept(state)?;
+    let is_recorded = |knob: &Knob| {
+        recorded.iter().any(|(interface, entry)| {
+            entry.knob == *knob && (interface.index == index || !knob.is_of_interface())
+        })
+    };
+    let mut kernel = LiveKernel::open(index, name)?;
+    let mut is_in_effect = |entry: &&Entry| {
+        // An interface that is gone has no value.
+        let found = kernel.read(&entry.knob);
+        found.is_ok_and(|found| entry.is_ours(&found) && !entry.knob.same(&found, &entry.from))
+    };
+    let lost = made.iter().filter(|entry| !is_recorded(&entry.knob)).filter(&mut is_in_effect);
+    Ok(lost.map(|entry| Change::new(entry.knob.clone(), entry.from.clone())).collect())
 }
 
 /// Watches the changes of `evenkeel service` to one interface and its host.
@@ -70,6 +103,20 @@ impl KeptWatch {
     #[must_use]
     pub fn journal(&self) -> PathBuf {
         self.journal.clone()
+    }
+
+    /// Refuses a damaged or renamed journal: without it, the changed values would count as the administrator's.
+    ///
+    /// # Errors
+    /// Returns the damage, the new path, or an error if a journal cannot be read.
+    pub fn check(&self) -> Result<(), ApplyError> {
+        check_renamed(&self.state, &self.identity)?;
+        match StateDirectory::read(&self.journal)? {
+            Some(contents) if !contents.damage.is_empty() => {
+                Err(Damaged::of(self.journal.clone(), &contents).into())
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Returns the changes of the service in the journal.

@@ -84,7 +84,7 @@ pub use journal::{Entry, Header, Process};
 pub use journal_directory::StateDirectory;
 pub use journal_file::Held;
 pub use journal_lines::{Contents, Damage, JournalWriter, parse};
-pub use kept_watch::{KeptWatch, Lost, service_journals};
+pub use kept_watch::{KeptWatch, Lost, service_journals, unrecorded};
 pub use kernel::{Kernel, LiveKernel};
 pub use lasting::{Lasting, Made, in_force, kept};
 pub use namespace_handle::NamespaceHandle;

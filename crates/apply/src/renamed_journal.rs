@@ -13,6 +13,8 @@ pub struct Renamed {
     /// The path at which `evenkeel revert` looks for the journal.
     pub before: PathBuf,
     pub header: Header,
+    /// Whether `evenkeel service` made some of the changes.
+    pub has_service: bool,
 }
 
 impl Renamed {

@@ -343,8 +343,11 @@ pub fn left(index: u32, name: &str) -> Option<String> {
     if let Some(reason) = unreadable() {
         return Some(reason);
     }
-    if let Some(damaged) = damaged(Some(name)).first() {
+    if let Some(damaged) = damaged(Some(name)).iter().find(|damaged| !damaged.is_kept()) {
         return Some(damaged.to_string());
+    }
+    if let Some(renamed) = renamed(Some(name)).iter().find(|renamed| !renamed.header.kept) {
+        return Some(renamed.to_string());
     }
     let below =
         with_devices_below(name).iter().filter_map(|name| Some(identity(name)?.index)).collect::<Vec<_>>();

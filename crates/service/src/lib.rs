@@ -39,4 +39,4 @@ pub use kind::Kind;
 pub use notify::Notifier;
 pub use pattern::{Match, Pattern};
 pub use status::{InterfaceStatus, Phase, ServiceStatus, Unrestored, WorkerStatus, client_command};
-pub use supervisor::{Outside, Priority, Supervisor};
+pub use supervisor::{Managed, Outside, Priority, Supervisor};

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_netlink::NetlinkError;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use serde_json::Value;
 
 use crate::Kind;
 use crate::configuration::Configuration;
@@ -52,10 +53,31 @@ pub trait Outside {
     fn socket(&self) -> &Path;
     /// Returns the command of this binary. The supervisor adds the arguments of a worker.
     fn worker(&self) -> Process;
-    /// Returns the settings that a dead worker of an interface left changed, with instructions. Returns
+    /// Returns the settings that dead workers of an interface left changed, with instructions. Returns
     /// `None` if no setting is left.
-    fn left(&self, kind: Kind, index: u32, name: &str) -> Option<String>;
+    fn left(&self, of: &Managed<'_>) -> Option<String>;
     fn log(&self, priority: Priority, text: &str);
+}
+
+/// The entries of a journal, by setting.
+pub type Entries = BTreeMap<String, Value>;
+
+/// A worker's interface, whose settings may be left changed.
+#[derive(Clone, Copy, Debug)]
+pub struct Managed<'a> {
+    pub kind: Kind,
+    pub index: u32,
+    pub name: &'a str,
+    /// The changes that workers of `tune` had in their journal.
+    pub made: &'a Entries,
+    /// Whether a worker manages the interface now.
+    pub runs: bool,
+}
+
+/// The settings that the last worker of an interface left changed.
+struct Left {
+    status: Unrestored,
+    made: Entries,
 }
 
 /// An interface's index, and the kind of one of its workers.
@@ -74,7 +96,7 @@ pub struct Supervisor<'a> {
     paused: BTreeSet<String>,
     all_paused: bool,
     /// Interfaces with settings that their workers left changed.
-    unsettled: BTreeMap<Key, Unrestored>,
+    unsettled: BTreeMap<Key, Left>,
     began: Instant,
     listed: Option<Instant>,
     fails_to_list: bool,
@@ -150,7 +172,7 @@ impl<'a> Supervisor<'a> {
                 if is_late || self.units.values().all(|unit| unit.worker.is_none()) {
                     self.forget_restored();
                     let late = self.units.values().filter(|unit| unit.worker.is_some());
-                    let names = self.unsettled.values().map(|left| left.name.clone());
+                    let names = self.unsettled.values().map(|left| left.status.name.clone());
                     let names: BTreeSet<String> = names.chain(late.map(|unit| unit.name.clone())).collect();
                     return Ok(names.into_iter().collect());
                 }
@@ -250,7 +272,7 @@ impl<'a> Supervisor<'a> {
                 .unsettled
                 .iter()
                 .filter(|(key, _)| !self.units.contains_key(key))
-                .map(|(_, left)| left.clone())
+                .map(|(_, left)| left.status.clone())
                 .collect(),
         }
     }

@@ -9,7 +9,7 @@ use crate::course::Course;
 use crate::effect::Effect;
 use crate::log_limit::LogLimit;
 use crate::status::{Phase, WorkerStatus, resume};
-use crate::supervisor::{Outside, Priority};
+use crate::supervisor::{Entries, Managed, Outside, Priority};
 use crate::worker::Worker;
 
 pub(crate) struct Unit {
@@ -45,8 +45,10 @@ pub(crate) struct Unit {
     pub(crate) may_be_changed: bool,
     /// Whether a session that only restores settings has ended since the last worker.
     pub(crate) was_cleaned: bool,
-    /// The settings that the last worker left changed, with instructions.
+    /// The settings that earlier workers left changed, with instructions.
     pub(crate) left: Option<String>,
+    /// The changes of `tune`, which name themselves if another program removes the journal.
+    pub(crate) made: Entries,
     pub(crate) starts: u64,
     pub(crate) devices: Option<Value>,
     /// Time of the worker's last status.
@@ -81,6 +83,7 @@ impl Unit {
             may_be_changed: false,
             was_cleaned: false,
             left: None,
+            made: Entries::new(),
             starts: 0,
             devices: None,
             heard: now,
@@ -148,10 +151,59 @@ impl Unit {
     }
 
     /// Enters the state of a worker that manages the interface, with the changes that it could not make.
-    pub(crate) fn begin(&mut self, outside: &dyn Outside, now: Instant, devices: &Value) {
-        let unmet = devices.get(0).and_then(|device| device.get("unmet")?.as_str()).map(str::to_owned);
+    pub(crate) fn begin(&mut self, outside: &dyn Outside, now: Instant) {
         (self.is_afresh, self.needs_alone, self.was_alone) = (false, false, false);
-        self.enter(outside, now, Phase::of(self.kind), unmet, None);
+        self.left = outside.left(&self.managed());
+        self.enter(outside, now, Phase::of(self.kind), self.active_reason(), None);
+    }
+
+    /// Returns what is wrong while a worker manages the interface.
+    fn active_reason(&self) -> Option<String> {
+        let device = self.devices.as_ref().and_then(|devices| devices.get(0));
+        let unmet = device.and_then(|device| device.get("unmet")?.as_str()).map(str::to_owned);
+        let reasons: Vec<String> = unmet.into_iter().chain(self.left_words()).collect();
+        Some(reasons.join("; ")).filter(|reasons| !reasons.is_empty())
+    }
+
+    pub(crate) fn left_words(&self) -> Option<String> {
+        self.left.as_ref().map(|left| format!("settings are not restored: {left}"))
+    }
+
+    pub(crate) fn managed(&self) -> Managed<'_> {
+        let runs = self.worker.as_ref().is_some_and(|worker| !worker.cleans);
+        Managed { kind: self.kind, index: self.index, name: &self.name, made: &self.made, runs }
+    }
+
+    /// Looks again for the settings that earlier workers left changed, and follows in the states that name them.
+    pub(crate) fn look_for_left(&mut self, outside: &dyn Outside) {
+        self.left = outside.left(&self.managed());
+        if self.phase == Some(Phase::Paused) {
+            self.reason = self.left_words();
+        }
+    }
+
+    /// Stores the status of the worker's devices. The journal's entries do not belong to the status of the service.
+    pub(crate) fn hear(&mut self, mut devices: Value, now: Instant) {
+        let changes = devices.pointer_mut("/0/changes").and_then(Value::as_array_mut);
+        for change in changes.into_iter().flatten().filter_map(Value::as_object_mut) {
+            if let Some(entry) = change.remove("entry")
+                && let Some(setting) = change.get("setting").and_then(Value::as_str)
+            {
+                self.made.insert(setting.to_owned(), entry);
+            }
+        }
+        (self.devices, self.heard) = (Some(devices), now);
+    }
+
+    /// Follows a change of what is wrong while a worker manages the interface.
+    pub(crate) fn follow_reason(&mut self, outside: &dyn Outside, now: Instant) {
+        let (phase, reason) = (self.phase, self.active_reason());
+        if let Some(phase) = phase.filter(|phase| phase.is_active() && self.reason != reason) {
+            let priority = if reason.is_some() { Priority::Warning } else { Priority::Info };
+            let why = reason.as_deref().unwrap_or("the reason above is gone");
+            self.log(outside, priority, now, &format!("{}: {why}", phase.words()));
+            self.reason = reason;
+        }
     }
 
     /// Returns whether a worker manages the interface, even if it is silent.

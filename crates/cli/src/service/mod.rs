@@ -15,7 +15,8 @@ use evenkeel_fair::give_up_privileges;
 use evenkeel_files::{Kind, read_regular, shown};
 use evenkeel_host::{Capability, SocketName};
 use evenkeel_service::{
-    Configuration, Control, ControlError, Kind as WorkerKind, Notifier, Outside, Priority, Supervisor,
+    Configuration, Control, ControlError, Kind as WorkerKind, Managed, Notifier, Outside, Priority,
+    Supervisor,
 };
 use nix::sys::stat::fstat;
 use nix::unistd::geteuid;
@@ -93,10 +94,10 @@ impl Outside for Service<'_> {
         command
     }
 
-    fn left(&self, kind: WorkerKind, index: u32, name: &str) -> Option<String> {
-        match kind {
-            WorkerKind::Tune => crate::tune::left_by_service(index, name),
-            WorkerKind::Fair | WorkerKind::Steer => crate::revert::left(index, name),
+    fn left(&self, of: &Managed<'_>) -> Option<String> {
+        match of.kind {
+            WorkerKind::Tune => crate::tune::left_by_service(of),
+            WorkerKind::Fair | WorkerKind::Steer => crate::revert::left(of.index, of.name),
         }
     }
 

@@ -10,14 +10,15 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use evenkeel_apply::{
-    ApplyError, Entry, InterfaceIdentity, JournalError, KeptWatch, Lasting, Lost, Ours, RevertOutcome,
-    StateDirectory, exclude_sessions, forget_lost_of_service, printed_command, privileges::keep_only,
-    revert_of_service, service_journals, tune_alone,
+    ApplyError, Damaged, Entry, InterfaceIdentity, JournalError, KeptWatch, Lasting, Lost, Ours,
+    RevertOutcome, StateDirectory, exclude_sessions, forget_lost_of_service, printed_command,
+    privileges::keep_only, revert_of_service, service_journals, tune_alone, unrecorded,
 };
 use evenkeel_host::{Capability, SocketName, Sysfs};
 use evenkeel_model::change::{Knob, Value};
+use evenkeel_model::text::list;
 use evenkeel_placement::tune::Keep;
-use evenkeel_service::{DeviceState, reset_of};
+use evenkeel_service::{DeviceState, Managed, reset_of};
 use serde_json::{Value as Json, json};
 
 use super::apply::{Outcome, leave_to_balancer, make_rounds, refuse_disturbed};
@@ -26,7 +27,7 @@ use crate::arguments::{AtEnd, Format, MaintainOptions, TuneOptions};
 use crate::exit::{Exit, Failure, flush};
 use crate::live::{End, keep_going, require, say};
 use crate::output;
-use crate::revert::{identity, tell_leftover};
+use crate::revert::{damaged, identity, renamed, tell_leftover};
 use crate::signals::Signals;
 use crate::stream::Stream;
 
@@ -184,6 +185,7 @@ impl Worker<'_> {
 
     /// Makes the changes that are not in effect. Returns another program's change of an earlier one, which it leaves.
     fn begin(&mut self, signals: &Signals) -> Result<Option<Change>, Stop> {
+        self.watch.check()?;
         let entries = self.watch.entries()?;
         let lost = self.watch.lost(&entries)?;
         let is_foreign = |lost: &&Lost| lost.found.is_some() && !lost.is_as_before;
@@ -328,7 +330,8 @@ impl Worker<'_> {
             .iter()
             .map(|entry| {
                 let now = self.watch.value(&entry.knob).map(|value| value.to_string());
-                json!({"setting": entry.knob.on(&name).to_string(), "value": now, "before": entry.from.to_string()})
+                let (setting, before) = (entry.knob.on(&name).to_string(), entry.from.to_string());
+                json!({"setting": setting, "value": now, "before": before, "entry": entry})
             })
             .collect();
         let Made { refused, left, unmet } = &self.made;
@@ -445,25 +448,75 @@ fn tell(outcome: &RevertOutcome, entries: &[Entry], name: &str) -> Result<usize,
 /// Undoes the changes of earlier workers to this interface, and to interfaces that do not exist anymore.
 fn undo_left(state: &StateDirectory, index: u32, name: &str) -> Result<Exit, Failure> {
     let mut failed = 0;
-    for journal in journals_left(state, index).map_err(|error| failure(&error))? {
+    for (journal, _) in journals_left(state, index).map_err(|error| failure(&error))? {
         failed += undo(state, index, name, &journal)?;
     }
     Ok(if failed > 0 { Exit::Failed } else { Exit::Done })
 }
 
 /// Returns the journals with changes of the service to an interface, or to one that does not exist anymore.
-fn journals_left(state: &StateDirectory, index: u32) -> Result<Vec<PathBuf>, ApplyError> {
+fn journals_left(
+    state: &StateDirectory,
+    index: u32,
+) -> Result<Vec<(PathBuf, InterfaceIdentity)>, ApplyError> {
     let names = Sysfs::of_namespace().and_then(|sysfs| sysfs.list("class/net")).unwrap_or_default();
     let present: Vec<u32> = names.iter().filter_map(|name| Some(identity(name)?.index)).collect();
     service_journals(state, &|other| other == index || !present.contains(&other))
 }
 
-/// Returns what to do about changes of `tune` that a worker left in effect; none if there are none.
-pub fn left(index: u32, name: &str) -> Option<String> {
-    let revert = printed_command("evenkeel revert {}", &[&name]);
-    match journals_left(&StateDirectory::from_environment(), index) {
-        Ok(journals) if journals.is_empty() => None,
-        Ok(_) => Some(format!("changes of tune are in effect: `{revert}` undoes them")),
-        Err(error) => Some(format!("cannot find out which changes of tune are in effect: {error}")),
+/// Returns what to do about changes of `tune` that a worker left in effect; none if there are none. Leaves out the
+/// journals of a worker that runs.
+pub fn left(of: &Managed<'_>) -> Option<String> {
+    let state = StateDirectory::from_environment();
+    let mut reasons = lost(&state, of);
+    let journals = if of.runs { Ok(Vec::new()) } else { journals_left(&state, of.index) };
+    match journals {
+        Ok(journals) if journals.is_empty() => {}
+        // A damaged journal has its own instructions.
+        Ok(_) if !reasons.is_empty() => {}
+        Ok(journals) => {
+            let name = |found: &InterfaceIdentity| match found.index == of.index {
+                true => of.name.to_owned(),
+                false => found.name.clone(),
+            };
+            let names: BTreeSet<String> = journals.iter().map(|(_, interface)| name(interface)).collect();
+            let commands = names.iter().map(|name| printed_command("evenkeel revert {}", &[name]));
+            let commands: Vec<String> = commands.map(|command| format!("`{command}`")).collect();
+            let undo = if commands.len() == 1 { "undoes" } else { "undo" };
+            let commands = list(commands.iter().map(String::as_str));
+            reasons.push(format!("changes of tune are in effect: {commands} {undo} them"));
+        }
+        Err(error) => reasons.push(unknown(&error)),
     }
+    Some(reasons.join("; ")).filter(|reasons| !reasons.is_empty())
+}
+
+fn unknown(error: &ApplyError) -> String {
+    format!("cannot find out which changes of tune are in effect: {error}")
+}
+
+/// Returns the changes of the service that no command can undo as they are: their journal is damaged, renamed or removed.
+fn lost(state: &StateDirectory, of: &Managed<'_>) -> Vec<String> {
+    let damaged = damaged(Some(of.name)).into_iter().filter(Damaged::is_kept);
+    let renamed =
+        renamed(Some(of.name)).into_iter().filter(|renamed| renamed.header.kept && renamed.has_service);
+    let mut reasons: Vec<String> = damaged
+        .map(|damaged| damaged.to_string())
+        .chain(renamed.map(|renamed| renamed.to_string()))
+        .collect();
+    let made = of.made.values().filter_map(|entry| serde_json::from_value::<Entry>(entry.clone()).ok());
+    // A renamed journal has the changes.
+    let made: Vec<Entry> = if reasons.is_empty() { made.collect() } else { Vec::new() };
+    match unrecorded(state, of.index, of.name, &made) {
+        Ok(lost) => reasons.extend(lost.into_iter().map(|change| {
+            format!(
+                "{} still has the value that tune set, and another program removed the journal; `{}` restores the value \
+                 from before",
+                change.knob.on(of.name),
+                change.shell(of.name)
+            )
+        })),
+        Err(error) => reasons.push(unknown(&error)),
+    }
+    reasons
 }

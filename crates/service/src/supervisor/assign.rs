@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::Supervisor;
+use super::{Left, Managed, Supervisor};
 use crate::Kind;
 use crate::interfaces::Interface;
 use crate::supervisor::Priority;
@@ -73,12 +73,14 @@ impl Supervisor<'_> {
 
     /// Forgets settings that an operator has restored since.
     pub(super) fn forget_restored(&mut self) {
-        self.unsettled.retain(|(index, kind), left| match self.outside.left(*kind, *index, &left.name) {
-            Some(reason) => {
-                left.reason = reason;
-                true
-            }
-            None => false,
+        for unit in self.units.values_mut().filter(|unit| unit.left.is_some()) {
+            unit.look_for_left(self.outside);
+        }
+        let outside = self.outside;
+        self.unsettled.retain(|(index, kind), Left { status, made }| {
+            let of = Managed { kind: *kind, index: *index, name: &status.name, made, runs: false };
+            let reason = outside.left(&of);
+            reason.map(|reason| status.reason = reason).is_some()
         });
     }
 }

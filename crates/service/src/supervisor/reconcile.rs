@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Key, Priority, Supervisor};
+use super::{Key, Left, Priority, Supervisor};
 use crate::Kind;
 use crate::course::{Ending, Next};
 use crate::status::{Phase, Unrestored};
@@ -61,7 +61,7 @@ impl Supervisor<'_> {
                 unit.needs_alone = true;
                 return;
             }
-            unit.left = self.outside.left(kind, index, &unit.name);
+            unit.left = self.outside.left(&unit.managed());
             unit.may_be_changed = unit.left.is_some() && !unit.was_cleaned;
             if unit.may_be_changed {
                 self.clean(key, now);
@@ -70,7 +70,8 @@ impl Supervisor<'_> {
             if let Some(left) = unit.left.clone() {
                 let text = format!("settings are not restored: {left}");
                 unit.log(self.outside, Priority::Error, now, &text);
-                self.unsettled.insert(key, Unrestored { name: unit.name.clone(), reason: left });
+                let status = Unrestored { name: unit.name.clone(), reason: left };
+                self.unsettled.insert(key, Left { status, made: unit.made.clone() });
             }
         }
         if unit.wanted.is_none() {
@@ -88,8 +89,7 @@ impl Supervisor<'_> {
         }
         if is_paused {
             if unit.phase != Some(Phase::Paused) {
-                let reason = unit.left.as_ref().map(|left| format!("settings are not restored: {left}"));
-                unit.enter(self.outside, now, Phase::Paused, reason, None);
+                unit.enter(self.outside, now, Phase::Paused, unit.left_words(), None);
             }
             return;
         }

@@ -57,14 +57,15 @@ impl Supervisor<'_> {
             for event in events {
                 match event {
                     Event::Started(devices) if !is_asked => {
-                        unit.begin(self.outside, now, &devices);
-                        (unit.devices, unit.heard) = (Some(devices), now);
+                        unit.hear(devices, now);
+                        unit.begin(self.outside, now);
                     }
                     Event::Status(devices) if unit.is_at_work() => {
+                        unit.hear(devices, now);
                         if unit.phase == Some(Phase::Silent) {
-                            unit.begin(self.outside, now, &devices);
+                            unit.begin(self.outside, now);
                         }
-                        (unit.devices, unit.heard) = (Some(devices), now);
+                        unit.follow_reason(self.outside, now);
                     }
                     // Remarks are on standard error, too.
                     Event::Started(_) | Event::Status(_) | Event::Remark(_) | Event::Ended { .. } => {}
@@ -83,7 +84,14 @@ impl Supervisor<'_> {
             let Some(status) = unit.worker.as_ref().and_then(|worker| worker.ended(now)) else { continue };
             let Some(worker) = unit.worker.take() else { continue };
             if worker.is_settled == Some(true) {
-                (unit.may_be_changed, unit.left) = (false, None);
+                // Another program may have damaged or moved a journal, of which the worker restored nothing.
+                unit.left = self.outside.left(&unit.managed());
+                unit.may_be_changed = unit.left.is_some();
+                // A session has restored what it could, when it began.
+                unit.was_cleaned = unit.kind != Kind::Tune;
+                if unit.left.is_none() {
+                    unit.made.clear();
+                }
             }
             if worker.cleans {
                 unit.was_cleaned = true;
@@ -243,7 +251,7 @@ mod tests {
             shell
         }
 
-        fn left(&self, _kind: Kind, _index: u32, _name: &str) -> Option<String> {
+        fn left(&self, _of: &super::super::Managed<'_>) -> Option<String> {
             None
         }
 

@@ -194,6 +194,45 @@ fn a_setting_that_another_program_changes_is_left_to_it() {
     assert_eq!(value(&place, SCALING.1), "0", "the other change is undone at the end");
 }
 
+/// A setting of the host belongs to one interface. Without it, the other interface that wants the setting takes over.
+#[test]
+fn another_interface_takes_over_a_setting_of_the_host() {
+    let place = place();
+    place.write(&format!("{}{}", tune(FIRST, &[SACK.0], ""), tune(OTHER, &[SACK.0], "")));
+    let service = place.start();
+    wait_for_worker(&place, FIRST, "tune", "tuned");
+    wait_for_worker(&place, OTHER, "tune", "tuned");
+    // Both workers began at the same time, and the value is that of both.
+    let shown = end(place.client(&["status"]));
+    assert_eq!(shown.code, 0, "{shown:?}");
+    assert_eq!(value(&place, SACK.1), "1");
+    let owns = |name: &str| {
+        worker(&place, name, "tune")["devices"][0]["changes"].as_array().is_some_and(|all| !all.is_empty())
+    };
+    let (owner, other) = if owns(FIRST) { (FIRST, OTHER) } else { (OTHER, FIRST) };
+    succeed(&place, &["service", "pause", owner]);
+    wait_for("the other interface has the change", PATIENCE, || owns(other));
+    assert_eq!((value(&place, SACK.1), end(place.client(&["status"])).code), ("1".to_owned(), 0));
+    succeed(&place, &["service", "resume"]);
+    place.end(service);
+    assert_eq!(value(&place, SACK.1), "0");
+}
+
+/// Another program changes a setting that a rule wants and that no worker has changed.
+#[test]
+fn a_later_finding_about_the_host_is_fixed() {
+    let place = place();
+    set(&place, SACK.1, "1");
+    place.write(&tune(FIRST, &[SACK.0], ""));
+    let service = place.start();
+    wait_for_worker(&place, FIRST, "tune", "tuned");
+    set(&place, SACK.1, "0");
+    wait_for_value(&place, SACK.1, "1");
+    assert_eq!(end(place.client(&["status"])).code, 0);
+    place.end(service);
+    assert_eq!(value(&place, SACK.1), "0");
+}
+
 /// An operator's undo is no loss that the service repairs.
 #[test]
 fn a_revert_by_hand_is_not_undone() {

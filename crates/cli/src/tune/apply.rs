@@ -122,6 +122,13 @@ fn make_all(
         return interrupted(lasting, options, outcome);
     }
     refuse_disturbed(&mut lasting, outcome);
+    let unfixed = match &options.apply {
+        Some(asked_for) if !asked_for.is_empty() => {
+            let after = prepare(options, keep, asked_for, &losing)?;
+            super::unfixed(&options.interface, keep, &after)
+        }
+        _ => Vec::new(),
+    };
     let files = files::write(options, &prepared.facts, &mut lasting)?;
     if let Some(rewritten) = lasting.keep().map_err(|error| failure(&error))? {
         say(&rewritten.to_string());
@@ -139,7 +146,7 @@ fn make_all(
     // If the result cannot be written, the error names the changes.
     flush()?;
     let worse = outcome.watched.as_ref().is_some_and(Watched::is_worse);
-    let left = !outcome.refused.is_empty() || prepared.is_left_to_session;
+    let left = !outcome.refused.is_empty() || prepared.is_left_to_session || !unfixed.is_empty();
     Ok(if worse || left { Exit::Unmet } else { Exit::Done })
 }
 
@@ -223,7 +230,8 @@ fn make(lasting: &mut Lasting, ready: &Ready, outcome: &mut Outcome) -> Result<(
             // A change of an interface can change other settings: a change of the channels resets the
             // XPS maps. A sysctl changes only itself.
             let is_ours = outcome.done.iter().any(|done| done.knob == *knob || done.knob.is_of_interface());
-            if !is_ours && ready.from.as_ref().is_some_and(|from| !knob.same(from, to)) {
+            let is_new = ready.from.as_ref().is_some_and(|from| !knob.same(from, to));
+            if !is_ours && is_new && !is_kept_with(knob, to) {
                 let why = format!("another program has set it to {to} since the plan");
                 outcome.refused.push((ready.rule, ready.change.clone(), why));
             }
@@ -231,9 +239,17 @@ fn make(lasting: &mut Lasting, ready: &Ready, outcome: &mut Outcome) -> Result<(
         Ok(Made::Changed(from)) => done(from, to.clone()),
         Ok(Made::Rounded { from, to }) => done(from, to),
         Err(error @ ApplyError::Journal(_)) if !error.is_owned() => return Err(failure(&error)),
+        // The other run sets the same value just now.
+        Err(error) if error.is_owned() && is_kept_with(knob, to) => {}
         Err(error) => outcome.refused.push((ready.rule, ready.change.clone(), error.to_string())),
     }
     Ok(())
+}
+
+/// Returns whether `tune` keeps this value in effect already, for example for another interface since the plan.
+fn is_kept_with(knob: &Knob, to: &Value) -> bool {
+    let kept = evenkeel_apply::kept(&StateDirectory::from_environment()).unwrap_or_default();
+    kept.iter().any(|(_, entry)| entry.knob == *knob && entry.is_ours(to))
 }
 
 /// Undoes this command's changes. Changes of previous commands stay.

@@ -15,14 +15,14 @@ use evenkeel_apply::{
     privileges::keep_only, revert_of_service, service_journals, tune_alone, unrecorded,
 };
 use evenkeel_host::{Capability, SocketName, Sysfs};
-use evenkeel_model::change::{Knob, Value};
+use evenkeel_model::change::{self, Knob, Value};
 use evenkeel_model::text::list;
 use evenkeel_placement::tune::Keep;
 use evenkeel_service::{DeviceState, Managed, reset_of};
 use serde_json::{Value as Json, json};
 
 use super::apply::{Outcome, leave_to_balancer, make_rounds, refuse_disturbed};
-use super::{Prepared, keep, prepare, show, without_finding};
+use super::{Prepared, Ready, keep, prepare, show, without_finding};
 use crate::arguments::{AtEnd, Format, MaintainOptions, TuneOptions};
 use crate::exit::{Exit, Failure, flush};
 use crate::live::{End, keep_going, require, say};
@@ -31,6 +31,9 @@ use crate::revert::{damaged, identity, renamed, tell_leftover};
 use crate::signals::Signals;
 use crate::stream::Stream;
 
+/// Shortest interval of the judgements of the rules, and the part of the time that they may take.
+const JUDGE_INTERVAL: Duration = Duration::from_secs(10);
+const JUDGE_SHARE: u32 = 100;
 /// Interval of the looks at the settings.
 const INTERVAL: Duration = Duration::from_millis(500);
 /// Time in which a session on the interface, which got the same signal, must end before the changes are undone.
@@ -46,12 +49,14 @@ enum Change {
     Device(String),
     /// The interface was deleted or moved.
     Gone,
+    /// A session has the interface, and a rule has a new finding.
+    Busy(String),
 }
 
 impl fmt::Display for Change {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Foreign(reason) | Self::Device(reason) => formatter.write_str(reason),
+            Self::Foreign(reason) | Self::Device(reason) | Self::Busy(reason) => formatter.write_str(reason),
             Self::Gone => formatter.write_str("the interface left this network namespace"),
         }
     }
@@ -62,7 +67,7 @@ impl fmt::Display for Change {
 struct Made {
     refused: Vec<Json>,
     left: Vec<Json>,
-    /// The changes that the kernel or another program refused, for the user.
+    /// The findings that remain, for the user.
     unmet: Option<String>,
 }
 
@@ -79,7 +84,11 @@ struct Worker<'a> {
     journalled: Vec<Knob>,
     /// Those that are not in effect although the changes are made: their queues are gone, or their rules have no finding.
     idle: Vec<Knob>,
+    /// The changes that the kernel or another program refused.
+    refused: Vec<(&'static str, change::Change, String)>,
     made: Made,
+    /// Time of the next judgement of the rules.
+    judges: Instant,
 }
 
 pub fn maintain(options: &MaintainOptions) -> Result<Exit, Failure> {
@@ -111,7 +120,9 @@ pub fn maintain(options: &MaintainOptions) -> Result<Exit, Failure> {
         device: DeviceState::default(),
         journalled: Vec::new(),
         idle: Vec::new(),
+        refused: Vec::new(),
         made: Made::default(),
+        judges: Instant::now() + JUDGE_INTERVAL,
         state: state.clone(),
     };
     let end = match worker.begin(&signals) {
@@ -119,7 +130,7 @@ pub fn maintain(options: &MaintainOptions) -> Result<Exit, Failure> {
             stream.started(&options.interface, &worker.devices());
             say("managed now; SIGTERM ends it");
             let tick = |worker: &mut Worker<'_>| {
-                let change = worker.look();
+                let change = worker.look(&signals);
                 stream.status(&signals, |seconds| {
                     json!({"type": "status", "schema": 1, "seconds": seconds, "devices": worker.devices()})
                 });
@@ -196,19 +207,9 @@ impl Worker<'_> {
             let _sessions = self.exclude_sessions()?;
             forget_lost_of_service(&self.watch.journal())?;
         }
-        let tune = tune_options(self.options);
-        let keep: Keep = keep(None)?;
-        let rules = self.options.rules.clone();
-        let mut prepared = prepare(&tune, &keep, &rules, &BTreeSet::new())?;
-        // Without a finding, the host has the wanted value already.
-        without_finding(&tune, &rules, &prepared)?;
-        crate::check::require_judged(&prepared.judgement, false)?;
-        leave_to_balancer(&mut prepared);
-        let mut outcome = Outcome::default();
-        if !prepared.ready.is_empty() {
-            self.make(&tune, &keep, &mut prepared, signals, &mut outcome)?;
-        }
-        self.report(&prepared, &outcome);
+        let (prepared, keep) = self.judge()?;
+        self.report_left(&prepared);
+        self.meet(prepared, &keep, signals)?;
         let entries = self.watch.entries()?;
         self.idle = self.watch.lost(&entries)?.into_iter().map(|lost| lost.knob).collect();
         self.journalled = entries.into_iter().map(|entry| entry.knob).collect();
@@ -216,20 +217,103 @@ impl Worker<'_> {
         Ok(None)
     }
 
+    /// Judges the rules. A rule without a finding is met.
+    fn judge(&self) -> Result<(Prepared, Keep), Failure> {
+        let (tune, keep) = (tune_options(self.options), keep(None)?);
+        let rules = &self.options.rules;
+        let mut prepared = prepare(&tune, &keep, rules, &BTreeSet::new())?;
+        without_finding(&tune, rules, &prepared)?;
+        crate::check::require_judged(&prepared.judgement, false)?;
+        leave_to_balancer(&mut prepared);
+        Ok((prepared, keep))
+    }
+
+    /// Makes the changes of a plan, if there are any, and keeps the findings that remain.
+    fn meet(&mut self, mut prepared: Prepared, keep: &Keep, signals: &Signals) -> Result<(), Stop> {
+        if !prepared.ready.is_empty() {
+            let mut outcome = Outcome::default();
+            self.make(keep, &mut prepared, signals, &mut outcome)?;
+            self.report(&prepared, &outcome);
+            self.refused.append(&mut outcome.refused);
+            self.journalled = self.watch.entries()?.into_iter().map(|entry| entry.knob).collect();
+            prepared = self.judge()?.0;
+        }
+        self.settle(&prepared, keep);
+        Ok(())
+    }
+
+    /// Judges the rules again, and makes changes of settings of the host. Such a setting loses its value if the worker of
+    /// another interface undoes its change.
+    fn judge_again(&mut self, signals: &Signals) -> Result<Option<Change>, ApplyError> {
+        let began = Instant::now();
+        let judged = self.judge().map_err(Stop::from).and_then(|(mut prepared, keep)| {
+            let is_settled = |knob: &Knob| self.journalled.contains(knob) || self.has_refused(knob);
+            let is_new = |knob: &Knob| !knob.is_of_interface() && !is_settled(knob);
+            if !prepared.ready.iter().any(|ready| is_new(&ready.change.knob)) {
+                self.settle(&prepared, &keep);
+                return Ok(());
+            }
+            prepared.ready.retain(|ready| is_new(&ready.change.knob));
+            self.meet(prepared, &keep, signals)
+        });
+        // Judgements take a bounded share of a processor.
+        self.judges = Instant::now() + JUDGE_INTERVAL.max(began.elapsed() * JUDGE_SHARE);
+        match judged {
+            Ok(()) => {}
+            Err(Stop::Busy(failure)) => return Ok(Some(Change::Busy(failure.message().to_owned()))),
+            Err(Stop::Failed(failure)) => {
+                self.made.unmet = Some(format!("cannot judge the rules again: {}", failure.message()));
+            }
+        }
+        Ok(None)
+    }
+
+    fn has_refused(&self, knob: &Knob) -> bool {
+        self.refused.iter().any(|(_, change, _)| change.knob == *knob)
+    }
+
+    /// Keeps the findings that remain.
+    fn settle(&mut self, prepared: &Prepared, keep: &Keep) {
+        let name = &self.options.interface;
+        let ready = |knob: &Knob| prepared.ready.iter().any(|ready| ready.change.knob == *knob);
+        self.refused.retain(|(_, change, _)| ready(&change.knob));
+        let refused = self.refused.iter().map(|(rule, change, why)| refusal(name, rule, change, why));
+        // A change of an interface may reset the device, so only a new worker makes it.
+        let later = prepared.ready.iter().filter(|Ready { change: change::Change { knob, .. }, .. }| {
+            knob.is_of_interface() && !self.journalled.contains(knob) && !self.has_refused(knob)
+        });
+        let later = later.map(|Ready { rule, change, .. }| {
+            format!(
+                "{rule} has had a finding since the start: {} is not {}; a pause and a resume make the change",
+                change.knob.on(name),
+                change.to
+            )
+        });
+        let unfixed = super::unfixed(name, keep, prepared);
+        let unmet: Vec<String> = refused.chain(later).chain(unfixed).collect();
+        let outcome = Outcome { refused: self.refused.clone(), ..Outcome::default() };
+        let json = show::outcome_json(name, prepared, &outcome, &Default::default());
+        let list = |key: &str| json[key].as_array().cloned().unwrap_or_default();
+        self.made = Made {
+            refused: list("refused"),
+            left: list("left"),
+            unmet: Some(unmet.join("; ")).filter(|text| !text.is_empty()),
+        };
+    }
+
     fn make(
         &self,
-        tune: &TuneOptions,
         keep: &Keep,
         prepared: &mut Prepared,
         signals: &Signals,
         outcome: &mut Outcome,
     ) -> Result<(), Stop> {
-        let name = &self.options.interface;
+        let (name, tune) = (&self.options.interface, tune_options(self.options));
         signals.hold();
         let (mut lasting, leftover) = Lasting::begin(&self.state, self.index, name, "tune")?;
         leftover.iter().for_each(tell_leftover);
         lasting.by_service();
-        make_rounds(tune, keep, prepared, &BTreeSet::new(), signals, &mut lasting, outcome)?;
+        make_rounds(&tune, keep, prepared, &BTreeSet::new(), signals, &mut lasting, outcome)?;
         refuse_disturbed(&mut lasting, outcome);
         if let Some(rewritten) = lasting.keep()? {
             say(&rewritten.to_string());
@@ -237,8 +321,18 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Reports each change, and keeps those that could not be made.
-    fn report(&mut self, prepared: &Prepared, outcome: &Outcome) {
+    /// Reports the settings that the plan leaves alone.
+    fn report_left(&self, prepared: &Prepared) {
+        let name = &self.options.interface;
+        let planned = prepared.plan.left.iter().map(|left| (left.rule, &left.change, &left.why));
+        let unable = prepared.unable.iter().map(|(rule, change, why)| (*rule, change, why));
+        for (rule, change, why) in planned.chain(unable) {
+            say(&format!("{} is left alone: {why} ({rule})", change.knob.on(name)));
+        }
+    }
+
+    /// Reports each change.
+    fn report(&self, prepared: &Prepared, outcome: &Outcome) {
         let name = &self.options.interface;
         let effect = |rule: &str| {
             let item = prepared.plan.items.iter().find(|item| item.rule == rule);
@@ -248,26 +342,10 @@ impl Worker<'_> {
             let (knob, rule) = (done.knob.on(name), done.rule);
             say(&format!("{knob}: {} -> {} ({rule}){}", done.from, done.to, effect(rule)));
         }
-        let refused = outcome.refused.iter().map(|(rule, change, why)| {
-            format!("{} is not set to {}: {why} ({rule})", change.knob.on(name), change.to)
-        });
-        let refused: Vec<String> = refused.collect();
-        let planned = prepared.plan.left.iter().map(|left| (left.rule, &left.change, &left.why));
-        let unable = prepared.unable.iter().map(|(rule, change, why)| (*rule, change, why));
-        for (rule, change, why) in planned.chain(unable) {
-            say(&format!("{} is left alone: {why} ({rule})", change.knob.on(name)));
-        }
-        let json = show::outcome_json(name, prepared, outcome, &Default::default());
-        let list = |key: &str| json[key].as_array().cloned().unwrap_or_default();
-        self.made = Made {
-            refused: list("refused"),
-            left: list("left"),
-            unmet: Some(refused.join("; ")).filter(|text| !text.is_empty()),
-        };
     }
 
     /// Returns a change by another program or the device.
-    fn look(&mut self) -> Result<Option<Change>, ApplyError> {
+    fn look(&mut self, signals: &Signals) -> Result<Option<Change>, ApplyError> {
         self.sole.iter().for_each(SocketName::answer);
         match identity(&self.options.interface).filter(|found| found.index == self.index) {
             Some(_) => {}
@@ -290,7 +368,7 @@ impl Worker<'_> {
         let now = self.device_state();
         if lost.is_empty() {
             self.device = now;
-            return Ok(None);
+            return if Instant::now() < self.judges { Ok(None) } else { self.judge_again(signals) };
         }
         let name = &self.options.interface;
         let reset =
@@ -351,12 +429,14 @@ impl Worker<'_> {
     fn end(&mut self, end: &End<Change>, stream: &Stream) -> Result<Exit, Failure> {
         let (by, reason) = match end {
             End::ForeignChange(change @ Change::Foreign(_)) => ("foreign-change", Some(change.to_string())),
+            End::ForeignChange(Change::Busy(reason)) => ("busy", Some(reason.clone())),
             End::ForeignChange(change) => ("device", Some(change.to_string())),
             End::Interrupted => ("interruption", None),
             End::Time | End::Terminated => ("termination", None),
         };
         // The worker that follows goes on with the changes that are in effect.
-        let stays = matches!(end, End::ForeignChange(Change::Foreign(_) | Change::Device(_)));
+        let stays =
+            matches!(end, End::ForeignChange(Change::Foreign(_) | Change::Device(_) | Change::Busy(_)));
         let (mut failed, mut kept) = (0, 0);
         if stays || self.options.at_end == AtEnd::Keep {
             kept = self.watch.entries().map_err(|error| failure(&error))?.len();
@@ -373,6 +453,10 @@ impl Worker<'_> {
         }
         Ok(if failed > 0 { Exit::Failed } else { Exit::Done })
     }
+}
+
+fn refusal(interface: &str, rule: &str, change: &change::Change, why: &str) -> String {
+    format!("{} is not set to {}: {why} ({rule})", change.knob.on(interface), change.to)
 }
 
 /// Returns the value that the service set last.

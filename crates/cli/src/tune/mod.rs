@@ -52,6 +52,8 @@ pub struct Prepared {
     pub ready: Vec<Ready>,
     /// Steps that cannot be made here, each with the reason.
     pub unable: Vec<(&'static str, Change, String)>,
+    /// Those of [`Self::unable`] that an earlier command has made, as far as losses show.
+    settled: BTreeSet<Knob>,
     /// Whether a running session manages settings.
     pub is_beside_session: bool,
     /// Whether the plan leaves a change to a running session.
@@ -171,6 +173,7 @@ pub fn prepare(
         plan,
         ready: Vec::new(),
         unable: Vec::new(),
+        settled: BTreeSet::new(),
         wants_a_look: false,
         remarks,
         facts: HostFacts::default(),
@@ -247,12 +250,36 @@ fn sort_out(
         match set_for.and_then(|set_for| settled(rule, set_for, interface, losing)) {
             Some(why) => {
                 prepared.unable.push((rule, change.clone(), why));
+                prepared.settled.insert(change.knob.clone());
                 prepared.wants_a_look |= set_for == Some(interface);
             }
             None => prepared.ready.push(Ready { rule, change: change.clone(), from: Some(from) }),
         }
     }
     Ok(())
+}
+
+/// Returns the findings that `tune` cannot fix, each with the reason. Leaves out settings on the keep list.
+fn unfixed(interface: &str, keep: &Keep, prepared: &Prepared) -> Vec<String> {
+    let Prepared { plan, unable, settled, .. } = prepared;
+    let is_kept = |rule: &str, knob: &Knob| {
+        let is_balanced = matches!(knob, Knob::InterruptAffinity(_));
+        keep.reason(interface, rule, knob).is_some()
+            || is_balanced && keep.keeps_rule(interface, "irqbalance-runs")
+    };
+    let is_settled =
+        |rule: &str| unable.iter().any(|(of, change, _)| *of == rule && settled.contains(&change.knob));
+    let by_hand = plan.items.iter().filter(|item| !is_settled(item.rule)).flat_map(|item| {
+        item.advice.iter().map(move |advice| format!("{} needs a step by hand: {advice}", item.rule))
+    });
+    let left = plan.left.iter().filter(|left| !is_kept(left.rule, &left.change.knob));
+    let left = left.map(|left| (left.rule, &left.change, &left.why));
+    let unable = unable.iter().filter(|(_, change, _)| !settled.contains(&change.knob));
+    let unable = unable.map(|(rule, change, why)| (*rule, change, why));
+    let others = left.chain(unable).map(|(rule, Change { knob, to }, why)| {
+        format!("{} is not set to {to}: {why} ({rule})", knob.on(interface))
+    });
+    by_hand.chain(others).collect()
 }
 
 /// Returns the rules that the user selected and that have no finding.
@@ -312,4 +339,58 @@ fn look(index: u32, name: &str) -> Result<LiveKernel, Failure> {
     let kernel =
         LiveKernel::open(index, name).or_else(|_| LiveKernel::with_sysfs(index, name, Sysfs::at("/sys")));
     kernel.map_err(|error| Failure::with_causes(Exit::Unable, &error))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use evenkeel_placement::tune::Left;
+    use evenkeel_placement::{Severity, tune::Item};
+
+    use super::*;
+
+    #[test]
+    fn findings_that_remain_are_named_unless_the_user_keeps_the_setting() {
+        let sysctl = |path: &str| Change::new(Knob::Sysctl(path.to_owned()), Value::Text("1".to_owned()));
+        let item = |rule, advice: &[&str]| Item {
+            rule,
+            also: Vec::new(),
+            severity: Severity::Low,
+            evidence: Vec::new(),
+            effect: String::new(),
+            source: "",
+            advice: advice.iter().map(|text| (*text).to_owned()).collect(),
+        };
+        let items = vec![item("memory-reclaim", &["add memory"]), item("backlog-drops", &["spread load"])];
+        let left = ["net/ipv4/tcp_sack", "net/ipv4/tcp_fack"].map(|path| Left {
+            rule: "sack-off",
+            change: sysctl(path),
+            why: "why".to_owned(),
+        });
+        let [raised, absent] = ["net/core/netdev_max_backlog", "net/core/rps"].map(sysctl);
+        let prepared = Prepared {
+            facts: HostFacts::default(),
+            judgement: Judgement::default(),
+            plan: TuningPlan { items, left: left.to_vec(), ..TuningPlan::default() },
+            ready: Vec::new(),
+            settled: [raised.knob.clone()].into(),
+            unable: vec![
+                ("backlog-drops", raised, "raised".to_owned()),
+                ("rps-off", absent, "absent".to_owned()),
+            ],
+            is_beside_session: false,
+            is_left_to_session: false,
+            wants_a_look: false,
+            remarks: Vec::new(),
+        };
+        let keep = Keep::parse("keep = [\"sysctl net.ipv4.tcp_sack\"]", "keep.toml").unwrap();
+        assert_eq!(
+            unfixed("eth0", &keep, &prepared),
+            [
+                "memory-reclaim needs a step by hand: add memory",
+                "the sysctl net.ipv4.tcp_fack is not set to '1': why (sack-off)",
+                "the sysctl net.core.rps is not set to '1': absent (rps-off)",
+            ]
+        );
+    }
 }

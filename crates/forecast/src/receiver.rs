@@ -602,7 +602,8 @@ mod tests {
         nic.pcie = Some(PcieLink { speed_gts: 8.0, width: 8, max_speed_gts: None, max_width: None });
         let named = modelled(&whole).assumptions;
         assert_eq!(named, ["cycles, caches and interconnect of the profile kit-2014"]);
-        let cases: &[(fn(&mut HostFacts), &str)] = &[
+        type Removal = fn(&mut HostFacts);
+        let cases: &[(Removal, &str)] = &[
             (|facts| facts.interfaces[0].pcie = None, "PCIe with"),
             (|facts| facts.interfaces[0].rss = None, "RSS spreads flows evenly"),
             (|facts| facts.interfaces[0].mtu = None, "1500 MTU"),

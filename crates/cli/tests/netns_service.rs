@@ -346,6 +346,70 @@ fn wrong_files_and_missing_privileges_end_the_start() {
     assert_same(&place.managed.seen(), &before, "afterwards");
 }
 
+/// `status` is no all-clear for an interface that is absent, and a pause of all names settings of one that was moved away.
+#[test]
+fn an_interface_that_left_is_no_all_clear() {
+    let mut place = Place::new();
+    place.write(&format!("{}\n{}\n{}", only(FIRST), only(OTHER), only("usb*")));
+    let mut service = place.start();
+    place.wait_for(OTHER, "fair");
+    place.wait_for(FIRST, "fair");
+    let shown = end(place.client(&["status"]));
+    assert!(shown.code == 0 && shown.stdout.contains("rules without a present interface: 3"), "{shown:?}");
+
+    place.managed.netlink.move_link(place.managed.index, place.managed.peer.as_fd()).unwrap();
+    wait_for("the moved interface is forgotten", PATIENCE, || place.interface(FIRST).is_null());
+    for words in [&["status"][..], &["status", FIRST]] {
+        let shown = end(place.client(words));
+        let text = shown.stdout.replace('\n', " ");
+        assert!(
+            shown.code == 1 && text.contains("no interface matches rule 1, which names evk0"),
+            "{shown:?}"
+        );
+        assert!(text.contains("the settings of evk0 are not restored"), "{shown:?}");
+    }
+    assert_eq!(end(place.client(&["status", OTHER])).code, 0);
+    let paused = end(place.client(&["service", "pause"]));
+    assert!(
+        paused.code == 4 && paused.stderr.contains("the settings of evk0 are not restored"),
+        "{paused:?}"
+    );
+    service.signal(Signal::SIGTERM);
+    assert_eq!(service.end().code, 4);
+}
+
+/// A reload reports what is not in force.
+#[test]
+fn a_reload_names_what_needs_a_restart_and_missing_files() {
+    let place = Place::new();
+    place.write(&only(FIRST));
+    let service = place.start();
+    place.wait_for(FIRST, "fair");
+    let weights = place.file().with_file_name("absent");
+    place.write(&format!("[[interface]]\nmatch.name = \"{FIRST}\"\nfair.weights = {weights:?}"));
+    let refused = end(place.client(&["service", "reload"]));
+    assert!(refused.code == 2 && refused.stderr.contains("absent"), "{refused:?}");
+    assert_eq!(place.interface(FIRST)["state"], "fair");
+    // The supervisor does not wait for the writer of a pipe.
+    nix::unistd::mkfifo(&weights, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    assert_eq!(end(place.client(&["service", "reload"])).code, 0);
+
+    let text = format!(
+        "schema = 1\n[service]\nsocket = \"/run/evk-other.sock\"\ngroup = \"root\"\n{}\n",
+        only(FIRST)
+    );
+    std::fs::write(place.file(), text).unwrap();
+    for _ in 0..2 {
+        let reloaded = end(place.client(&["service", "reload"]));
+        assert_eq!((reloaded.code, reloaded.stdout.as_str()), (0, "the configuration is in force\n"));
+        for what in ["socket", "group"] {
+            let words = format!("the new {what} is not in force: it takes effect only after a restart");
+            assert!(reloaded.stderr.contains(&words), "{reloaded:?}");
+        }
+    }
+    place.end(service);
+}
+
 /// If `fair` refuses to run on one interface, the service still manages the others.
 #[test]
 fn a_refusal_is_stated_and_tried_again_after_a_change() {

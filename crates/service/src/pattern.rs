@@ -12,6 +12,12 @@ impl Pattern {
         Self(pattern.to_owned())
     }
 
+    /// Returns the only name that the pattern matches; `None` if it matches several.
+    #[must_use]
+    pub fn exact(&self) -> Option<&str> {
+        (!self.0.contains(['*', '?'])).then_some(self.0.as_str())
+    }
+
     #[must_use]
     pub fn matches(&self, text: &str) -> bool {
         let (pattern, text): (Vec<char>, Vec<char>) = (self.0.chars().collect(), text.chars().collect());

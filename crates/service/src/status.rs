@@ -1,5 +1,6 @@
 //! The status of the service, in the format of the control socket.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use evenkeel_model::shell::Line;
@@ -144,6 +145,26 @@ pub struct ServiceStatus {
     /// Interfaces that the service does not manage any more, and whose settings are not restored.
     #[serde(default)]
     pub unrestored: Vec<Unrestored>,
+    /// Rules that name an interface exactly, and have none.
+    #[serde(default)]
+    pub missing: Vec<Missing>,
+    /// Numbers of the rules with a pattern that no present interface matches, from 1.
+    #[serde(default)]
+    pub idle_rules: Vec<usize>,
+}
+
+/// A rule of one interface, which is not present or does not match the rule's other keys.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Missing {
+    pub name: String,
+    /// Number of the rule in the file, from 1.
+    pub rule: usize,
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "no interface matches rule {}, which names {}", self.rule, self.name)
+    }
 }
 
 /// An interface whose worker left settings changed, for example because the interface was moved to
@@ -153,6 +174,12 @@ pub struct Unrestored {
     pub name: String,
     /// The changed settings, and how to restore them.
     pub reason: String,
+}
+
+impl fmt::Display for Unrestored {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "the settings of {} are not restored: {}", self.name, self.reason)
+    }
 }
 
 fn default_socket() -> PathBuf {
@@ -170,7 +197,10 @@ impl ServiceStatus {
         let mut workers = self.interfaces.iter().flat_map(|interface| &interface.workers);
         let what = if workers.all(|worker| worker.kind == Kind::Fair) { "fair" } else { "as configured" };
         let answer = match (active, all) {
-            (_, 0) => "no interface matches the configuration".to_owned(),
+            (_, 0) if self.missing.is_empty() && self.unrestored.is_empty() => {
+                "no interface matches the configuration".to_owned()
+            }
+            (_, 0) => String::new(),
             (1, 1) => format!("{} is {}", self.interfaces[0].name, self.interfaces[0].words()),
             (active, all) if active == all => format!("all {all} interfaces are {what}"),
             (_, 1) => String::new(),
@@ -184,21 +214,19 @@ impl ServiceStatus {
                 .filter(|worker| !worker.state.is_active() || worker.reason.is_some());
             others.map(|worker| exception(&interface.name, &self.socket, worker))
         });
-        let left = self
-            .unrestored
-            .iter()
-            .map(|Unrestored { name, reason }| format!("the settings of {name} are not restored: {reason}"));
-        let parts: Vec<String> =
-            std::iter::once(answer).chain(exceptions).chain(left).filter(|part| !part.is_empty()).collect();
-        parts.join("; ")
+        let missing = self.missing.iter().map(ToString::to_string);
+        let left = self.unrestored.iter().map(ToString::to_string);
+        let parts = std::iter::once(answer).chain(exceptions).chain(missing).chain(left);
+        parts.filter(|part| !part.is_empty()).collect::<Vec<String>>().join("; ")
     }
 
-    /// Returns whether every worker manages its interface, or an operator paused it with its settings restored, and no
-    /// other interface has settings of the service.
+    /// Returns whether every worker manages its interface, or an operator paused it with its settings restored, no other
+    /// interface has settings of the service, and no interface that a rule names is missing.
     #[must_use]
     pub fn is_as_wanted(&self) -> bool {
         let mut workers = self.interfaces.iter().flat_map(|interface| &interface.workers);
-        self.error.is_none() && self.unrestored.is_empty() && workers.all(WorkerStatus::is_as_wanted)
+        let is_complete = self.unrestored.is_empty() && self.missing.is_empty();
+        self.error.is_none() && is_complete && workers.all(WorkerStatus::is_as_wanted)
     }
 }
 
@@ -275,6 +303,8 @@ mod tests {
             interfaces: states.iter().map(interface).collect(),
             unmanaged: Vec::new(),
             unrestored: Vec::new(),
+            missing: Vec::new(),
+            idle_rules: Vec::new(),
         }
     }
 
@@ -308,8 +338,20 @@ mod tests {
     fn settings_that_a_lost_interface_has_are_no_all_clear() {
         let left = Unrestored { name: "a".to_owned(), reason: "why".to_owned() };
         let status = ServiceStatus { unrestored: vec![left], ..status(&[]) };
-        let words = "no interface matches the configuration; the settings of a are not restored: why";
+        let words = "the settings of a are not restored: why";
         assert_eq!((status.answer().as_str(), status.is_as_wanted()), (words, false));
+    }
+
+    #[test]
+    fn a_missing_interface_is_no_all_clear_and_an_idle_pattern_is() {
+        let mut status = status(&[("a", Phase::Fair, None)]);
+        status.idle_rules = vec![2];
+        assert_eq!((status.answer().as_str(), status.is_as_wanted()), ("a is fair", true));
+        status.missing = vec![Missing { name: "b".to_owned(), rule: 3 }];
+        let words = "a is fair; no interface matches rule 3, which names b";
+        assert_eq!((status.answer().as_str(), status.is_as_wanted()), (words, false));
+        status.interfaces.clear();
+        assert_eq!(status.answer(), "no interface matches rule 3, which names b");
     }
 
     #[test]

@@ -7,7 +7,7 @@ mod requests;
 mod workers;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command as Process;
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ use crate::control::Control;
 use crate::interfaces::Interfaces;
 use crate::log_limit::LogLimit;
 use crate::notify::Notifier;
-use crate::status::{InterfaceStatus, Phase, ServiceStatus, Unrestored, WorkerStatus};
+use crate::status::{InterfaceStatus, Missing, Phase, ServiceStatus, Unrestored, WorkerStatus};
 use crate::unit::Unit;
 use crate::worker::Worker;
 
@@ -86,12 +86,16 @@ type Key = (u32, Kind);
 pub struct Supervisor<'a> {
     outside: &'a dyn Outside,
     configuration: Configuration,
+    /// The socket and the group of the start.
+    listens: (PathBuf, Option<String>),
     /// Name of the configuration file.
     origin: String,
     error: Option<String>,
     interfaces: Interfaces,
     units: BTreeMap<Key, Unit>,
     unmanaged: Vec<String>,
+    missing: Vec<Missing>,
+    idle_rules: Vec<usize>,
     /// Names of paused interfaces, including interfaces that do not exist at present.
     paused: BTreeSet<String>,
     all_paused: bool,
@@ -116,12 +120,15 @@ impl<'a> Supervisor<'a> {
     ) -> Result<Self, NetlinkError> {
         Ok(Self {
             outside,
+            listens: (configuration.socket.clone(), configuration.group.clone()),
             configuration,
             origin,
             error: None,
             interfaces: Interfaces::open()?,
             units: BTreeMap::new(),
             unmanaged: Vec::new(),
+            missing: Vec::new(),
+            idle_rules: Vec::new(),
             paused: BTreeSet::new(),
             all_paused: false,
             unsettled: BTreeMap::new(),
@@ -267,6 +274,8 @@ impl<'a> Supervisor<'a> {
             error: self.error.clone(),
             interfaces: self.interfaces_status(now),
             unmanaged: self.unmanaged.clone(),
+            missing: self.missing.clone(),
+            idle_rules: self.idle_rules.clone(),
             // List only interfaces without a unit: a unit has the reason in its own state.
             unrestored: self
                 .unsettled

@@ -12,6 +12,7 @@ use serde_json::Value;
 use super::{NAME, failure, show};
 use crate::arguments::{Format, ServicePlace, StatusOptions};
 use crate::exit::{Exit, Failure, print, print_page};
+use crate::live::say;
 
 /// Maximum time for a worker to restore its settings, or to begin.
 const PATIENCE: Duration = Duration::from_secs(45);
@@ -115,11 +116,13 @@ pub fn pause(place: &ServicePlace, interface: Option<&str>) -> Result<Exit, Fail
     let transient: Vec<Phase> = transient.collect();
     let status = settle(place, &names, true, &transient)?;
     let named = status.interfaces.iter().filter(|interface| names.contains(&interface.name));
-    let left: Vec<String> = named
+    let left = named
         .flat_map(|interface| interface.workers.iter().map(move |worker| (&interface.name, worker)))
         .filter(|(_, worker)| worker.state == Phase::Paused)
-        .filter_map(|(name, worker)| Some(format!("{name} is paused: {}", worker.reason.as_ref()?)))
-        .collect();
+        .filter_map(|(name, worker)| Some(format!("{name} is paused: {}", worker.reason.as_ref()?)));
+    // An interface may have left since, and a pause of all also concerns those that left earlier.
+    let gone = status.unrestored.iter().filter(|left| interface.is_none() || names.contains(&left.name));
+    let left: Vec<String> = left.chain(gone.map(ToString::to_string)).collect();
     if !left.is_empty() {
         return Err(Failure::new(Exit::Failed, left.join("; ")));
     }
@@ -140,7 +143,11 @@ pub fn resume(place: &ServicePlace, interface: Option<&str>) -> Result<Exit, Fai
 }
 
 pub fn reload(place: &ServicePlace) -> Result<Exit, Failure> {
-    send(place, Command::Reload, None)?;
+    let answer = send(place, Command::Reload, None)?;
+    let remarks = answer.get("remarks").and_then(Value::as_array).into_iter().flatten();
+    for remark in remarks.filter_map(Value::as_str) {
+        say(remark);
+    }
     print("the configuration is in force\n")?;
     Ok(Exit::Done)
 }
@@ -150,7 +157,9 @@ pub fn status(options: &StatusOptions) -> Result<Exit, Failure> {
     if let Some(name) = &options.interface {
         let known: Vec<String> = status.interfaces.iter().map(|interface| interface.name.clone()).collect();
         status.interfaces.retain(|interface| interface.name == *name);
-        if status.interfaces.is_empty() {
+        status.unrestored.retain(|left| left.name == *name);
+        status.missing.retain(|missing| missing.name == *name);
+        if status.interfaces.is_empty() && status.unrestored.is_empty() && status.missing.is_empty() {
             let known = known.iter().map(String::as_str);
             return Err(Failure::unknown("managed interface", name, known, ""));
         }

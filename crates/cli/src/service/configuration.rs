@@ -1,12 +1,14 @@
 //! The configuration of the service: options are checked as on the command lines of `fair`, `steer` and `tune`.
 
 use std::collections::BTreeSet;
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 use clap::Parser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use evenkeel_files::{Kind, Text};
 use evenkeel_model::scenario::ScenarioError;
+use evenkeel_model::shell::Line;
 use evenkeel_model::text::{excerpt, list, suggestion};
 use evenkeel_placement::{find_rule, rules};
 use evenkeel_report::page::Heading;
@@ -21,17 +23,23 @@ use crate::input;
 use crate::progress::page;
 use crate::search::load_policy;
 
-pub fn parse(text: &Text) -> Result<Configuration, ScenarioError> {
+fn parse(text: &Text) -> Result<Configuration, ScenarioError> {
     Configuration::parse(&text.text, &text.origin, &check_options)
 }
 
-/// Reads a file, and the files of weights and policies that the file names.
-fn read_with_files(file: &Path) -> Result<Configuration, Failure> {
-    let text = input::read(file, Kind::Service)?;
-    let check =
-        |kind, arguments: &[String]| check_options(kind, arguments).and_then(|()| check_files(arguments));
+/// Parses the file of a running service, and reads the files that the file names, except pipes: only a worker waits for
+/// their writers.
+pub fn parse_again(text: &Text) -> Result<Configuration, ScenarioError> {
+    let is_pipe = |path: &str| std::fs::metadata(path).is_ok_and(|file| file.file_type().is_fifo());
+    parse_with_files(text, &|path| !is_pipe(path))
+}
+
+/// Parses a file, and reads the wanted files of weights and policies that the file names.
+fn parse_with_files(text: &Text, is_wanted: &dyn Fn(&str) -> bool) -> Result<Configuration, ScenarioError> {
+    let check = |kind, arguments: &[String]| {
+        check_options(kind, arguments).and_then(|()| check_files(arguments, is_wanted))
+    };
     Configuration::parse(&text.text, &text.origin, &check)
-        .map_err(|error| Failure::with_causes(Exit::Usage, &error))
 }
 
 /// Reads the file of a running service. Accepts only a regular file, because the service reads the file
@@ -65,18 +73,18 @@ fn check_options(kind: WorkerKind, arguments: &[String]) -> Result<(), OptionErr
     })
 }
 
-/// Opens the files of weights and policies that arguments name.
-fn check_files(arguments: &[String]) -> Result<(), OptionError> {
+/// Opens the wanted files of weights and policies that arguments name.
+fn check_files(arguments: &[String], is_wanted: &dyn Fn(&str) -> bool) -> Result<(), OptionError> {
     let failed = |key: &str, failure: Failure| OptionError {
         key: Some(key.to_owned()),
         problem: failure.message().to_owned(),
         advice: String::new(),
     };
     for argument in arguments {
-        if let Some(weights) = argument.strip_prefix("--weights=") {
+        if let Some(weights) = argument.strip_prefix("--weights=").filter(|path| is_wanted(path)) {
             open_weights(Path::new(weights)).map_err(|failure| failed("weights", failure))?;
         }
-        if let Some(policy) = argument.strip_prefix("--policy=") {
+        if let Some(policy) = argument.strip_prefix("--policy=").filter(|path| is_wanted(path)) {
             load_policy(policy).map_err(|failure| failed("policy", failure))?;
         }
     }
@@ -124,7 +132,9 @@ fn option_error(error: &clap::Error) -> OptionError {
 /// Checks a file and the files that it names on this host. Prints the options of each present
 /// interface.
 pub fn check(file: &Path) -> Result<Exit, Failure> {
-    let configuration = read_with_files(file)?;
+    let text = input::read(file, Kind::Service)?;
+    let configuration =
+        parse_with_files(&text, &|_| true).map_err(|error| Failure::with_causes(Exit::Usage, &error))?;
     Control::check(&configuration.socket, configuration.group.as_deref())
         .map_err(|error| super::failure(&error))?;
     let failed = |error| Failure::with_causes(Exit::Failed, &error);
@@ -134,16 +144,22 @@ pub fn check(file: &Path) -> Result<Exit, Failure> {
 }
 
 /// Returns the command that does by hand what a worker does.
-fn command(rule: &Rule, kind: WorkerKind, interface: &str) -> String {
-    let options = match kind {
+fn command(rule: &Rule, kind: WorkerKind, interface: &str) -> Line {
+    let (template, words) = match kind {
         WorkerKind::Tune => {
-            let rules = rule.tune.iter().flatten().map(String::as_str).collect::<Vec<_>>().join(" ");
-            let stays = if rule.keeps_tune { " (stays at the end)" } else { "" };
-            format!("--apply {rules}{stays}")
+            let rules = rule.tune.iter().flatten().cloned();
+            ("evenkeel tune", std::iter::once("--apply".to_owned()).chain(rules).collect())
         }
-        kind => rule.arguments(kind).unwrap_or_default().join(" "),
+        WorkerKind::Fair => ("evenkeel fair", rule.arguments(kind).unwrap_or_default()),
+        WorkerKind::Steer => ("evenkeel steer", rule.arguments(kind).unwrap_or_default()),
     };
-    format!("evenkeel {} {interface} {options}", kind.word()).trim_end().to_owned()
+    let with_words = |line: Line| words.iter().fold(line, |line, word| line.with(" {}", &[word]));
+    let line = match interface.starts_with('-') {
+        true => with_words(Line::new(template, &[])).on(&interface, "", &[]),
+        false => with_words(Line::new(template, &[]).on(&interface, "", &[])),
+    };
+    let stays = kind == WorkerKind::Tune && rule.keeps_tune;
+    if stays { line.remark("the changes stay when the service ends") } else { line }
 }
 
 fn shown(configuration: &Configuration, interfaces: &[Interface]) -> evenkeel_report::page::Page {
@@ -161,7 +177,7 @@ fn shown(configuration: &Configuration, interfaces: &[Interface]) -> evenkeel_re
                 managed += 1;
                 let driver = interface.driver.clone().unwrap_or_else(|| "-".to_owned());
                 rows.extend(rule.kinds().map(|kind| {
-                    let command = command(rule, kind, &interface.name);
+                    let command = command(rule, kind, &interface.name).to_string();
                     vec![interface.name.clone(), driver.clone(), (number + 1).to_string(), command]
                 }));
             }
@@ -267,6 +283,18 @@ mod tests {
         let shown = shown(&configuration, &[interface]).finish();
         let end = "rules whose interfaces earlier rules take: 2\nrules without a present interface: 3\n";
         assert!(shown.contains("manages 1 of") && shown.ends_with(end), "{shown}");
+    }
+
+    #[test]
+    fn a_shown_command_can_be_pasted() {
+        let text = "schema = 1\n[[interface]]\nmatch.name = \"a;b\"\nfair.weights = \"/a b\"\ntune = [\"sack-off\"]\n\
+                    tune-at-end = \"keep\"\n";
+        let configuration = Configuration::parse(text, "x", &check_options).unwrap();
+        let shown = |kind, name: &str| command(&configuration.rules[0], kind, name).to_string();
+        assert_eq!(shown(WorkerKind::Fair, "a;b"), "evenkeel fair 'a;b' '--weights=/a b'");
+        let tune = "evenkeel tune 'a;b' --apply sack-off  # the changes stay when the service ends";
+        assert_eq!(shown(WorkerKind::Tune, "a;b"), tune);
+        assert_eq!(shown(WorkerKind::Fair, "-x"), "evenkeel fair '--weights=/a b' -- -x");
     }
 
     #[test]

@@ -80,7 +80,7 @@ impl Outside for Service<'_> {
 
     fn configuration(&self) -> Result<Configuration, String> {
         let text = read_regular(self.file, Kind::Service).map_err(|error| error.to_string())?;
-        configuration::parse(&text).map_err(|error| error.to_string())
+        configuration::parse_again(&text).map_err(|error| error.to_string())
     }
 
     fn socket(&self) -> &Path {

@@ -107,6 +107,10 @@ pub fn status(status: &ServiceStatus) -> Page {
         let rest = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
         page.line(&format!("not managed: {names}{rest}"));
     }
+    if !status.idle_rules.is_empty() {
+        let numbers: Vec<String> = status.idle_rules.iter().map(ToString::to_string).collect();
+        page.line(&format!("rules without a present interface: {}", numbers.join(", ")));
+    }
     let interfaces = counted(status.interfaces.len(), "interface");
     page.line(&format!(
         "service: process {}, {interfaces}, {}, for {}",

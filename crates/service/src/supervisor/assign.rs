@@ -1,16 +1,20 @@
 //! Assigns the present interfaces to the rules of the configuration.
 
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 use super::{Left, Managed, Supervisor};
 use crate::Kind;
 use crate::interfaces::Interface;
+use crate::pattern::Pattern;
+use crate::status::Missing;
 use crate::supervisor::Priority;
 use crate::unit::Unit;
 
 impl Supervisor<'_> {
     pub(super) fn assign(&mut self, found: &[Interface], now: Instant) {
         self.unmanaged.clear();
+        self.find_idle_rules(found);
         for unit in self.units.values_mut() {
             unit.is_gone = found.iter().all(|interface| interface.index != unit.index);
             if unit.is_gone {
@@ -44,6 +48,25 @@ impl Supervisor<'_> {
                 unit.rule = *number;
                 unit.watches_effect = rule.watch_effect && kind != Kind::Tune;
                 unit.keeps = rule.keeps_tune;
+            }
+        }
+    }
+
+    /// Finds the rules for which no interface is present, except those whose interfaces earlier rules take.
+    fn find_idle_rules(&mut self, found: &[Interface]) {
+        (self.missing, self.idle_rules) = (Vec::new(), Vec::new());
+        let used: BTreeSet<usize> = found
+            .iter()
+            .flat_map(|interface| self.configuration.rules_of(interface))
+            .map(|(number, _)| number)
+            .collect();
+        for (number, rule) in self.configuration.rules.iter().enumerate() {
+            if used.contains(&number) || rule.kinds().next().is_none() {
+                continue;
+            }
+            match rule.matches.name.as_ref().and_then(Pattern::exact) {
+                Some(name) => self.missing.push(Missing { name: name.to_owned(), rule: number + 1 }),
+                None => self.idle_rules.push(number + 1),
             }
         }
     }

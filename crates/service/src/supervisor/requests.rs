@@ -7,20 +7,19 @@ use evenkeel_model::text::{excerpt, suggestion};
 use serde_json::{Value, json};
 
 use super::{Priority, Supervisor};
+use crate::configuration::Configuration;
 use crate::control::{Command, Request};
 use crate::status::Phase;
 
 impl Supervisor<'_> {
-    pub(super) fn reload(&mut self, now: Instant) -> Result<(), String> {
+    /// Reads the configuration again. Returns remarks about parts that are not in force yet.
+    pub(super) fn reload(&mut self, now: Instant) -> Result<Vec<String>, String> {
         self.notifier.reloading();
         let read = self.outside.configuration();
         let result = match read {
             Ok(configuration) => {
-                let old = &self.configuration;
-                if (&configuration.socket, &configuration.group) != (&old.socket, &old.group) {
-                    let text = "a new socket or group takes effect only after a restart of the service";
-                    self.log(Priority::Warning, now, text);
-                }
+                let remarks = self.needs_restart(&configuration);
+                remarks.iter().for_each(|text| self.log(Priority::Warning, now, text));
                 self.configuration = configuration;
                 self.error = None;
                 self.log(Priority::Info, now, &format!("read {} again", self.origin));
@@ -31,7 +30,7 @@ impl Supervisor<'_> {
                         unit.retry(now);
                     }
                 }
-                Ok(())
+                Ok(remarks)
             }
             Err(error) => {
                 let text = format!("{error}; the previous configuration stays in force");
@@ -44,12 +43,22 @@ impl Supervisor<'_> {
         result
     }
 
+    /// Compares a new configuration with the socket and group of the start.
+    fn needs_restart(&self, new: &Configuration) -> Vec<String> {
+        let (socket, group) = &self.listens;
+        let remark = |what| {
+            format!("the new {what} is not in force: it takes effect only after a restart of the service")
+        };
+        let changed = [(new.socket != *socket, "socket"), (new.group != *group, "group")];
+        changed.into_iter().filter(|(is_new, _)| *is_new).map(|(_, what)| remark(what)).collect()
+    }
+
     /// Answers a client.
     pub(super) fn answer(&mut self, request: &Request, now: Instant) -> Value {
         match request.command {
             Command::Status => serde_json::to_value(self.status(now)).unwrap_or_default(),
             Command::Reload => match self.reload(now) {
-                Ok(()) => json!({"done": self.origin}),
+                Ok(remarks) => json!({"done": self.origin, "remarks": remarks}),
                 Err(error) => json!({"error": error}),
             },
             Command::Pause | Command::Resume => {

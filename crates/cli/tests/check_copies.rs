@@ -53,7 +53,7 @@ fn copies_and_contradictions_are_named() {
             "proc/net/snmp",
             &|text| format!("{}\n", text.trim_end()).repeat(2),
             "udp-receive-buffer",
-            "a second row of Ip",
+            "a second row of Icmp",
         ),
         (
             "proc/net/netstat",

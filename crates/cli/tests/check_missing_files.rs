@@ -380,3 +380,55 @@ fn a_finding_without_a_file_stays_or_its_rule_is_not_judged() {
     lost.sort();
     assert!(lost.is_empty(), "{} findings are lost: {lost:#?}", lost.len());
 }
+
+/// Counters of `/proc/net/snmp` and `/proc/net/netstat` that rules use and that a supported kernel may
+/// lack, each with the reason.
+const NOT_IN_EVERY_LINUX: &[(&str, &str)] = &[
+    ("IcmpMsg.OutType11", "listed once the kernel has sent such a message"),
+    ("IpExt.IPReversePathFilter", "no kernel: the counter belongs to TcpExt"),
+    ("TcpExt.PAWSPassive", "up to Linux 4.11"),
+    ("TcpExt.TCPRcvQDrop", "since Linux 4.19"),
+    ("TcpExt.TCPZeroWindowDrop", "since Linux 4.19"),
+    ("Udp.MemErrors", "since Linux 5.11"),
+];
+
+/// A counter that rules use is in the list of counters that every Linux has, or may be missing for a reason.
+#[test]
+fn every_counter_of_a_rule_is_required_or_has_a_reason() {
+    const GROUPS: [&str; 7] = ["Ip", "IpExt", "Icmp", "IcmpMsg", "Tcp", "TcpExt", "Udp"];
+    let mut directories = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("../placement/src")];
+    let mut used = BTreeSet::new();
+    while let Some(directory) = directories.pop() {
+        for entry in std::fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                directories.push(path);
+                continue;
+            }
+            let text = std::fs::read_to_string(&path).unwrap();
+            let code = text.split("#[cfg(test)]").next().unwrap();
+            let is_name = |word: &&str| {
+                let parts = word.split_once('.');
+                let is_plain =
+                    |name: &str| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric());
+                parts.is_some_and(|(group, name)| GROUPS.contains(&group) && is_plain(name))
+            };
+            let of_tests = path.ends_with("tests.rs");
+            used.extend(code.split('"').filter(is_name).filter(|_| !of_tests).map(str::to_owned));
+        }
+    }
+    // The rule about fragments builds these names.
+    used.extend(["Ip.ReasmFails", "Ip.ReasmReqds", "Ip.ReasmTimeout"].map(str::to_owned));
+    assert!(used.len() > 50, "{used:?}");
+    let required: BTreeSet<String> = evenkeel_host::facts::EVERY_LINUX
+        .iter()
+        .flat_map(|(_, group, names)| names.iter().map(move |name| format!("{group}.{name}")))
+        .collect();
+    for name in &used {
+        let has_reason = NOT_IN_EVERY_LINUX.iter().any(|(lacking, _)| lacking == name);
+        assert!(required.contains(name) != has_reason, "{name}: required, or a reason in this test");
+    }
+    for (name, reason) in NOT_IN_EVERY_LINUX {
+        assert!(used.contains(*name), "no rule uses {name} ({reason})");
+    }
+}

@@ -282,6 +282,12 @@ fn missing_rows_and_contradictions_are_named() {
             "has no counter TcpExt.ListenOverflows",
         ),
         (
+            "proc/net/netstat",
+            &|text| text.replace(" IPReversePathFilter", " ReversePath"),
+            "reverse-path-drops",
+            "has no counter TcpExt.IPReversePathFilter",
+        ),
+        (
             "proc/sys/net/ipv4/ip_local_port_range",
             &|_| "60999\t32768\n".to_owned(),
             "ports-exhausted",

@@ -52,6 +52,11 @@ fn bad_usage_exits_with_2_and_says_why() {
         (&["check", "--speed", "nosuch=25gbit"], "--speed: no interface 'nosuch'; "),
         (&["check", "--speed", "lo=25gbit", "--speed", "lo=1gbit"], "--speed: 'lo' is given twice"),
         (&["check", "--watch", "1s", "--from", "."], "cannot be used with"),
+        (&["check", "--watch", "1s", "--speed", "lo=25gbit"], "cannot be used with"),
+        (
+            &["check", "--explain", "all", "--speed", "lo=25gbit"],
+            "leave out the interface, --from and --speed",
+        ),
         (&["check", "--anonymise", "--from", "."], "cannot be used with"),
         (&["check", "--anonymise", "--watch", "1s"], "cannot be used with"),
         (&["check", "--anonymise", "--explain", "backlog-drops"], "cannot be used with"),
@@ -163,8 +168,15 @@ fn options_that_would_be_ignored_are_refused() {
             "leave out --backend or --model",
         ),
         (with(&["check", "--explain", "all"], &["--format", "json"]), "cannot be used with"),
-        (with(&["check", "--explain", "all"], &["eth0"]), "leave out the interface and --from"),
-        (with(&["check", "--explain", "all"], &["--from", "."]), "leave out the interface and --from"),
+        (with(&["check", "--explain", "all"], &["eth0"]), "leave out the interface, --from and --speed"),
+        (
+            with(&["check", "--explain", "all"], &["--from", "."]),
+            "leave out the interface, --from and --speed",
+        ),
+        (
+            with(&["check", "--explain", "all"], &["--speed", "lo=25gbit"]),
+            "leave out the interface, --from and --speed",
+        ),
         (with(&["fair", "lo", "--plan"], &["--format", "json"]), "cannot be used with"),
         (with(&["study", "tc", "--resume", "."], &["--quick"]), "cannot be used with"),
     ] {

@@ -12,7 +12,7 @@ pub struct CheckOptions {
     /// Check this interface and the host-wide settings [default: every interface]
     pub interface: Option<String>,
     /// Count losses for this time, such as 10s, and show where they occur
-    #[arg(long, value_name = "TIME", value_parser = parse_watch, allow_hyphen_values = true, conflicts_with_all = ["save", "from", "explain"])]
+    #[arg(long, value_name = "TIME", value_parser = parse_watch, allow_hyphen_values = true, conflicts_with_all = ["save", "from", "explain", "speeds"])]
     pub watch: Option<Duration>,
     /// Record this host as a tree of files in a new or empty directory
     #[arg(long, value_name = "DIR", conflicts_with_all = ["from", "explain"])]

@@ -28,9 +28,8 @@ use crate::simulate;
 
 pub fn check(options: &CheckOptions) -> Result<Exit, Failure> {
     if options.explain.as_deref() == Some("all") {
-        if options.interface.is_some() || options.from.is_some() {
-            let message =
-                "--explain all describes every rule without a host: leave out the interface and --from";
+        if options.interface.is_some() || options.from.is_some() || !options.speeds.is_empty() {
+            let message = "--explain all describes every rule without a host: leave out the interface, --from and --speed";
             return Err(Failure::new(Exit::Usage, message));
         }
         print(&explain::all())?;

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use evenkeel_host::facts::{Tree, read_facts};
 use evenkeel_model::host::{BondFacts, Interface, InterfaceKind, SocketFacts, TcpFacts};
-use evenkeel_placement::{Judgement, NotJudged, judge};
+use evenkeel_placement::{Judgement, NotJudged, OF_ONE_INTERFACE, judge};
 use evenkeel_synthetic::write_tree;
 
 fn judged(directory: &Path) -> Result<Judgement, String> {
@@ -486,13 +486,20 @@ fn a_recording_without_a_fact_that_exists_is_not_cleared() {
 fn a_named_interface_is_judged_beside_a_damaged_one() {
     let directory = tempfile::tempdir().unwrap();
     write_tree(&hosts::HOSTS[0].1(), directory.path()).unwrap();
+    let of_one = |judgement: &Judgement| -> Vec<&str> {
+        let rules = judgement.incomplete().map(|missed| missed.rule);
+        rules.filter(|rule| OF_ONE_INTERFACE.contains(rule)).collect()
+    };
+    let before = of_one(&judged(directory.path()).unwrap());
     let class = directory.path().join("sys/class/net");
     std::os::unix::fs::symlink("../../devices/nowhere/net/eth9", class.join("eth9")).unwrap();
-    let mut judgement = judged(directory.path()).unwrap();
+    let facts = read_facts(&Tree::recorded(directory.path()).unwrap()).unwrap();
+    let mut judgement = judge(&facts);
     let all = judgement.judged + judgement.not_judged.len();
     let of_other = |missed: &&NotJudged| missed.interfaces.contains("eth9");
     assert!(judgement.incomplete().find(of_other).is_some(), "{:?}", judgement.not_judged);
-    judgement.limit_to("ens2f0");
+    judgement.limit_to(&facts, "ens2f0");
     assert!(judgement.incomplete().find(of_other).is_none(), "{:?}", judgement.not_judged);
+    assert_eq!(of_one(&judgement), before);
     assert_eq!(judgement.judged + judgement.not_judged.len(), all);
 }

@@ -28,7 +28,7 @@ pub mod view;
 
 pub use finding::{Basis, Finding, Remedy, Severity};
 pub use rules::{
-    Found, Judgement, NotJudged, Rule, check, check_with, find_rule, judge, judge_with, rules,
-    rules_about_nics,
+    Found, Judgement, NotJudged, OF_ONE_INTERFACE, Rule, check, check_with, find_rule, judge, judge_with,
+    rules, rules_about_nics,
 };
 pub use view::View;

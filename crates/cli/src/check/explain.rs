@@ -1,10 +1,11 @@
 //! Describes the rules of `evenkeel check`.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use evenkeel_model::host::HostFacts;
-use evenkeel_model::text::counted;
-use evenkeel_placement::{Finding, Judgement, Rule, find_rule, rules, rules_about_nics};
+use evenkeel_model::text::{counted, printable};
+use evenkeel_placement::{Finding, Judgement, Rule, find_rule, rules};
 use evenkeel_report::page::Page;
 
 use super::show;
@@ -22,23 +23,45 @@ pub fn rule(name: &str) -> Result<&'static Rule, Failure> {
     })
 }
 
-/// Shows a rule, and the findings of this rule on a host.
-pub fn one(page: &mut Page, rule: &Rule, facts: &HostFacts, judgement: &Judgement, only: Option<&str>) {
+/// Shows a rule, and the findings of this rule on a host. `only` contains the named interface, and the
+/// findings about other interfaces.
+pub fn one(
+    page: &mut Page,
+    rule: &Rule,
+    facts: &HostFacts,
+    judgement: &Judgement,
+    only: Option<(&str, &[Finding])>,
+) {
     let own: Vec<&Finding> = judgement.findings.iter().filter(|finding| finding.rule == rule.name).collect();
     let missed = judgement.incomplete().find(|missed| missed.rule == rule.name);
-    let not_nics = (own.is_empty() && rules_about_nics(facts).contains(&rule.name))
-        .then(|| show::not_nics(facts, only, || format!("{}, a rule about NICs, does", rule.name)))
+    let name = only.map(|(name, _)| name);
+    let not_nics = judgement
+        .not_applicable
+        .contains(&rule.name)
+        .then(|| show::not_nics(facts, name, || format!("{}, a rule about NICs, does", rule.name)))
         .flatten();
-    page.answer(&not_nics.unwrap_or_else(|| match (own.len(), missed) {
+    let place = name.map_or("on this host".to_owned(), |name| {
+        format!("about {} and the host's settings", printable(name))
+    });
+    let mut answer = not_nics.unwrap_or_else(|| match (own.len(), missed) {
         (0, Some(missed)) => format!("{} could not be judged on this host: {}", rule.name, missed.why),
-        (0, None) => format!("{} finds nothing on this host.", rule.name),
+        (0, None) => format!("{} finds nothing {place}.", rule.name),
         (number, missed) => {
-            let findings = format!("{} has {} on this host", rule.name, counted(number, "finding"));
+            let findings = format!("{} has {} {place}", rule.name, counted(number, "finding"));
             missed.map_or(format!("{findings}."), |missed| {
                 format!("{findings}, and could be judged in part only: {}", missed.why)
             })
         }
-    }));
+    });
+    let others = only.into_iter().flat_map(|(_, others)| others);
+    let others: BTreeSet<&str> =
+        others.filter(|finding| finding.rule == rule.name).map(|finding| finding.subject.as_str()).collect();
+    if !others.is_empty() {
+        let others: Vec<&str> = others.into_iter().collect();
+        let end = if answer.ends_with('.') { "" } else { "." };
+        let _ = write!(answer, "{end} It has findings about {}.", printable(&others.join(", ")));
+    }
+    page.answer(&answer);
     page.gap();
     for (label, text) in [
         ("reads", rule.looks_at),

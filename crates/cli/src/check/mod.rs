@@ -15,7 +15,7 @@ use evenkeel_model::host::{HostFacts, Interface, InterfaceKind};
 use evenkeel_model::text::{excerpt, path_text};
 use evenkeel_placement::managed::{ManagedSetting, leave, restore};
 use evenkeel_placement::view::gigabits;
-use evenkeel_placement::{Finding, Judgement, Severity, View, judge};
+use evenkeel_placement::{Judgement, Severity, View, judge};
 
 use crate::arguments::{CheckOptions, Format, StatedSpeed};
 use crate::exit::{Exit, Failure, print, print_page};
@@ -46,14 +46,13 @@ pub fn check(options: &CheckOptions) -> Result<Exit, Failure> {
     let sessions = if options.from.is_none() { managed::sessions(&facts) } else { Vec::new() };
     let settings = managed::settings(&sessions);
     let mut judgement = judge_beside(&facts, &settings);
-    if let Some(name) = &options.interface {
-        judgement.limit_to(name);
-    }
     require_judged(&judgement, options.from.is_some())?;
-    judgement.findings = of_interface(&facts, judgement.findings, options.interface.as_deref());
+    let only = options.interface.as_deref();
+    let others = only.map(|name| judgement.limit_to(&facts, name)).unwrap_or_default();
+    judgement.limit_to_nics(&facts, only);
     if let Some(rule) = rule {
         let mut page = page();
-        explain::one(&mut page, rule, &facts, &judgement, options.interface.as_deref());
+        explain::one(&mut page, rule, &facts, &judgement, only.map(|name| (name, others.as_slice())));
         print_page(page)?;
         return Ok(Exit::Done);
     }
@@ -62,7 +61,7 @@ pub fn check(options: &CheckOptions) -> Result<Exit, Failure> {
     let forecast = options.simulate.then(|| {
         let mut before = facts.clone();
         restore(&mut before, &settings);
-        simulate::findings(&before, options.interface.as_deref(), &judgement.findings, machine.as_ref())
+        simulate::findings(&before, only, &judgement.findings, machine.as_ref())
     });
     let forecast = forecast.transpose()?;
     match options.format {
@@ -72,7 +71,7 @@ pub fn check(options: &CheckOptions) -> Result<Exit, Failure> {
             left.stray.iter().for_each(|stray| page.answer(&stray.to_string()));
             left.renamed.iter().for_each(|renamed| page.answer(&renamed.to_string()));
             left.unreadable.iter().for_each(|reason| page.answer(reason));
-            show::screen(&mut page, &facts, &judgement, options.interface.as_deref(), forecast.as_ref());
+            show::screen(&mut page, options, &facts, &judgement, forecast.as_ref());
             show::sessions(&mut page, &sessions, &unread);
             print_page(page)?;
         }
@@ -214,9 +213,10 @@ pub fn state_speeds(facts: &mut HostFacts, speeds: &[StatedSpeed]) -> Result<Vec
     Ok(remarks)
 }
 
-/// Returns an error if there are no findings and most rules could not judge.
+/// Returns an error if there are no findings and most rules lack facts.
 pub fn require_judged(judgement: &Judgement, is_recorded: bool) -> Result<(), Failure> {
-    if !judgement.findings.is_empty() || judgement.judged >= judgement.not_judged.len() {
+    let with_facts = judgement.judged + judgement.not_applicable.len();
+    if !judgement.findings.is_empty() || with_facts >= judgement.not_judged.len() {
         return Ok(());
     }
     let exit = if is_recorded { Exit::Usage } else { Exit::Failed };
@@ -268,14 +268,4 @@ pub fn tree(recorded: Option<&Path>) -> Result<Tree, Failure> {
             format!("{error}\n--from takes a directory that `evenkeel check --save` wrote, or a tree like it (docs/reference/check.md)"),
         )
     })
-}
-
-/// Returns the findings about the named interface and about the host.
-fn of_interface(facts: &HostFacts, findings: Vec<Finding>, name: Option<&str>) -> Vec<Finding> {
-    let Some(name) = name else { return findings };
-    let concerns = |finding: &Finding| match &finding.remedy.interface {
-        Some(interface) => interface == name,
-        None => finding.subject == name || facts.interface(&finding.subject).is_none(),
-    };
-    findings.into_iter().filter(concerns).collect()
 }

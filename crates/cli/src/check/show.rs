@@ -7,16 +7,19 @@ use evenkeel_apply::{Header, printed_command};
 use evenkeel_forecast::Forecast;
 use evenkeel_model::change::{Change, Knob};
 use evenkeel_model::host::{HostFacts, Interface, InterfaceKind};
+use evenkeel_model::shell::Line;
 use evenkeel_model::text::{counted, path_text, printable};
+use evenkeel_model::units::BitRate;
 use evenkeel_placement::current::undo;
 use evenkeel_placement::loss_path::dropped_by_qdiscs;
 use evenkeel_placement::tune::DEFAULT_QDISC;
 use evenkeel_placement::view::{bytes, count, gigabits};
-use evenkeel_placement::{Finding, Judgement, Severity, rules_about_nics};
+use evenkeel_placement::{Finding, Judgement, Severity};
 use evenkeel_report::page::{Page, Tone};
 use serde_json::{Value, json};
 
 use super::Left;
+use crate::arguments::{CheckOptions, StatedSpeed};
 use crate::managed::Session;
 use crate::simulate;
 
@@ -33,12 +36,13 @@ const LABEL: usize = 10;
 /// Shows the summary, the host, its interfaces and the findings on one screen.
 pub fn screen(
     page: &mut Page,
+    options: &CheckOptions,
     facts: &HostFacts,
     judgement: &Judgement,
-    only: Option<&str>,
     forecast: Option<&Forecast>,
 ) {
     let findings = &judgement.findings;
+    let only = options.interface.as_deref();
     page.answer(&answer(judgement));
     page.gap();
     page.line(&header(facts));
@@ -61,8 +65,7 @@ pub fn screen(
     if !few && veths > 0 {
         page.line(&format!("  and {}", counted(veths, "veth interface")));
     }
-    let about_nics = || format!("{} about NICs do", counted(rules_about_nics(facts).len(), "rule"));
-    page.lines(&not_nics(facts, only, about_nics).unwrap_or_default());
+    page.lines(&not_applicable(facts, only, judgement).unwrap_or_default());
     for (at, found) in findings.iter().enumerate() {
         page.gap();
         finding(page, facts, found, Lines::First);
@@ -78,8 +81,36 @@ pub fn screen(
     }
     if !findings.is_empty() {
         page.gap();
-        page.line("`evenkeel check --explain RULE` shows why a rule fires, and every fix with its undo.");
+        let command = explain_command(options);
+        page.line(&format!("`{command}` shows why a rule fires, and every fix with its undo."));
     }
+}
+
+/// Returns the command that explains a rule on the same host, with the same interface and speeds.
+fn explain_command(options: &CheckOptions) -> Line {
+    // `--save` wrote the recording, and the live host may have changed since.
+    let from = options.from.as_ref().or(options.save.as_ref());
+    let mut line = printed_command("evenkeel check --explain RULE", &[]);
+    if let Some(directory) = from {
+        line = line.with(" --from={}", &[&directory.to_string_lossy()]);
+    }
+    for StatedSpeed { interface, bits_per_second } in &options.speeds {
+        line = line.with(
+            " --speed={}",
+            &[&format!("{interface}={}", BitRate::from_bits_per_second(*bits_per_second))],
+        );
+    }
+    match &options.interface {
+        Some(interface) => line.on(interface, "", &[]),
+        None => line,
+    }
+}
+
+/// Returns the number of rules that are not applicable, in a sentence.
+pub fn not_applicable(facts: &HostFacts, only: Option<&str>, judgement: &Judgement) -> Option<String> {
+    let rules = judgement.not_applicable.len();
+    let verb = if rules == 1 { "does" } else { "do" };
+    (rules > 0).then(|| not_nics(facts, only, || format!("{} about NICs {verb}", counted(rules, "rule"))))?
 }
 
 /// Returns a sentence about rules that do not judge the given interface because it is not a NIC.
@@ -394,13 +425,14 @@ pub fn json(facts: &HostFacts, judgement: &Judgement, left: &Left, sessions: &[S
     })
 }
 
-/// Returns the number of rules that judged, the list of rules that judged in part, and the list of
-/// rules that could not judge.
+/// Returns the number of rules that judged, and the lists of rules that judged in part, could not judge,
+/// and are not applicable.
 pub fn rules(judgement: &Judgement) -> Value {
     json!({
         "judged": judgement.judged,
         "partly_judged": judgement.partly_judged,
         "not_judged": judgement.not_judged,
+        "not_applicable": judgement.not_applicable,
     })
 }
 

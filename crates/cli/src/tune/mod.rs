@@ -151,7 +151,8 @@ pub fn prepare(
     };
     let sessions = if options.from.is_none() { managed::sessions(&facts) } else { Vec::new() };
     let settings = managed::settings(&sessions);
-    let judgement = crate::check::judge_beside(&facts, &settings);
+    let mut judgement = crate::check::judge_beside(&facts, &settings);
+    judgement.limit_to_nics(&facts, Some(name));
     let mut before = facts.clone();
     restore(&mut before, &settings);
     let mut plan = TuningPlan::settle(&before, name, keep, only);

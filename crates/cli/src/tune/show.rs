@@ -7,9 +7,8 @@ use evenkeel_forecast::PlanForecast;
 use evenkeel_model::change::{Change, Knob, Value, shell, shell_lines};
 use evenkeel_model::host::HostFacts;
 use evenkeel_model::shell::Line;
-use evenkeel_model::text::{counted, path_text, printable};
+use evenkeel_model::text::{path_text, printable};
 use evenkeel_placement::current::restoring;
-use evenkeel_placement::rules_about_nics;
 use evenkeel_placement::tune::persist::{File, Files};
 use evenkeel_placement::tune::verify::{Effect, Verdict, Watched};
 use evenkeel_placement::tune::{Item, of_queues};
@@ -19,7 +18,7 @@ use serde_json::{Value as Json, json};
 use super::apply::Outcome;
 use super::{Prepared, Ready};
 use crate::arguments::TuneOptions;
-use crate::check::show::{missed, not_judged, not_nics, rules};
+use crate::check::show::{missed, not_applicable, not_judged, rules};
 use crate::simulate::plan_lines;
 
 fn plural(count: usize, what: &str) -> String {
@@ -97,8 +96,7 @@ pub fn plan(
         text.push('\n');
         comment(&mut text, "", &reasons);
     }
-    let about_nics = || format!("{} about NICs do", counted(rules_about_nics(&prepared.facts).len(), "rule"));
-    if let Some(sentence) = not_nics(&prepared.facts, Some(interface), about_nics) {
+    if let Some(sentence) = not_applicable(&prepared.facts, Some(interface), &prepared.judgement) {
         text.push('\n');
         comment(&mut text, "", &sentence);
     }

@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use evenkeel_model::change::Knob;
-use evenkeel_model::host::{HostFacts, InterfaceKind, Unknown};
+use evenkeel_model::host::{HostFacts, Interface, InterfaceKind, Unknown};
 use serde::Serialize;
 
 use super::needs::{
     AFFINITY, FREQUENCY, IDLE_STATES, ISOLATED, NETSTAT, NOHZ_FULL, PORTS, SNMP, SNMP6, SOCKSTAT, SPEED,
     STATISTICS, UDP, UDP6, VMSTAT,
 };
+use super::one_interface::OF_ONE_INTERFACE;
 use super::{Found, Rule, find_rule, rules};
 use crate::current::is_made;
 use crate::{Basis, Finding, Severity, View};
@@ -30,6 +31,8 @@ pub struct Judgement {
     pub findings: Vec<Finding>,
     /// Number of rules that judged, including the rules in `partly_judged`.
     pub judged: usize,
+    /// The rules about NICs that had no NIC to judge. [`Judgement::limit_to_nics`] fills this list.
+    pub not_applicable: Vec<&'static str>,
     /// The rules that lacked facts and have no finding.
     pub not_judged: Vec<NotJudged>,
     /// The rules that lacked facts, but have findings that do not depend on the missing facts, such as
@@ -43,13 +46,52 @@ impl Judgement {
         self.not_judged.iter().chain(&self.partly_judged)
     }
 
-    /// Counts the rules as judged that lacked only facts of other interfaces than this one.
-    pub fn limit_to(&mut self, interface: &str) {
+    /// Keeps the findings about this interface and about the host, and the gaps that may hide such a
+    /// finding. Returns the findings about other interfaces.
+    pub fn limit_to(&mut self, facts: &HostFacts, interface: &str) -> Vec<Finding> {
+        let is_shown = |finding: &Finding| concerns(facts, finding, interface);
+        let (shown, others) = std::mem::take(&mut self.findings).into_iter().partition(is_shown);
+        self.findings = shown;
         let lacks = |rule: &NotJudged| rule.interfaces.is_empty() || rule.interfaces.contains(interface);
         let before = self.not_judged.len();
         self.not_judged.retain(lacks);
-        self.partly_judged.retain(lacks);
         self.judged += before - self.not_judged.len();
+        self.partly_judged.retain(lacks);
+        let has_finding = |missed: &NotJudged| self.findings.iter().any(|found| found.rule == missed.rule);
+        let partly = std::mem::take(&mut self.partly_judged);
+        let (partly, not): (Vec<NotJudged>, Vec<NotJudged>) = partly.into_iter().partition(has_finding);
+        self.partly_judged = partly;
+        self.judged -= not.len();
+        self.not_judged.extend(not);
+        others
+    }
+
+    /// Lists the rules about NICs as not applicable if this interface is not a NIC, or, without an
+    /// interface, if the host has no NIC. A rule with a finding, or with missing facts, stays in its list.
+    pub fn limit_to_nics(&mut self, facts: &HostFacts, interface: Option<&str>) {
+        let is_nic = |interface: &Interface| interface.kind == InterfaceKind::Device;
+        let has_nic = match interface {
+            Some(name) => facts.interface(name).is_none_or(is_nic),
+            None => facts.interfaces.iter().any(is_nic),
+        };
+        if has_nic {
+            return;
+        }
+        let is_shown = |finding: &&Finding| interface.is_none_or(|name| concerns(facts, finding, name));
+        let found = self.findings.iter().filter(is_shown).map(|finding| finding.rule);
+        let listed: BTreeSet<&str> = found.chain(self.incomplete().map(|missed| missed.rule)).collect();
+        let mut rules = rules_about_nics(facts);
+        rules.retain(|rule| !listed.contains(rule));
+        self.judged -= rules.len();
+        self.not_applicable = rules;
+    }
+}
+
+/// Returns whether a finding is about this interface or about the host.
+fn concerns(facts: &HostFacts, finding: &Finding, interface: &str) -> bool {
+    match &finding.remedy.interface {
+        Some(name) => name == interface,
+        None => finding.subject == interface || facts.interface(&finding.subject).is_none(),
     }
 }
 
@@ -58,7 +100,8 @@ pub struct NotJudged {
     pub rule: &'static str,
     /// The files and kernel answers that could not be read, and the reason.
     pub why: String,
-    /// The interfaces whose facts are missing; empty if facts of the host are missing, too.
+    /// The interfaces whose facts are missing. Empty if facts of the host are missing too, or if facts of
+    /// one interface can change the findings about the host or about another interface.
     #[serde(skip)]
     pub interfaces: BTreeSet<String>,
 }
@@ -109,7 +152,10 @@ pub fn judge_with<'r>(facts: &HostFacts, rules: impl IntoIterator<Item = &'r Rul
         if !gaps.is_empty() {
             let list = if judges { &mut judgement.partly_judged } else { &mut judgement.not_judged };
             let of_interfaces = gaps.iter().map(|gap| gap.interface().map(str::to_owned));
-            let interfaces = of_interfaces.collect::<Option<BTreeSet<String>>>().unwrap_or_default();
+            let interfaces = of_interfaces
+                .collect::<Option<BTreeSet<String>>>()
+                .filter(|_| OF_ONE_INTERFACE.contains(&rule.name))
+                .unwrap_or_default();
             list.push(NotJudged { rule: rule.name, why: reasons(&gaps), interfaces });
         }
         judgement.findings.extend(found.into_iter().map(|found| finding(rule, found.on_load(&whole))));
@@ -414,7 +460,7 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
     use crate::rules::needs;
-    use evenkeel_model::host::{Interface, InterfaceKind, Processor, ProcessorTime};
+    use evenkeel_model::host::{Processor, ProcessorTime};
 
     const RULE: Rule = Rule {
         name: "mtu-odd",

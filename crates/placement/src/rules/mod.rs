@@ -21,6 +21,7 @@ mod napi;
 pub mod needs;
 mod nic;
 mod offloads;
+mod one_interface;
 mod pci;
 mod power;
 mod qdisc;
@@ -42,6 +43,7 @@ use evenkeel_model::change::{Change, Knob, Value};
 pub(crate) use judge::Alternative;
 use judge::reported;
 pub use judge::{Judgement, NotJudged, check, check_with, judge, judge_with, rules_about_nics};
+pub use one_interface::OF_ONE_INTERFACE;
 
 use crate::{Basis, Remedy, Severity, View};
 

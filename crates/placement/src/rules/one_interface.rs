@@ -1,0 +1,45 @@
+//! The rules that judge one interface at a time.
+
+/// Rules that judge an interface by its own facts and by facts of the host, and find nothing about the
+/// host or about two interfaces. A missing fact of another interface cannot hide a finding of these rules
+/// about this interface. Rules that are not in this list may compare interfaces: for example, the fastest
+/// NIC carries the sockets without an interface, and the traffic of all NICs shows the share of TCP.
+pub const OF_ONE_INTERFACE: &[&str] = &[
+    "bql-capped",
+    "coalescing-long",
+    "coalescing-off",
+    "cqe-compression-off",
+    "emulated-nic",
+    "gro-off",
+    "gso-off",
+    "hardware-gro-off",
+    "iommu-translates",
+    "legacy-receive",
+    "link-flaps",
+    "link-half-duplex",
+    "link-slow",
+    "pause-received",
+    "pcie-errors",
+    "pcie-narrow",
+    "pcie-stalled",
+    "qdisc-left-over",
+    "qdisc-one-lock",
+    "read-request-small",
+    "rss-table-narrow",
+    "rss-table-uneven",
+    "rx-buffers-missing",
+    "rx-checksum-off",
+    "rx-hash-off",
+    "scatter-gather-off",
+    "tso-off",
+    "tso6-off",
+    "tx-checksum-off",
+    "tx-rate-capped",
+    "tx-ring-short",
+    "tx-ring-stops",
+    "tx-timeouts",
+    "txqueuelen-short",
+    "xps-missing",
+    "xps-one-queue",
+    "xps-two-maps",
+];

@@ -204,6 +204,35 @@ fn an_explained_rule_names_the_other_interfaces_with_findings() {
     }
 }
 
+/// A change of channels resets the settings of queues, and an unknown value cannot be restored.
+#[test]
+fn the_undo_of_a_finding_is_complete() {
+    let host = unpacked("haproxy-qede-tcpmem");
+    let (_, explained) = said(&host, &["--explain", "irq-one-processor"]);
+    let result = json(&host, &[]);
+    let findings = result["findings"].as_array().unwrap();
+    let of_rule = |rule: &str| findings.iter().find(|finding| finding["rule"] == rule).unwrap();
+    let lines = of_rule("irq-one-processor")["undo_of_queues"].as_array().unwrap();
+    assert!(!lines.is_empty(), "{result}");
+    for line in lines {
+        assert!(
+            explained.contains(&format!("undo, after the channels: {}", line.as_str().unwrap())),
+            "{explained}"
+        );
+    }
+    let host = unpacked("eks-node-ena-linklocal");
+    let (_, explained) = said(&host, &["--explain", "neighbours-full"]);
+    let fixes = explained.matches(" fix: sysctl").count();
+    assert_eq!(explained.matches(" undo: ").count() + explained.matches(" undo unknown: ").count(), fixes);
+    assert!(explained.contains(" undo unknown: the current value is unknown"), "{explained}");
+    let result = json(&host, &[]);
+    let findings = result["findings"].as_array().unwrap();
+    let found = findings.iter().find(|finding| finding["rule"] == "neighbours-full").unwrap();
+    let lines = |key: &str| found[key].as_str().unwrap().lines().count();
+    assert_eq!((lines("fix"), lines("undo")), (fixes, fixes), "{found}");
+    assert!(found["undo"].as_str().unwrap().contains("# undo of "), "{found}");
+}
+
 /// The last line of `check` repeats the options that select the host and the interface.
 #[test]
 fn the_printed_command_explains_the_same_host() {

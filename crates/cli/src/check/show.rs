@@ -33,6 +33,14 @@ pub enum Lines {
 
 const LABEL: usize = 10;
 
+const UNDO_UNKNOWN: &str = "unknown: the current value is unknown";
+
+/// Returns the lines that restore the settings of queues after a finding's change of channels is undone.
+fn undo_of_queues(facts: &HostFacts, finding: &Finding) -> Vec<Line> {
+    let interface = finding.remedy.interface.as_deref().unwrap_or_default();
+    crate::tune::undo_of_queues(facts, interface, &finding.remedy.changes)
+}
+
 /// Shows the summary, the host, its interfaces and the findings on one screen.
 pub fn screen(
     page: &mut Page,
@@ -314,10 +322,17 @@ pub fn finding(page: &mut Page, facts: &HostFacts, finding: &Finding, lines: Lin
             for (change, line) in finding.remedy.changes.iter().zip(&commands) {
                 page.line("  fix:");
                 page.shell(LABEL + 2, line);
-                if let Some(undo) = undo(facts, finding.remedy.interface.as_deref(), change) {
-                    page.line("  undo:");
-                    page.shell(LABEL + 2, &undo);
+                match undo(facts, finding.remedy.interface.as_deref(), change) {
+                    Some(undo) => {
+                        page.line("  undo:");
+                        page.shell(LABEL + 2, &undo);
+                    }
+                    None => row(page, "undo", UNDO_UNKNOWN),
                 }
+            }
+            for line in undo_of_queues(facts, finding) {
+                page.line("  undo, after the channels:");
+                page.shell(LABEL + 2, &line.to_string());
             }
         }
     }
@@ -343,8 +358,14 @@ pub fn json(facts: &HostFacts, judgement: &Judgement, left: &Left, sessions: &[S
             // takes its kind.
             let mut last_first: Vec<&Change> = finding.remedy.changes.iter().rev().collect();
             last_first.sort_by_key(|change| change.knob != Knob::Sysctl(DEFAULT_QDISC.to_owned()));
-            let undo: Vec<String> =
-                last_first.into_iter().filter_map(|change| undo(facts, interface, change)).collect();
+            let unknown = |change: &Change| {
+                let knob = change.knob.on(interface.unwrap_or_default());
+                Line::comment(format_args!("undo of {knob} {UNDO_UNKNOWN}")).to_string()
+            };
+            let undo: Vec<String> = last_first
+                .into_iter()
+                .map(|change| undo(facts, interface, change).unwrap_or_else(|| unknown(change)))
+                .collect();
             json!({
                 "rule": finding.rule,
                 "severity": finding.severity,
@@ -354,6 +375,7 @@ pub fn json(facts: &HostFacts, judgement: &Judgement, left: &Left, sessions: &[S
                 "effect": finding.effect,
                 "fix": fix,
                 "undo": undo.join("\n"),
+                "undo_of_queues": undo_of_queues(facts, finding),
                 "advice": finding.remedy.advice,
                 "source": finding.source,
             })

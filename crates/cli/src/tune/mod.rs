@@ -31,6 +31,7 @@ use crate::signals::Signals;
 use crate::simulate;
 
 pub use maintain::{left as left_by_service, maintain};
+pub use show::undo_of_queues;
 
 /// File that lists settings to keep, below `/etc`.
 const KEEP: &str = "evenkeel/keep.toml";

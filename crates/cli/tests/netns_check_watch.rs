@@ -274,6 +274,8 @@ fn packets_that_the_reverse_path_filter_drops_are_lost_in_the_network_layer() {
     let pair = Pair::new();
     pair.right.set("net/ipv4/conf/evk1/rp_filter", "1");
     pair.left.ip("ip address add 10.99.0.5/32 dev lo");
+    // An ARP request with that source would also be dropped.
+    pair.left.set("net/ipv4/conf/evk0/arp_announce", "2");
     let socket = pair.left.within(|| UdpSocket::bind("10.99.0.5:0").unwrap());
     let _load = Background::in_namespace(&pair.left, move || {
         let _ = socket.send_to(&[7; 100], "10.77.0.2:9000");

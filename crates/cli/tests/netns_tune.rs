@@ -2,8 +2,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
+#[path = "support/tuned.rs"]
+mod tuned;
 
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -16,61 +17,7 @@ use nix::sys::signal::Signal;
 use support::managed::{Managed, NAME, assert_same, is_empty, wait_for};
 use support::running::Running;
 use support::{Ended, end, evenkeel, file, without_capabilities};
-
-/// Sysctls with a wrong value, each with the rule that finds it. They should always be on.
-const WRONG: [(&str, &str); 4] = [
-    ("tcp_window_scaling", "window-scaling-off"),
-    ("tcp_sack", "sack-off"),
-    ("tcp_moderate_rcvbuf", "autotuning-off"),
-    ("tcp_timestamps", "timestamps-off"),
-];
-
-/// A host with these sysctls off, and an `/etc` for the test.
-struct Host {
-    managed: Managed,
-    etc: tempfile::TempDir,
-}
-
-impl Host {
-    fn new() -> Self {
-        let managed = Managed::new();
-        for (name, _) in WRONG {
-            managed.host.set_sysctl(&format!("net/ipv4/{name}"), "0").unwrap();
-        }
-        Self { managed, etc: tempfile::tempdir().unwrap() }
-    }
-
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = self.managed.command(arguments);
-        command.env("EVENKEEL_ETC_DIR", self.etc.path());
-        command
-    }
-
-    fn tune(&self, arguments: &[&str]) -> Ended {
-        end(self.command(&[&["tune", NAME], arguments].concat()))
-    }
-
-    fn revert(&self) -> Ended {
-        end(self.command(&["revert", NAME]))
-    }
-
-    /// Returns the inode of the network namespace. The names of the files contain it.
-    fn namespace(&self) -> u64 {
-        let inode = || Ok(std::fs::metadata("/proc/thread-self/ns/net").unwrap().ino());
-        self.managed.host.run(inode).unwrap()
-    }
-
-    fn values(&self) -> Vec<String> {
-        let read = |name: &str| {
-            let path = format!("/proc/sys/net/ipv4/{name}");
-            self.managed.host.run(|| Ok(std::fs::read_to_string(&path).unwrap().trim().to_owned())).unwrap()
-        };
-        WRONG.iter().map(|(name, _)| read(name)).collect()
-    }
-}
-
-const OFF: [&str; 4] = ["0"; 4];
-const ON: [&str; 4] = ["1"; 4];
+use tuned::{Host, OFF, ON, WRONG};
 
 #[test]
 fn a_plan_is_shell_lines_that_do_it_and_undo_it() {
@@ -552,161 +499,6 @@ fn a_limit_of_the_file_size_is_named_and_what_was_changed_goes_back() {
         assert!(is_empty(host.managed.state.path()), "{blocks}: {:?}", host.managed.journals());
     }
     assert!(partly > 0);
-}
-
-#[test]
-fn files_for_the_next_start_are_shown_written_and_removed() {
-    let host = Host::new();
-    let planned = host.tune(&["--persist", "sysctl,systemd"]);
-    let name = format!("90-evenkeel-evk0:{}.conf", host.namespace());
-    assert!(planned.stdout.contains(&format!("{name} would be written")), "{planned:?}");
-    let json = |arguments: &[&str]| -> serde_json::Value {
-        let ended = host.tune(arguments);
-        assert_eq!(ended.code, 0, "{ended:?}");
-        serde_json::from_str(&ended.stdout).unwrap()
-    };
-    let shown = json(&["--persist", "sysctl", "--format", "json"]);
-    assert_eq!(shown["files"].as_array().unwrap().len(), 1, "{shown}");
-    assert!(shown["files"][0]["path"].as_str().unwrap().ends_with(&name), "{shown}");
-    assert!(shown["files"][0]["text"].as_str().unwrap().contains("\nnet.ipv4.tcp_sack = 1\n"), "{shown}");
-    assert_eq!(shown["not_kept"], serde_json::json!([]));
-    assert!(!host.etc.path().join("sysctl.d").exists());
-    host.tune(&["--apply", "sack-off", "--no-watch"]);
-    // The files also contain the changes of previous calls.
-    let arguments = ["--apply", "timestamps-off", "--no-watch", "--persist", "sysctl", "--format", "json"];
-    let applied = host.tune(&arguments);
-    assert!(applied.code == 0 && applied.stderr.contains("net.ipv4.tcp_sack = 1"), "{applied:?}");
-    let path = host.etc.path().join("sysctl.d").join(&name);
-    // A kill during the write leaves no file that takes effect.
-    let draft = host.etc.path().join("sysctl.d/90-evenkeel-evk0.evenkeel-draft");
-    std::fs::write(&draft, "net.ipv4").unwrap();
-    let text = std::fs::read_to_string(&path).unwrap();
-    assert!(
-        text.contains("net.ipv4.tcp_sack = 1\n") && text.contains("net.ipv4.tcp_timestamps = 1\n"),
-        "{text}"
-    );
-    let result: serde_json::Value = serde_json::from_str(&applied.stdout).unwrap();
-    assert_eq!(result["files"], serde_json::json!([{ "path": path.to_str().unwrap(), "text": text }]));
-    assert_eq!((&result["not_kept"], result["done"].as_array().unwrap().len()), (&serde_json::json!([]), 1));
-
-    // Simulate a reboot: the settings are lost, and the file restores them. sysctl(8) accepts the file.
-    for (name, _) in WRONG {
-        host.managed.host.set_sysctl(&format!("net/ipv4/{name}"), "0").unwrap();
-    }
-    host.managed.shell(&["sysctl", "-p", path.to_str().unwrap()]);
-    assert_eq!(host.values(), ["0", "1", "0", "1"]);
-    // In another network namespace, another interface has the same name.
-    let elsewhere = Managed::new();
-    for arguments in [&["revert"][..], &["revert", NAME]] {
-        let mut command = elsewhere.command(arguments);
-        command.env("EVENKEEL_ETC_DIR", host.etc.path()).env("EVENKEEL_STATE_DIR", host.managed.state.path());
-        let ended = end(command);
-        assert!(ended.stderr.contains("another network namespace") && path.exists(), "{ended:?}");
-        assert_eq!(host.managed.journals().len(), 1, "{ended:?}");
-    }
-    let reverted = host.revert();
-    assert!(reverted.code == 0 && reverted.stdout.contains(&format!("{name}: removed")), "{reverted:?}");
-    assert!(!path.exists() && !draft.exists());
-    assert_eq!(host.values(), OFF);
-}
-
-#[test]
-fn files_of_earlier_commands_have_the_settings_in_force() {
-    let host = Host::new();
-    let file = |kind: &str| host.etc.path().join(format!("{kind}:{}.conf", host.namespace()));
-    let sysctls = file("sysctl.d/90-evenkeel-evk0");
-    assert_eq!(host.tune(&["--apply", "sack-off", "--no-watch", "--persist", "sysctl"]).code, 0);
-    // The file of the first command also has the change of the second command.
-    let second = host.tune(&["--apply", "timestamps-off", "--no-watch", "--persist", "udev"]);
-    assert!(second.code == 0 && !second.stdout.contains("lost at the next restart"), "{second:?}");
-    let text = std::fs::read_to_string(&sysctls).unwrap();
-    assert!(text.contains("tcp_sack = 1\n") && text.contains("tcp_timestamps = 1\n"), "{text}");
-    // A plan shows the file that --apply would write.
-    let plan = host.tune(&["--persist", "sysctl"]).stdout;
-    let lines = ["sack", "timestamps", "window_scaling"].map(|name| format!("net.ipv4.tcp_{name} = 1\n"));
-    assert!(lines.iter().all(|line| plan.contains(line)), "{plan}");
-
-    // After the settings were changed back by hand, the file would set them at the next start.
-    host.managed.host.set_sysctl("net/ipv4/tcp_sack", "0").unwrap();
-    host.managed.host.set_sysctl("net/ipv4/tcp_timestamps", "0").unwrap();
-    let keep = host.etc.path().join("keep.toml");
-    std::fs::write(&keep, "keep = [\"sysctl net.ipv4.tcp_*\"]\n").unwrap();
-    let keep = ["--keep", keep.to_str().unwrap(), "--persist", "sysctl"];
-    let planned = host.tune(&keep);
-    let words = format!("{} would be removed", sysctls.display());
-    assert!(planned.stdout.contains(&words) && sysctls.exists(), "{planned:?}");
-    let applied = host.tune(&[&["--apply", "--no-watch"], &keep[..]].concat());
-    let words = format!("removed, because none of its settings is in force: {}", sysctls.display());
-    assert!(applied.stdout.contains(&words) && !sysctls.exists(), "{applied:?}");
-    assert_eq!(host.values(), OFF);
-}
-
-#[test]
-fn files_in_another_directory_are_removed_without_its_name() {
-    let host = Host::new();
-    let file = format!("sysctl.d/90-evenkeel-evk0:{}.conf", host.namespace());
-    // Name the first directory by a relative path from its parent, and use a second directory after
-    // that.
-    let second = tempfile::tempdir().unwrap();
-    let (above, name) = (host.etc.path().parent().unwrap(), host.etc.path().file_name().unwrap());
-    for (item, etc) in [("sack-off", name), ("timestamps-off", second.path().as_os_str())] {
-        let arguments = ["tune", NAME, "--apply", item, "--no-watch", "--persist", "sysctl"];
-        let mut command = host.managed.command(&arguments);
-        command.env("EVENKEEL_ETC_DIR", etc).current_dir(above);
-        let ended = end(command);
-        assert_eq!(ended.code, 0, "{ended:?}");
-    }
-    let files = [host.etc.path(), second.path()].map(|etc| etc.join(&file));
-    assert!(files.iter().all(|file| file.exists()));
-    let reverted = end(host.managed.command(&["revert", NAME]));
-    assert_eq!(reverted.code, 0, "{reverted:?}");
-    for file in &files {
-        assert!(!file.exists(), "{reverted:?}");
-        assert!(reverted.stdout.contains(&format!("{}: removed", file.display())), "{reverted:?}");
-    }
-    assert!(is_empty(host.managed.state.path()));
-}
-
-#[test]
-fn a_file_that_was_edited_is_left_and_reported_once() {
-    let host = Host::new();
-    let file = host.etc.path().join(format!("sysctl.d/90-evenkeel-evk0:{}.conf", host.namespace()));
-    assert_eq!(host.tune(&["--apply", "--no-watch", "--persist", "sysctl"]).code, 0);
-    let text = std::fs::read_to_string(&file).unwrap() + "kernel.sysrq = 0\n";
-    std::fs::write(&file, &text).unwrap();
-    let reverted = host.revert();
-    assert_eq!(reverted.code, 0, "{reverted:?}");
-    assert_eq!(reverted.stderr.matches("is not removed, because it was edited").count(), 1, "{reverted:?}");
-    assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
-}
-
-#[test]
-fn files_that_cannot_be_removed_are_remembered() {
-    let host = Host::new();
-    let mounted = |words: &[&str]| {
-        let output = Command::new("mount").args(words).arg(host.etc.path()).output().unwrap();
-        assert!(output.status.success(), "{output:?}");
-    };
-    mounted(&["-t", "tmpfs", "none"]);
-    let file = host.etc.path().join(format!("sysctl.d/90-evenkeel-evk0:{}.conf", host.namespace()));
-    assert_eq!(host.tune(&["--apply", "--no-watch", "--persist", "sysctl"]).code, 0);
-    mounted(&["-o", "remount,ro"]);
-    let reverts = || end(host.managed.command(&["revert", NAME]));
-    let first = reverts();
-    assert_eq!(host.values(), OFF);
-    host.managed.host.set_sysctl("net/ipv4/tcp_sack", "1").unwrap();
-    let (second, both) = (reverts(), host.revert());
-    mounted(&["-o", "remount,rw"]);
-    let (last, is_removed) = (reverts(), !file.exists());
-    assert!(Command::new("umount").arg(host.etc.path()).status().unwrap().success());
-    for ended in [&first, &second, &both] {
-        let words = format!("cannot remove {}: Read-only file system", file.display());
-        assert!(ended.code == 4 && ended.stderr.matches(&words).count() == 1, "{ended:?}");
-    }
-    assert!(first.stdout.contains("4 settings restored"), "{first:?}");
-    assert!(last.code == 0 && last.stdout == format!("{}: removed\n", file.display()), "{last:?}");
-    assert!(is_removed && is_empty(host.managed.state.path()), "{:?}", host.managed.journals());
-    assert_eq!(host.values(), ["0", "1", "0", "0"], "another program's value");
 }
 
 #[test]

@@ -385,7 +385,6 @@ fn a_finding_without_a_file_stays_or_its_rule_is_not_judged() {
 /// lack, each with the reason.
 const NOT_IN_EVERY_LINUX: &[(&str, &str)] = &[
     ("IcmpMsg.OutType11", "listed once the kernel has sent such a message"),
-    ("IpExt.IPReversePathFilter", "no kernel: the counter belongs to TcpExt"),
     ("TcpExt.PAWSPassive", "up to Linux 4.11"),
     ("TcpExt.TCPRcvQDrop", "since Linux 4.19"),
     ("TcpExt.TCPZeroWindowDrop", "since Linux 4.19"),

@@ -4,7 +4,9 @@
 
 mod support;
 
+use std::net::UdpSocket;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -271,8 +273,38 @@ fn observation_shows_flows_and_queues_and_changes_nothing() {
     let load = managed.load(6, "30M", 5);
     let ended = end_of(&managed, &["fair", NAME, "--observe", "--for", "3s"]);
     let words = "The root qdisc htb schedules all flows together";
-    assert!(ended.code == 0 && ended.stdout.contains(words), "{ended:?}");
+    let said = ended.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(ended.code == 0 && said.contains(words), "{ended:?}");
     load.finish();
+}
+
+/// A UDP socket records its queue only if it is connected.
+#[test]
+fn an_observation_counts_flows_without_a_known_queue() {
+    let managed = Managed::new();
+    let has_ended = AtomicBool::new(false);
+    let send = |sockets: Vec<UdpSocket>| {
+        let began = Instant::now();
+        while !has_ended.load(Ordering::Relaxed) && began.elapsed() < Duration::from_secs(60) {
+            sockets.iter().for_each(|socket| drop(socket.send_to(&[0; 1000], "198.18.0.2:9")));
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    let sockets =
+        managed.host.run(|| Ok([(); 3].map(|()| UdpSocket::bind("0.0.0.0:0").unwrap()).into())).unwrap();
+    let ended = std::thread::scope(|scope| {
+        scope.spawn(|| send(sockets));
+        let ended = end_of(&managed, &["fair", NAME, "--observe", "--for", "5s", "--format", "json"]);
+        has_ended.store(true, Ordering::Relaxed);
+        ended
+    });
+    let device = &json(&ended)["devices"][0];
+    assert_eq!(
+        (&device["busy_flows"], &device["busy_flows_without_queue"]),
+        (&3.into(), &3.into()),
+        "{device}"
+    );
+    assert!(device["colliding_flows"].is_null() && device["incomplete"] == false, "{device}");
 }
 
 #[test]

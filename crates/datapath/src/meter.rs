@@ -129,6 +129,11 @@ impl Meter {
         Ok(self)
     }
 
+    /// Detaches the meter from tcx. Its counts stay readable.
+    pub fn detach(&mut self) {
+        self.link = None;
+    }
+
     /// Returns the program, for a filter.
     pub fn program(&self) -> Result<BorrowedFd<'_>, DatapathError> {
         object::program_fd(&self.object, self.program)

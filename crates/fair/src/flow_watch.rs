@@ -103,8 +103,8 @@ pub struct FlowReading {
     /// Number of busy flows on each transmit queue, as far as known; empty before the first whole
     /// second.
     pub busy_by_queue: HashMap<u32, u32>,
-    /// Number of busy flows that share a queue with another busy flow; `None` before the first whole
-    /// second.
+    /// Number of busy flows that share a queue with another busy flow, as far as the queues are known;
+    /// `None` before the first whole second, and if no busy flow has a known queue.
     pub colliding: Option<u32>,
     /// The normalised fairness metric of the last whole second; `None` if no two flows competed.
     pub nfm_1s: Option<f64>,
@@ -234,7 +234,9 @@ fn reading(mut sent: Vec<FlowBytes>, sample: &Sample, window: Option<&Window>, m
             *busy_by_queue.entry(queue).or_default() += 1;
         }
     }
-    let colliding = window.map(|_| busy_by_queue.values().filter(|flows| **flows > 1).sum());
+    // Without a known queue, a busy flow may be on any queue.
+    let known = window.filter(|window| window.busy.is_empty() || !busy_by_queue.is_empty());
+    let colliding = known.map(|_| busy_by_queue.values().filter(|flows| **flows > 1).sum());
     let fair_share = window.filter(|window| !window.busy.is_empty()).map(|window| {
         window.busy.values().map(|bytes| *bytes as f64).sum::<f64>() / window.busy.len() as f64
     });
@@ -324,6 +326,11 @@ mod tests {
         assert_eq!((found.colliding, found.busy_by_queue.get(&5)), (Some(2), Some(&2)));
         let some = reading(sent.clone(), &sample, Some(&window), 2);
         assert_eq!((some.active, some.flows.as_slice()), (3, &found.flows[..2]));
+        let unknown = Sample::of([(tuple(1), FlowSample { bytes: 7, queue: None })]);
+        let found = reading(sent.clone(), &unknown, Some(&window), 10);
+        assert_eq!((found.busy, found.colliding), (Some(2), None));
+        let idle = Window { ended_ns: 0, busy: HashMap::new(), fairness: None };
+        assert_eq!(reading(sent.clone(), &unknown, Some(&idle), 10).colliding, Some(0));
         let early = reading(sent, &sample, None, 10);
         assert_eq!((early.colliding, early.flows[0].busy, early.nfm_1s), (None, None, None));
     }

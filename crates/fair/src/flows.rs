@@ -25,14 +25,16 @@ pub struct FlowView {
     pub bytes: u64,
     /// Share of the bytes of all flows of the device since observation began, 0 to 1.
     pub share: f64,
-    /// Whether the flow sent throughout the last second; `None` before the first whole second.
+    /// Whether the flow sent throughout the second with the most busy flows; `None` before the first whole
+    /// second.
     pub busy: Option<bool>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct QueueView {
     pub queue: u32,
-    /// Number of flows on the queue that sent throughout the last second; `None` before the first whole second.
+    /// Number of flows on the queue that sent throughout the second with the most busy flows; `None` before
+    /// the first whole second, and if no busy flow has a known queue.
     pub busy_flows: Option<u32>,
     /// Bytes by the device's counters since observation began; `None` if the device does not count by queue.
     pub bytes: Option<u64>,
@@ -57,9 +59,17 @@ pub struct DeviceView {
     pub queues: Vec<QueueView>,
     /// Flows that sent since observation began, largest first.
     pub flows: Vec<FlowView>,
-    /// Number of busy flows that share a queue with another busy flow; `None` before the first whole second, and
-    /// below a root qdisc that schedules all queues together.
+    /// Number of flows that sent throughout the second with the most such flows; `None` before the first
+    /// whole second.
+    pub busy_flows: Option<usize>,
+    /// Number of these flows whose queue is not known.
+    pub busy_flows_without_queue: Option<usize>,
+    /// Number of busy flows that share a queue with another busy flow, as far as the queues are known; `None`
+    /// before the first whole second, if no busy flow has a known queue, and below a root qdisc that
+    /// schedules all queues together.
     pub colliding_flows: Option<u32>,
+    /// Whether some packets were not counted because the meter was full.
+    pub incomplete: bool,
     /// Instructions to give the device more queues, if possible.
     pub advice: Option<String>,
     /// `None` if no two flows competed.
@@ -231,6 +241,8 @@ impl Sampler {
         let chosen: Option<HashMap<Tuple, Option<u32>>> =
             select.map(|select| select.flows().into_iter().map(|flow| (flow.tuple, flow.queue)).collect());
         let is_full = self.read_tuples() > METERED_FLOWS as usize / 4 * 3 || self.meter.overflow() > 0;
+        // Replace a full meter before the reading. Otherwise the packets between the two are not counted.
+        let next = if is_full { Some(self.replace_meter(run)?) } else { None };
         let mut metered_bytes = 0_u64;
         let row = |(row, tuple): (usize, &Tuple)| {
             let counts = self.meter.counts(row);
@@ -251,19 +263,27 @@ impl Sampler {
             queue_bytes: if self.counters == QueueCounters::None { None } else { Some(self.queue_bytes()?) },
             epoch: self.epoch,
         };
-        if is_full {
-            let full = self.filter;
-            match (run, full) {
-                (Some(run), Some(full)) => {
-                    (self.meter, self.filter) = attach_meter(self.index, Some(run))?;
-                    hooks::detach(run, full)?;
-                }
-                _ => (self.meter, self.filter) = attach_meter(self.index, None)?,
-            }
+        if let Some(next) = next {
+            (self.meter, self.filter) = next;
             self.tuples = Arc::default();
             self.epoch += 1;
         }
         Ok(sample)
+    }
+
+    /// Attaches a new meter and detaches the full one, whose last rows it reads. For a moment, both count.
+    fn replace_meter(&mut self, run: Option<&mut Run>) -> Result<(Meter, Option<FilterPlace>), FairError> {
+        let next = match (run, self.filter) {
+            (Some(run), Some(full)) => {
+                let next = attach_meter(self.index, Some(run))?;
+                hooks::detach(run, full)?;
+                next
+            }
+            _ => attach_meter(self.index, None)?,
+        };
+        self.meter.detach();
+        self.read_tuples();
+        Ok(next)
     }
 
     /// Reads the flows of new rows. Returns the number of rows.

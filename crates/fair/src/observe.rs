@@ -182,9 +182,11 @@ struct Tally {
     queue_bytes: Option<Vec<u64>>,
     windows: Windows,
     totals: HashMap<Tuple, u64>,
-    /// Flows that were busy throughout the last complete window; `None` before the first complete
-    /// window.
-    busy: Option<HashMap<Tuple, u64>>,
+    /// The flows that were busy in the window with the most busy flows (of several, the last), with their
+    /// queues, if known; `None` before the first complete window.
+    busy: Option<HashMap<Tuple, Option<u32>>>,
+    /// Whether the meter was full in a sample.
+    incomplete: bool,
     nfm_sum: f64,
     nfm_max: f64,
     nfm_windows: usize,
@@ -196,6 +198,7 @@ impl Tally {
             began_ns: first.at_ns,
             first_queue_bytes: first.queue_bytes.clone(),
             queue_bytes: first.queue_bytes.clone(),
+            incomplete: first.incomplete,
             windows: Windows::new(first),
             totals: HashMap::new(),
             busy: None,
@@ -213,6 +216,7 @@ impl Tally {
         for (last, now) in self.queue_bytes.iter_mut().flatten().zip(sample.queue_bytes.iter().flatten()) {
             *last = (*last).max(*now);
         }
+        self.incomplete |= sample.incomplete;
         let taken = self.windows.take(sample);
         for (tuple, bytes) in taken.sent.iter() {
             *self.totals.entry(*tuple).or_default() += bytes;
@@ -223,22 +227,30 @@ impl Tally {
             self.nfm_max = self.nfm_max.max(fairness.nfm_1s);
             self.nfm_windows += 1;
         }
-        self.busy = Some(busy);
+        if self.busy.as_ref().is_none_or(|most| busy.len() >= most.len()) {
+            let queues = self.windows.last.queues();
+            self.busy = Some(busy.into_keys().map(|tuple| (tuple, queues.get(&tuple).copied())).collect());
+        }
     }
 
     fn view(&self, device: &Device) -> DeviceView {
         let total: u64 = self.totals.values().sum();
-        let known = self.windows.last.queues();
-        let queue_of = |tuple: &Tuple| known.get(tuple).copied();
+        let last = self.windows.last.queues();
+        let in_window = |tuple: &Tuple| self.busy.as_ref()?.get(tuple).copied();
+        let queue_of = |tuple: &Tuple| last.get(tuple).copied().or_else(|| in_window(tuple).flatten());
+        let busy = self.busy.as_ref().map(HashMap::len);
+        let unknown = self.busy.as_ref().map(|busy| busy.values().filter(|queue| queue.is_none()).count());
+        // Without a known queue, a busy flow may be on any queue.
+        let is_known = busy.zip(unknown).is_some_and(|(busy, unknown)| busy == 0 || unknown < busy);
         let mut queues: Vec<QueueView> = (0..device.queues)
             .map(|queue| QueueView {
                 queue,
-                busy_flows: self.busy.as_ref().map(|_| 0),
+                busy_flows: is_known.then_some(0),
                 bytes: self.bytes_of_queue(queue),
             })
             .collect();
-        for queue in self.busy.iter().flat_map(HashMap::keys).filter_map(queue_of) {
-            if let Some(flows) = queues.get_mut(queue as usize).and_then(|view| view.busy_flows.as_mut()) {
+        for queue in self.busy.iter().flat_map(HashMap::values).flatten() {
+            if let Some(flows) = queues.get_mut(*queue as usize).and_then(|view| view.busy_flows.as_mut()) {
                 *flows += 1;
             }
         }
@@ -260,13 +272,16 @@ impl Tally {
             .collect();
         flows.sort_by(|one, other| other.bytes.cmp(&one.bytes).then_with(|| one.source.cmp(&other.source)));
         let sharing = queues.iter().filter_map(|queue| queue.busy_flows).filter(|flows| *flows > 1);
-        let has_count = self.busy.is_some() && device.shared_root().is_none();
+        let has_count = is_known && device.shared_root().is_none();
         let colliding_flows = has_count.then(|| sharing.sum());
         DeviceView {
             name: device.name.clone(),
             driver: device.driver.clone(),
             root_qdisc: device.root.as_ref().map(|root| root.kind.clone()),
+            busy_flows: busy,
+            busy_flows_without_queue: unknown,
             colliding_flows,
+            incomplete: self.incomplete,
             advice: device.advice_on_sharing().filter(|_| colliding_flows > Some(0)),
             queues,
             flows,
@@ -302,11 +317,14 @@ mod tests {
         Device::for_tests("eth0")
     }
 
+    /// The queue of a flow whose queue is not known.
+    const UNKNOWN: u32 = u32::MAX;
+
     /// Creates a sample at a tenth of a second. Each flow has a port, its total bytes and its queue.
     fn sample(tenth: u64, flows: &[(u16, u64, u32)], epoch: u32) -> Sample {
-        let flows = flows
-            .iter()
-            .map(|(port, bytes, queue)| (tuple(*port), FlowSample { bytes: *bytes, queue: Some(*queue) }));
+        let flows = flows.iter().map(|(port, bytes, queue)| {
+            (tuple(*port), FlowSample { bytes: *bytes, queue: Some(*queue).filter(|queue| *queue < UNKNOWN) })
+        });
         Sample { at_ns: tenth * BIN_NS, epoch, ..Sample::of(flows) }
     }
 
@@ -364,6 +382,57 @@ mod tests {
         let view = tally.view(&device());
         assert_eq!((view.colliding_flows, view.nfm_1s, view.advice), (Some(0), None, None));
         assert_eq!(view.flows.len(), 2);
+    }
+
+    #[test]
+    fn flows_that_end_before_the_observation_stay_busy() {
+        let mut tally = Tally::new(Sample::default());
+        for tenth in 1..=30 {
+            let (two, one) = (tenth.min(10) * 100, tenth * 100);
+            tally.take(sample(tenth, &[(1, two, 2), (2, two, 2), (3, one, 0)], 0));
+        }
+        let view = tally.view(&device());
+        assert_eq!(
+            (view.busy_flows, view.colliding_flows, view.queues[2].busy_flows),
+            (Some(3), Some(2), Some(2))
+        );
+        assert!(view.flows.iter().all(|flow| flow.busy == Some(true)), "{view:?}");
+    }
+
+    #[test]
+    fn of_windows_with_equally_many_busy_flows_the_last_counts() {
+        let mut tally = Tally::new(Sample::default());
+        for tenth in 1..=20 {
+            let queue = if tenth <= 10 { 2 } else { 1 };
+            tally.take(sample(tenth, &[(1, tenth * 100, 2), (2, tenth * 100, queue)], 0));
+        }
+        assert_eq!(tally.view(&device()).colliding_flows, Some(0));
+    }
+
+    #[test]
+    fn a_busy_flow_without_a_known_queue_is_counted() {
+        let view = |flows: &[(u16, u32)]| {
+            let mut tally = Tally::new(Sample::default());
+            for tenth in 1..=10 {
+                let flows: Vec<_> = flows.iter().map(|(port, queue)| (*port, tenth * 100, *queue)).collect();
+                tally.take(sample(tenth, &flows, 0));
+            }
+            let view = tally.view(&device());
+            (view.busy_flows, view.busy_flows_without_queue, view.colliding_flows, view.queues[2].busy_flows)
+        };
+        assert_eq!(view(&[(1, UNKNOWN), (2, UNKNOWN)]), (Some(2), Some(2), None, None));
+        assert_eq!(view(&[(1, UNKNOWN), (2, 2), (3, 1)]), (Some(3), Some(1), Some(0), Some(1)));
+        assert_eq!(view(&[]), (Some(0), Some(0), Some(0), Some(0)));
+    }
+
+    #[test]
+    fn a_full_meter_makes_the_observation_incomplete() {
+        let mut tally = Tally::new(Sample::default());
+        tally.take(sample(1, &[], 0));
+        assert!(!tally.view(&device()).incomplete);
+        tally.take(Sample { incomplete: true, ..sample(2, &[], 0) });
+        tally.take(sample(3, &[], 1));
+        assert!(tally.view(&device()).incomplete);
     }
 
     #[test]

@@ -72,7 +72,8 @@ pub struct Interface {
     /// Number of flows that sent in each tenth of the last second, including flows that are not listed;
     /// `None` if unknown.
     pub busy_flows: Option<u64>,
-    /// Number of busy flows that share a transmit queue with another busy flow; `None` if unknown.
+    /// Number of busy flows that share a transmit queue with another busy flow, as far as the queues are
+    /// known; `None` if unknown.
     pub colliding_flows: Option<u64>,
     /// Normalised fairness metric of the last whole window of 1 s; `None` if no two flows competed.
     pub nfm_1s: Option<f64>,
@@ -101,7 +102,7 @@ pub struct Management {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Queue {
     pub index: u32,
-    /// Number of busy flows; `None` if flows are not observed.
+    /// Number of busy flows; `None` if flows are not observed, or no busy flow has a known queue.
     pub busy_flows: Option<u32>,
     /// Sent bytes; `None` if the device does not count by queue.
     pub bytes: Option<Interval>,

@@ -300,7 +300,7 @@ pub const SERIES: &[Series] = &[
         kind: Kind::Gauge,
         unit: "",
         labels: INTERFACE,
-        help: "Number of busy flows that share a transmit queue with another busy flow; absent if flows are not observed, or the root qdisc (htb, pfifo) schedules all queues together",
+        help: "Number of busy flows that share a transmit queue with another busy flow, as far as the queues are known; absent if flows are not observed, no busy flow has a known queue, or the root qdisc (htb, pfifo) schedules all queues together",
         values: |exported, take| {
             each(exported, take, |interface| interface.colliding_flows.map(|flows| flows as f64));
         },

@@ -66,6 +66,19 @@ fn the_answer_comes_first() {
         lines[1],
         "eth0: 8.2 Gbit/s out, 12 busy flows, 12 share a queue, NFM 0.80; 120 packets lost/s at the qdisc"
     );
+    let mut partly_known = samples;
+    for (colliding, words) in [
+        (12, "16 busy flows, 12 share a queue, 4 on unknown queues, NFM 0.80"),
+        (0, "16 busy flows, 4 on unknown queues, NFM 0.80"),
+    ] {
+        let interfaces = partly_known.iter_mut().flat_map(|sample| &mut sample.interfaces);
+        for interface in interfaces.filter(|interface| interface.name == "eth0") {
+            (interface.busy_flows, interface.colliding_flows) = (Some(16), Some(colliding));
+        }
+        let text = shown("", &partly_known, LARGE);
+        assert!(text.contains(words), "{text}");
+        assert!(text.contains("queue 0 has 4 of 16 busy flows, 4 are on unknown queues"), "{text}");
+    }
     let first = Sample { seconds: 0.0, ..sample(0, 12, 8, 4) };
     assert!(shown("", &[first], SMALL).contains("first sample; rates follow"));
     assert!(shown("", &[Sample::default()], SMALL).contains("no interface"));

@@ -14,6 +14,10 @@ use crate::progress::page;
 /// Maximum number of flows per device in a table. JSON has all flows.
 const MOST_FLOWS: usize = 20;
 
+/// Longest time of ten samples that follow each other in time, seconds. A longer observation without a
+/// window had late samples.
+const LONGEST_WINDOW: f64 = 2.0;
+
 pub fn observation(seen: &Observation) -> String {
     let mut page = page();
     for device in &seen.devices {
@@ -24,36 +28,7 @@ pub fn observation(seen: &Observation) -> String {
 }
 
 fn show_device(page: &mut Page, device: &DeviceView, seconds: f64) {
-    let busy: u32 = device.queues.iter().filter_map(|queue| queue.busy_flows).sum();
-    // The first whole second shows which flows are busy.
-    let is_known = device.queues.iter().any(|queue| queue.busy_flows.is_some());
-    let name = &device.name;
-    let nfm = match &device.nfm_1s {
-        Some(nfm) => format!(
-            "NFM over 1 s is {:.2} (at most {:.2}, {})",
-            nfm.mean,
-            nfm.max,
-            counted(nfm.windows, "window")
-        ),
-        None => "no two flows competed for a second, so there is no NFM".to_owned(),
-    };
-    page.answer(&match (device.queues.len(), device.colliding_flows) {
-        (1, _) => format!("{name} has only one transmit queue: nothing to balance."),
-        (_, None) if !is_known => format!(
-            "{name}: observed for {seconds:.1} s, without one whole second of samples: too short to tell which flows are \
-             busy; use --for 2s or more."
-        ),
-        _ if busy == 0 => format!("{name}: no busy flow in {seconds:.1} s."),
-        (_, None) => format!(
-            "{name}: {}; {nfm}. The root qdisc {} schedules all flows together, whatever queues they share.",
-            counted(busy as usize, "busy flow"),
-            device.root_qdisc.as_deref().unwrap_or("of the device")
-        ),
-        (_, Some(colliding)) => format!(
-            "{name}: {colliding} of {} share a queue with another; {nfm}.",
-            counted(busy as usize, "busy flow")
-        ),
-    });
+    page.answer(&verdict(device, seconds));
     page.line(&format!(
         "driver {}, {}, root qdisc {}, observed for {seconds:.1} s, {}",
         device.driver.as_deref().unwrap_or("unknown"),
@@ -101,8 +76,60 @@ fn show_device(page: &mut Page, device: &DeviceView, seconds: f64) {
     if device.flows.len() > MOST_FLOWS {
         page.line(&format!("and {} more; --format json prints all", device.flows.len() - MOST_FLOWS));
     }
+    if device.incomplete {
+        page.line("the meter was full: some packets are not counted");
+    }
     if let Some(advice) = &device.advice {
         page.line(advice);
+    }
+}
+
+fn verdict(device: &DeviceView, seconds: f64) -> String {
+    let name = &device.name;
+    let nfm = match &device.nfm_1s {
+        Some(nfm) => format!(
+            "NFM over 1 s is {:.2} (at most {:.2}, {})",
+            nfm.mean,
+            nfm.max,
+            counted(nfm.windows, "window")
+        ),
+        None => "no two flows competed for a second, so there is no NFM".to_owned(),
+    };
+    if device.queues.len() == 1 {
+        return format!("{name} has only one transmit queue: nothing to balance.");
+    }
+    let unknown = device.busy_flows_without_queue.unwrap_or(0);
+    match (device.busy_flows, device.colliding_flows) {
+        (None, _) if seconds < LONGEST_WINDOW => format!(
+            "{name}: observed for {seconds:.1} s, without one whole second of samples: too short to tell which flows are \
+             busy; use --for 2s or more."
+        ),
+        (None, _) => format!(
+            "{name}: observed for {seconds:.1} s, without one whole second of samples: evenkeel could not take a sample \
+             every 200 ms, because this host is too busy, so the busy flows are not known."
+        ),
+        (Some(0), _) => format!("{name}: no flow was busy throughout a second of {seconds:.1} s."),
+        (Some(busy), None) if unknown == busy => format!(
+            "{name}: {} in the busiest second; {nfm}. None of them has a known queue, so their collisions are not known.",
+            counted(busy, "busy flow")
+        ),
+        (Some(busy), None) => format!(
+            "{name}: {} in the busiest second; {nfm}. The root qdisc {} schedules all flows together, whatever queues \
+             they share.",
+            counted(busy, "busy flow"),
+            device.root_qdisc.as_deref().unwrap_or("of the device")
+        ),
+        (Some(busy), Some(colliding)) => {
+            let rest = match unknown {
+                0 => String::new(),
+                1 => " 1 busy flow has no known queue, so its collisions are not known.".to_owned(),
+                many => format!(" {many} busy flows have no known queue, so their collisions are not known."),
+            };
+            format!(
+                "{name}: {colliding} of {} share a queue with another in the busiest second; {nfm}.{rest}",
+                counted(busy - unknown, "busy flow")
+            )
+        }
     }
 }
 
@@ -240,4 +267,79 @@ pub fn ended_json(interface: &str, time: Duration, devices: &[evenkeel_fair::End
         "ended": end_json(end),
         "devices": devices,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn device(busy: Option<usize>, unknown: Option<usize>, colliding: Option<u32>) -> DeviceView {
+        DeviceView {
+            name: "eth0".to_owned(),
+            driver: None,
+            root_qdisc: Some("htb".to_owned()),
+            queues: vec![QueueView::default(); 4],
+            flows: Vec::new(),
+            busy_flows: busy,
+            busy_flows_without_queue: unknown,
+            colliding_flows: colliding,
+            incomplete: false,
+            advice: None,
+            nfm_1s: None,
+        }
+    }
+
+    #[test]
+    fn a_verdict_names_its_second_and_the_flows_without_a_queue() {
+        let no_nfm = "no two flows competed for a second, so there is no NFM";
+        let cases = [
+            (device(Some(0), Some(0), Some(0)), "no flow was busy throughout a second of 8.0 s.".to_owned()),
+            (
+                device(Some(8), Some(0), Some(6)),
+                format!("6 of 8 busy flows share a queue with another in the busiest second; {no_nfm}."),
+            ),
+            (
+                device(Some(6), Some(4), Some(0)),
+                format!(
+                    "0 of 2 busy flows share a queue with another in the busiest second; {no_nfm}. 4 busy flows \
+                     have no known queue, so their collisions are not known."
+                ),
+            ),
+            (
+                device(Some(6), Some(6), None),
+                format!(
+                    "6 busy flows in the busiest second; {no_nfm}. None of them has a known queue, so their \
+                     collisions are not known."
+                ),
+            ),
+            (
+                device(Some(6), Some(2), None),
+                format!(
+                    "6 busy flows in the busiest second; {no_nfm}. The root qdisc htb schedules all flows \
+                     together, whatever queues they share."
+                ),
+            ),
+        ];
+        for (device, words) in cases {
+            assert_eq!(verdict(&device, 8.0), format!("eth0: {words}"));
+        }
+    }
+
+    #[test]
+    fn a_long_observation_without_a_window_is_not_called_too_short() {
+        let unknown = device(None, None, None);
+        assert!(verdict(&unknown, 1.5).contains("use --for 2s or more"), "{}", verdict(&unknown, 1.5));
+        let late = verdict(&unknown, 10.0);
+        assert!(late.contains("this host is too busy") && !late.contains("too short"), "{late}");
+    }
+
+    #[test]
+    fn a_full_meter_is_reported() {
+        let words = "the meter was full: some packets are not counted";
+        for incomplete in [false, true] {
+            let devices = vec![DeviceView { incomplete, ..device(Some(0), Some(0), Some(0)) }];
+            let shown = observation(&Observation { interface: "eth0".to_owned(), seconds: 8.0, devices });
+            assert_eq!(shown.contains(words), incomplete, "{shown}");
+        }
+    }
 }

@@ -48,12 +48,15 @@ pub fn summary(sample: &Sample, interface: Option<&Interface>) -> String {
         Some(flows) => format!(", {}", counted(number(flows), "busy flow")),
         None => String::new(),
     };
+    let unknown = without_queue(interface);
     let collisions = match (interface.busy_flows, interface.colliding_flows) {
         (None | Some(0 | 1), _) | (_, None) => String::new(),
+        (_, Some(0)) if unknown.is_some() => String::new(),
         (_, Some(0)) => ", none shares a queue".to_owned(),
         (_, Some(1)) => ", 1 shares a queue".to_owned(),
         (_, Some(flows)) => format!(", {} share a queue", quantity(flows as f64)),
     };
+    let unknown = unknown.map(|flows| format!(", {flows} on unknown queues")).unwrap_or_default();
     let nfm = interface.nfm_1s.map(|nfm| format!(", NFM {}", index(nfm))).unwrap_or_default();
     let losses = loss_words(losses_of(sample, interface), sample.seconds);
     let losses = losses.unwrap_or_else(|| match sample.unread_places.as_slice() {
@@ -61,7 +64,16 @@ pub fn summary(sample: &Sample, interface: Option<&Interface>) -> String {
         [] => "no losses".to_owned(),
         places => format!("no losses seen; losses at the {} are not known", places.join(", ")),
     });
-    format!("{name}: {state}{sent} out{flows}{collisions}{nfm}; {losses}")
+    format!("{name}: {state}{sent} out{flows}{collisions}{unknown}{nfm}; {losses}")
+}
+
+/// Returns the number of busy flows whose transmit queue is not known, if some are known.
+fn without_queue(interface: &Interface) -> Option<String> {
+    let known = interface.queues.iter().filter_map(|queue| queue.busy_flows);
+    let known = known.map(u64::from).fold(0, u64::saturating_add);
+    let unknown = interface.busy_flows?.saturating_sub(known);
+    let is_seen = interface.queues.len() > 1 && interface.colliding_flows.is_some() && unknown > 0;
+    is_seen.then(|| quantity(unknown as f64))
 }
 
 pub fn queues(interface: &Interface, seconds: f64) -> String {
@@ -82,7 +94,10 @@ pub fn queues(interface: &Interface, seconds: f64) -> String {
             let empty = queues.iter().filter(|queue| queue.busy_flows == Some(0)).count();
             parts.push(format!("queue {} has {flows} of {all}", fullest.index));
             let (empty, of) = (quantity(empty as f64), quantity(queues.len() as f64));
-            parts.push(format!("{empty} of {of} have none"));
+            match without_queue(interface) {
+                Some(unknown) => parts.push(format!("{unknown} are on unknown queues")),
+                None => parts.push(format!("{empty} of {of} have none")),
+            }
         }
         None if queues.iter().any(|queue| queue.busy_flows.is_some()) => {
             parts.push(format!("no busy flow on {count}"));

@@ -17,8 +17,10 @@ pub(crate) const DAMAGED: &str = ".damaged";
 #[derive(Clone, Debug)]
 pub struct Damaged {
     pub path: PathBuf,
-    /// The interface's name at the start of the run; its current name if no line can be read.
+    /// The interface's current name, if known; otherwise its name at the start of the run.
     pub interface: Option<String>,
+    /// The interface's name at the start of the run, if it has another name now.
+    pub former: Option<String>,
     /// The settings in the readable lines.
     pub readable: Vec<Knob>,
     pub damage: Vec<Damage>,
@@ -44,7 +46,15 @@ impl Damaged {
             None => interface_here(&path),
         };
         let readable = contents.entries.iter().map(|entry| entry.knob.clone()).collect();
-        Self { path, interface, readable, damage: contents.damage.clone(), restored: None, obstacle: None }
+        Self {
+            path,
+            interface,
+            former: None,
+            readable,
+            damage: contents.damage.clone(),
+            restored: None,
+            obstacle: None,
+        }
     }
 
     /// Describes an unreadable journal of an interface in this namespace; `None` if the name does not belong to such a
@@ -52,7 +62,15 @@ impl Damaged {
     pub(crate) fn behind(path: PathBuf, obstacle: Obstacle) -> Option<Self> {
         let interface = Some(interface_here(&path)?);
         let (readable, damage) = (Vec::new(), Vec::new());
-        Some(Self { path, interface, readable, damage, restored: None, obstacle: Some(obstacle) })
+        Some(Self {
+            path,
+            interface,
+            former: None,
+            readable,
+            damage,
+            restored: None,
+            obstacle: Some(obstacle),
+        })
     }
 
     /// Returns whether the journal is of changes that stay after their command.

@@ -7,10 +7,11 @@ use evenkeel_host::Sysfs;
 use crate::damaged_journal::{Damaged, index_of, name_before_damage, name_of};
 use crate::error::{ApplyError, JournalError, KnobError};
 use crate::find_renamed::copies;
-use crate::identity::{InterfaceIdentity, device_inode};
+use crate::identity::InterfaceIdentity;
 use crate::journal::Header;
 use crate::journal_directory::StateDirectory;
 use crate::journal_file::is_held;
+use crate::namespace::{Whereabouts, find_device, interface_of};
 use crate::sole_run::is_managed;
 
 /// A damaged journal that was set aside, and its interface's state.
@@ -19,10 +20,38 @@ pub enum Remains {
     Present(Damaged),
     /// The journal is from an earlier boot: its settings no longer exist.
     Void(PathBuf),
-    /// The interface was deleted, or is in another namespace.
-    Absent(Damaged),
+    /// The interface is not in this namespace. [`absence`] searches the other namespaces.
+    Absent(Damaged, Option<Box<Header>>),
     /// A file, directory or link has the journal's name, and the interface is not in this namespace.
     Unreadable(JournalError),
+}
+
+/// The place of an interface that is not in this namespace.
+#[derive(Debug)]
+pub enum Absence {
+    Deleted,
+    Moved {
+        name: String,
+        /// A path that enters the namespace.
+        namespace: PathBuf,
+    },
+    Unknown,
+}
+
+/// Searches all network namespaces for the interface of a journal.
+#[must_use]
+pub fn absence(header: Option<&Header>) -> Absence {
+    let Some((interface, device)) =
+        header.and_then(|Header { interface, .. }| Some((interface, interface.device?)))
+    else {
+        return Absence::Unknown;
+    };
+    let Ok(here) = InterfaceIdentity::here(interface.index, &interface.name) else { return Absence::Unknown };
+    match find_device(device, interface.same_namespace(&here)) {
+        Whereabouts::Deleted => Absence::Deleted,
+        Whereabouts::Moved { namespace, name, .. } => Absence::Moved { name, namespace: namespace.path },
+        Whereabouts::Unknown(_) => Absence::Unknown,
+    }
 }
 
 /// Returns the damaged journals that were set aside.
@@ -43,11 +72,11 @@ pub fn remains(state: &StateDirectory) -> Result<Vec<Remains>, ApplyError> {
             Ok(None) => continue,
             Ok(Some(contents)) => contents,
         };
-        let damaged = Damaged::of(path, &contents);
-        found.push(match is_present(&damaged, contents.header.as_ref())? {
+        let mut damaged = Damaged::of(path, &contents);
+        found.push(match find_here(&mut damaged, contents.header.as_ref())? {
             None => Remains::Void(damaged.path),
             Some(true) => Remains::Present(damaged),
-            Some(false) => Remains::Absent(damaged),
+            Some(false) => Remains::Absent(damaged, contents.header.map(Box::new)),
         });
     }
     Ok(found)
@@ -61,8 +90,8 @@ fn unreadable(state: &StateDirectory) -> Result<Vec<Damaged>, ApplyError> {
     for path in state.journals()?.into_iter().filter(|path| !copies.contains(path)) {
         match StateDirectory::read(&path) {
             Ok(Some(contents)) if !contents.damage.is_empty() && !is_held(&path).unwrap_or(false) => {
-                let damaged = Damaged::of(path, &contents);
-                let is_present = is_present(&damaged, contents.header.as_ref())?;
+                let mut damaged = Damaged::of(path, &contents);
+                let is_present = find_here(&mut damaged, contents.header.as_ref())?;
                 found.extend((is_present == Some(true)).then_some(damaged));
             }
             // A live run has its journal open, even if its path is that of another file now.
@@ -89,8 +118,8 @@ pub fn damaged(state: &StateDirectory) -> Result<Vec<Damaged>, ApplyError> {
     Ok(found)
 }
 
-/// Returns whether the interface is in this namespace; `None` after a reboot.
-fn is_present(damaged: &Damaged, header: Option<&Header>) -> Result<Option<bool>, ApplyError> {
+/// Returns whether the interface is in this namespace; `None` after a reboot. Updates the interface's name.
+fn find_here(damaged: &mut Damaged, header: Option<&Header>) -> Result<Option<bool>, ApplyError> {
     // Without a header, the lookup used the index in the file's name. If the name has no index, any
     // interface may be meant.
     let Some(Header { interface, .. }) = header else {
@@ -100,12 +129,14 @@ fn is_present(damaged: &Damaged, header: Option<&Header>) -> Result<Option<bool>
     if !interface.same_boot(&here) {
         return Ok(None);
     }
+    // An interface that moved to another namespace and back may have a new index.
+    if let Some(device) = interface.device {
+        let Some((_, name)) = interface_of(device).map_err(KnobError::from)? else { return Ok(Some(false)) };
+        if name != interface.name {
+            (damaged.interface, damaged.former) = (Some(name), Some(interface.name.clone()));
+        }
+        return Ok(Some(true));
+    }
     let sysfs = Sysfs::of_namespace().map_err(KnobError::from)?;
-    let found = interface.same_namespace(&here).then(|| name_of(interface.index, &sysfs)).flatten();
-    let is_same = match found {
-        Some(_) if interface.device.is_none() => true,
-        Some(name) => device_inode(&sysfs, &name).map_err(KnobError::from)? == interface.device,
-        None => false,
-    };
-    Ok(Some(is_same))
+    Ok(Some(interface.same_namespace(&here) && name_of(interface.index, &sysfs).is_some()))
 }

@@ -77,7 +77,7 @@ pub use evenkeel_model::shell::Line;
 pub use damaged_journal::{Damaged, Obstacle};
 pub use disturbance::Disturbance;
 pub use error::{ApplyError, Cause, JournalError, KnobError, PersistError, how_to_enter, revert_here};
-pub use find_damaged::{Remains, damaged, remains};
+pub use find_damaged::{Absence, Remains, absence, damaged, remains};
 pub use find_renamed::{check_renamed, copies, finished_copies, renamed};
 pub use identity::{InterfaceIdentity, device_inode};
 pub use journal::{Entry, Header, Process};
@@ -93,8 +93,8 @@ pub use persisted::{Etc, Removal};
 pub use printed_command::printed_command;
 pub use renamed_journal::Renamed;
 pub use revert::{
-    Leftover, RevertOutcome, forget_lost_of_service, journals_below, leftover, live_runs, put_back, revert,
-    revert_of_service, unfinished, whole_leftover,
+    Leftover, RevertOutcome, check_elsewhere, forget_lost_of_service, journals_below, leftover, live_runs,
+    put_back, revert, revert_of_service, unfinished, whole_leftover,
 };
 pub use rollback::{LeftAlone, Report, roll_back};
 pub use run::{DEFAULT_QUEUE_LENGTH, Run};

@@ -165,7 +165,7 @@ fn known_to_own(namespaces: &[NetworkNamespace]) -> Result<Known, NetlinkError> 
 }
 
 /// Returns the index and name of an interface in the calling thread's namespace.
-fn interface_of(device: u64) -> Result<Option<(u32, String)>, HostError> {
+pub(crate) fn interface_of(device: u64) -> Result<Option<(u32, String)>, HostError> {
     let sysfs = Sysfs::of_namespace()?;
     for name in sysfs.list("class/net")? {
         if device_inode(&sysfs, &name)? == Some(device) {

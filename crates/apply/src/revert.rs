@@ -521,10 +521,10 @@ pub(crate) fn take_over_contents(
 
 /// Refuses an interface that was moved here with settings of a run in another network namespace: the
 /// interface's current values are not the administrator's.
-pub(crate) fn check_elsewhere(
-    state: &StateDirectory,
-    interface: &InterfaceIdentity,
-) -> Result<(), ApplyError> {
+///
+/// # Errors
+/// Returns an error that names the run and its namespace, or if a journal cannot be read.
+pub fn check_elsewhere(state: &StateDirectory, interface: &InterfaceIdentity) -> Result<(), ApplyError> {
     if interface.device.is_none() {
         return Ok(());
     }

@@ -7,10 +7,10 @@ use std::slice::from_ref;
 
 use evenkeel_apply::guardian::{Arguments, Watch, guard as watch};
 use evenkeel_apply::{
-    ApplyError, Cause, Damaged, Etc, Header, InterfaceIdentity, JournalError, Leftover, PersistError,
-    Remains, Removal, Renamed, RevertOutcome, StateDirectory, check_unmanaged, check_unsteered, copies,
-    exclude_sessions, finished_copies, how_to_enter, printed_command, remains, revert as revert_journal,
-    revert_here,
+    Absence, ApplyError, Cause, Damaged, Etc, Header, InterfaceIdentity, JournalError, Leftover,
+    PersistError, Remains, Removal, Renamed, RevertOutcome, StateDirectory, absence, check_elsewhere,
+    check_unmanaged, check_unsteered, copies, exclude_sessions, finished_copies, how_to_enter,
+    printed_command, remains, revert as revert_journal, revert_here,
 };
 use evenkeel_fair::{FairError, StrayRoot, stray_roots};
 use evenkeel_host::{Capability, NetworkNamespace, Sysfs};
@@ -120,10 +120,23 @@ fn revert_settings(
     let mut chosen = Vec::new();
     let mut exit = Exit::Done;
     let named = interface.and_then(identity);
-    for remains in remains(&state).map_err(|error| failure(&error))? {
-        exit = tell_remains(remains, names.as_deref()).unwrap_or(exit);
-    }
     let mut any = false;
+    for remains in remains(&state).map_err(|error| failure(&error))? {
+        match remains {
+            Remains::Absent(damaged, header) => {
+                let is_about = names.as_ref().is_none_or(|names| is_of(&damaged, names));
+                if is_about && !tell_absent(&damaged, header.as_deref()) {
+                    // As for an intact journal of another namespace.
+                    let same = |named| header.as_ref().is_none_or(|header| is_same_device(header, named));
+                    if exit == Exit::Done && interface.is_some() && named.as_ref().is_none_or(same) {
+                        exit = Exit::Unable;
+                    }
+                    any = true;
+                }
+            }
+            remains => exit = tell_remains(remains, names.as_deref()).unwrap_or(exit),
+        }
+    }
     let renamed = evenkeel_apply::renamed(&state).map_err(|error| failure(&error))?;
     for found in renamed.iter().filter(|found| concerns(found, names.as_deref())) {
         exit = Failure::with_causes(Exit::Failed, found).tell();
@@ -253,16 +266,7 @@ fn tell_remains(remains: Remains, names: Option<&[String]>) -> Option<Exit> {
     let is_about = |damaged: &Damaged| names.is_none_or(|names| is_of(damaged, names));
     match remains {
         Remains::Present(damaged) => is_about(&damaged).then(|| tell_damaged(&damaged)),
-        Remains::Absent(damaged) => {
-            if is_about(&damaged) {
-                say(&format!(
-                    "{} is the rest of a damaged journal, whose interface is not in this network namespace: remove \
-                     the file if that interface no longer exists",
-                    path_text(&damaged.path)
-                ));
-            }
-            None
-        }
+        Remains::Absent(..) => None,
         Remains::Unreadable(error) => Some(failure(&error.into()).tell()),
         Remains::Void(path) => match std::fs::remove_file(&path) {
             Ok(()) => None,
@@ -271,6 +275,29 @@ fn tell_remains(remains: Remains, names: Option<&[String]>) -> Option<Exit> {
             ),
         },
     }
+}
+
+/// Reports a damaged journal whose interface is not in this network namespace. Returns whether the
+/// interface was deleted.
+fn tell_absent(damaged: &Damaged, header: Option<&Header>) -> bool {
+    let path = path_text(&damaged.path);
+    let rest = format!("{path} is the rest of a damaged journal, whose interface");
+    let absence = absence(header);
+    say(&match &absence {
+        Absence::Deleted => format!("{rest} was deleted: remove the file"),
+        Absence::Moved { name, namespace } => format!(
+            "{rest} is in another network namespace, as {name}, and may still have changed settings: run `{}` \
+             there{}",
+            printed_command("evenkeel revert", &[]),
+            how_to_enter(Some(namespace))
+        ),
+        Absence::Unknown => format!(
+            "{rest} is not in this network namespace, and may still have changed settings: run `{}` in its network \
+             namespace, or remove the file if that interface no longer exists",
+            printed_command("evenkeel revert", &[])
+        ),
+    });
+    matches!(absence, Absence::Deleted)
 }
 
 /// Removes a renamed or copied journal of a finished run. Returns the exit code if the journal cannot
@@ -294,7 +321,8 @@ fn remove_finished(found: &Renamed) -> Result<Option<Exit>, Failure> {
 /// Returns whether a damaged journal belongs to one of these interfaces. If its interface is unknown,
 /// the journal may belong to any interface.
 fn is_of(damaged: &Damaged, names: &[String]) -> bool {
-    damaged.interface.as_ref().is_none_or(|interface| names.contains(interface))
+    damaged.interface.is_none()
+        || [&damaged.interface, &damaged.former].into_iter().flatten().any(|name| names.contains(name))
 }
 
 /// Returns whether a renamed journal belongs to one of these interfaces, or has the name of one of
@@ -379,6 +407,7 @@ pub fn remind(command: &Command) {
             remind_of_damaged(Some(&options.interface), &run_journals(&devices));
             if options.observe {
                 remind_of_renamed(&options.interface);
+                remind_of_elsewhere(&with_devices_below(&options.interface));
             }
         }
         Command::Steer(options) => {
@@ -390,6 +419,7 @@ pub fn remind(command: &Command) {
             remind_of_stray(Some(interface));
             if options.plan {
                 remind_of_renamed(interface);
+                remind_of_elsewhere(from_ref(interface));
                 remind_of_unfinished(interface);
             }
         }
@@ -404,12 +434,16 @@ pub fn remind(command: &Command) {
             remind_of_stray(Some(&options.interface));
             if options.apply.is_none() {
                 remind_of_renamed(&options.interface);
+                remind_of_elsewhere(from_ref(&options.interface));
                 remind_of_unfinished(&options.interface);
                 unreadable().iter().for_each(|reason| say(reason));
             }
         }
         Command::Check(options) if options.from.is_none() && options.explain.is_none() => {
             remind_of_damaged(options.interface.as_deref(), &[]);
+            remind_of_elsewhere(
+                &options.interface.as_deref().map_or_else(all_interfaces, with_devices_below),
+            );
         }
         _ => {}
     }
@@ -432,6 +466,19 @@ fn remind_of_damaged(interface: Option<&str>, read: &[PathBuf]) {
 
 fn remind_of_renamed(interface: &str) {
     renamed(Some(interface)).iter().for_each(|renamed| say(&renamed.to_string()));
+}
+
+/// Reports interfaces that were moved here with the settings of a run in another network namespace.
+fn remind_of_elsewhere(names: &[String]) {
+    let state = StateDirectory::from_environment();
+    for interface in names.iter().filter_map(|name| identity(name)) {
+        // Ignore other errors: `evenkeel revert` reports them.
+        if let Err(error @ ApplyError::Journal(JournalError::ElsewhereFirst { .. })) =
+            check_elsewhere(&state, &interface)
+        {
+            say(&error.to_string());
+        }
+    }
 }
 
 fn remind_of_unfinished(interface: &str) {

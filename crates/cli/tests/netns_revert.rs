@@ -190,6 +190,70 @@ fn revert_finds_an_interface_that_was_renamed_and_moved_here() {
     assert!(ended.code == 0 && ended.stderr.contains("is now called evkother"), "{ended:?}");
 }
 
+/// Renames the interface of a killed run, and moves it to another namespace.
+fn move_away(there: &Managed, here: &Managed) {
+    there.host.netlink().unwrap().rename(there.index, "evkother").unwrap();
+    there.host.netlink().unwrap().move_link(there.index, here.host.as_fd()).unwrap();
+    here.shell(&["ip", "link", "set", "evkother", "up"]);
+}
+
+#[test]
+fn the_rest_of_a_damaged_journal_is_found_by_its_interface() {
+    let (there, here) = (Managed::with_maps(), Managed::with_maps());
+    kill_both(there.session(&["--xps", "off"]));
+    let journal = there.state.path().join(&there.journals()[0]);
+    let text = std::fs::read_to_string(&journal).unwrap();
+    std::fs::write(&journal, text.replacen("\"knob\"", "\"xnob\"", 1)).unwrap();
+    let revert = |from: &Managed, name: &[&str]| {
+        let ended = with_state(from, there.state.path(), &[&["revert"], name].concat());
+        assert!(!ended.stdout.contains("nothing to restore"), "{name:?}: {ended:?}");
+        ended
+    };
+    for _ in 0..2 {
+        assert_eq!(revert(&there, &[NAME]).code, 4);
+    }
+    move_away(&there, &here);
+    for (name, code) in [(&[NAME][..], 3), (&[], 0)] {
+        let ended = revert(&there, name);
+        assert!(ended.code == code && ended.stderr.contains("namespace, as evkother"), "{ended:?}");
+    }
+    for name in ["evkother", NAME] {
+        let ended = revert(&here, &[name]);
+        assert!(ended.code == 4 && ended.stderr.contains("is damaged"), "{ended:?}");
+    }
+    // The other namespace had an interface with this index, so the interface returns with another one.
+    let index = here.host.netlink().unwrap().link_index("evkother").unwrap();
+    assert_ne!(index, there.index);
+    here.host.netlink().unwrap().move_link(index, there.host.as_fd()).unwrap();
+    assert_eq!(there.host.netlink().unwrap().link_index("evkother").unwrap(), index);
+    there.host.netlink().unwrap().rename(index, NAME).unwrap();
+    let ended = revert(&there, &[NAME]);
+    assert!(ended.code == 4 && ended.stderr.contains("is damaged"), "{ended:?}");
+}
+
+#[test]
+fn commands_that_change_nothing_name_the_killed_run_of_an_interface_that_was_moved_here() {
+    let (there, here) = (Managed::with_maps(), Managed::with_maps());
+    kill_both(there.session(&["--xps", "off"]));
+    move_away(&there, &here);
+    for (arguments, code) in [
+        (&["fair", "evkother", "--xps", "off", "--for", "100ms"][..], 3),
+        (&["fair", "evkother", "--xps", "off", "--plan"], 3),
+        (&["fair", "evkother", "--observe", "--for", "100ms"], 0),
+        (&["steer", "evkother", "--policy", "balance", "--plan"], 0),
+        (&["tune", "evkother"], 0),
+        (&["check", "evkother"], 0),
+        (&["check"], 0),
+    ] {
+        let ended = with_state(&here, there.state.path(), arguments);
+        let words = "evenkeel fair had changed settings of evk0 in the network namespace";
+        assert!(ended.stderr.contains(words), "{arguments:?}: {ended:?}");
+        // The host itself may have a serious finding.
+        let serious = arguments[0] == "check" && ended.code == 1;
+        assert!(ended.code == code || serious, "{arguments:?}: {ended:?}");
+    }
+}
+
 #[test]
 fn one_process_changes_settings_of_an_interface_whatever_its_state_directory_is() {
     let managed = Managed::with_maps();

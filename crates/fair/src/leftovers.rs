@@ -6,8 +6,8 @@
 use std::collections::BTreeSet;
 
 use evenkeel_apply::{
-    ApplyError, Change, Header, InterfaceIdentity, KnobError, Leftover, StateDirectory, check_renamed,
-    damaged, exclude_runs, journals_below,
+    ApplyError, Change, Header, InterfaceIdentity, KnobError, Leftover, StateDirectory, check_elsewhere,
+    check_renamed, damaged, exclude_runs, journals_below,
 };
 use evenkeel_host::Sysfs;
 use evenkeel_netlink::Netlink;
@@ -36,7 +36,8 @@ fn identities(interface: &str) -> Result<Vec<InterfaceIdentity>, FairError> {
 }
 
 /// Returns an error if a session manages a device below an interface, or if a killed run left a renamed
-/// or damaged journal (see [`put_back_leftovers`]). Call this function before a plan, because the plan
+/// or damaged journal (see [`put_back_leftovers`]), or changed a device before its move to this network
+/// namespace. Call this function before a plan, because the plan
 /// would be based on that run's settings.
 ///
 /// # Errors
@@ -45,6 +46,7 @@ pub fn check_unmanaged(interface: &str, state: &StateDirectory) -> Result<(), Fa
     for identity in identities(interface)? {
         evenkeel_apply::check_unmanaged(state, &identity).map_err(ApplyError::from)?;
         check_renamed(state, &identity)?;
+        check_elsewhere(state, &identity)?;
         let journal = state.journal_of(&identity);
         if let Some(damaged) = damaged(state)?.into_iter().find(|damaged| damaged.path == journal) {
             return Err(ApplyError::from(damaged).into());

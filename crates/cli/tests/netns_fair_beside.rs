@@ -257,6 +257,31 @@ fn a_device_that_leaves_its_bridge_and_a_bridge_that_goes_end_it() {
     }
 }
 
+#[test]
+fn a_device_of_a_bridge_that_is_refused_is_in_the_status() {
+    let managed = Managed::new();
+    let ip = |words: &str| managed.shell(&["ip"].into_iter().chain(words.split(' ')).collect::<Vec<_>>());
+    ip("link add l2br type bridge");
+    for (port, queues) in [("two0", 2), ("one0", 1)] {
+        ip(&format!("link add {port} numtxqueues {queues} type veth peer name {port}p"));
+        ip(&format!("link set {port} up"));
+    }
+    for port in [NAME, "two0", "one0"] {
+        ip(&format!("link set {port} master l2br"));
+    }
+    let unmet = || {
+        let ended = end(managed.command(&["fair", "l2br", "--for", "300ms", "--format", "json"]));
+        assert_eq!(ended.code, 0, "{ended:?}");
+        let seen: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();
+        seen["devices"][0]["status"]["unmet"].clone()
+    };
+    assert!(unmet().is_null(), "a device with one queue has no queue to choose");
+    let map = ("class/net/two0/queues/tx-0/xps_cpus".to_owned(), "1".to_owned());
+    managed.host.write_sysfs(&[map]).unwrap();
+    let unmet = unmet();
+    assert!(unmet.as_str().is_some_and(|unmet| unmet.starts_with("two0 is left out: ")), "{unmet}");
+}
+
 /// The rules judge the values from before the session, because the session ends when another program
 /// changes them.
 #[test]

@@ -86,6 +86,8 @@ pub struct Preflight {
     pub request: Request,
     /// The devices to attach to: the interface itself, or the devices below it.
     pub devices: Vec<Planned>,
+    /// Why each refused device with several queues cannot be managed.
+    pub(crate) left_out: Vec<String>,
     pub remarks: Vec<String>,
 }
 
@@ -121,7 +123,7 @@ impl Preflight {
                 .push(format!("{interface} is a virtual device: its real devices are {}", names.join(", ")));
         }
         let mut devices = Vec::new();
-        let mut refusals = Vec::new();
+        let (mut refusals, mut left_out) = (Vec::new(), Vec::new());
         for link in &real {
             let moved = |error: FairError| error.of_devices([(link.index, link.name.as_str())]);
             let mut device = Device::read(link, &mut netlink, &sysfs).map_err(moved)?;
@@ -132,9 +134,15 @@ impl Preflight {
                 device = device.restored(changes);
             }
             let root = OwnRoot::choose(&mut netlink, link.index)?;
+            let queues = device.queues;
             match plan(device, root, request, &sysfs, &mut remarks) {
                 Ok(planned) => devices.push(planned),
-                Err(error) => refusals.push(moved(error)),
+                Err(error) => {
+                    let error = moved(error);
+                    // A device with one queue has no queue to choose, so nothing is missing.
+                    left_out.extend((queues > 1).then(|| format!("{} is left out: {error}", link.name)));
+                    refusals.push(error);
+                }
             }
         }
         if devices.is_empty() {
@@ -148,7 +156,7 @@ impl Preflight {
         // A bond's device that cannot be managed does not exclude the bond's other devices.
         remarks.extend(refusals.iter().map(|error| format!("a device is left out: {error}")));
         let mut preflight =
-            Self { interface: interface.to_owned(), index: named.index, request, devices, remarks };
+            Self { interface: interface.to_owned(), index: named.index, request, devices, left_out, remarks };
         if !request.observe {
             request.segments.check()?;
             if let Some(Err(error)) = preflight.backlog_limit() {

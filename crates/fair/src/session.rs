@@ -77,6 +77,8 @@ pub struct Status {
     /// Advice, while flows share queues and no back end serves them by weight.
     pub advice: Option<String>,
     pub proof: String,
+    /// In the status of the first device: why other devices of the interface are not managed.
+    pub unmet: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -144,6 +146,8 @@ struct Managed {
     watched: Watched,
     backend: Backend,
     device: Device,
+    /// See [`Status::unmet`].
+    unmet: Option<String>,
 }
 
 /// Time between two checks of the settings on which a session depends.
@@ -201,7 +205,7 @@ impl Session {
             again = Preflight::of(&preflight.interface, preflight.request)?;
             &again
         };
-        let mut managed = Vec::new();
+        let mut managed: Vec<Managed> = Vec::new();
         for planned in &preflight.devices {
             if let Some(run) = runs.remove(&planned.device.index) {
                 match Managed::start(run, planned, preflight, is_interrupted) {
@@ -214,6 +218,11 @@ impl Session {
                     Err(error) => return Err(error),
                 }
             }
+        }
+        if let Some(first) = managed.first_mut()
+            && !preflight.left_out.is_empty()
+        {
+            first.unmet = Some(preflight.left_out.join("; "));
         }
         Ok((Self { managed, stack: Stack::of(preflight)? }, leftovers))
     }
@@ -423,6 +432,7 @@ impl Managed {
             backend,
             device,
             run,
+            unmet: None,
         })
     }
 
@@ -518,6 +528,7 @@ impl Managed {
             }),
             advice: self.device.advice_on_sharing().filter(|_| unweighted),
             proof: self.proof.verdict().to_string(),
+            unmet: self.unmet.clone(),
         }
     }
 }

@@ -194,8 +194,8 @@ fn show_status(page: &mut Page, devices: &[Status]) {
                 batching.batches, batching.held, batching.dropped
             ));
         }
-        if let Some(advice) = &status.advice {
-            page.line(&format!("  {advice}"));
+        for line in [&status.advice, &status.unmet].into_iter().flatten() {
+            page.line(&format!("  {line}"));
         }
     }
 }

@@ -16,7 +16,7 @@ pub enum WeightsError {
     Input(#[from] InputError),
     #[error(transparent)]
     Wrong(#[from] ScenarioError),
-    /// The file has rules by cgroup, but cgroup v2 is not mounted.
+    /// The file has rules by cgroup, but no usable cgroup v2 hierarchy is mounted.
     #[error("{}: {reason}", path_text(.path))]
     Cgroup { path: PathBuf, reason: String },
 }
@@ -24,14 +24,30 @@ pub enum WeightsError {
 #[derive(Debug)]
 pub struct WeightsFile {
     file: Watched,
-    /// Mount point of cgroup v2.
-    cgroups: Option<PathBuf>,
+    /// The cgroup v2 hierarchy, or why rules by cgroup cannot be used.
+    cgroups: Result<Hierarchy, &'static str>,
     weights: FlowWeights,
     rules: Vec<Rule>,
     /// Cgroups in the file that do not exist.
     missing: BTreeSet<String>,
     remarks: Vec<String>,
 }
+
+/// A mount of cgroup v2.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Hierarchy {
+    mount: PathBuf,
+    /// Depth of the mount's root below the root of the hierarchy.
+    depth: u32,
+}
+
+const NOT_MOUNTED: &str = "cgroup v2 is not mounted; mount it (mount -t cgroup2 none /sys/fs/cgroup)";
+const DEPTH_UNKNOWN: &str = "this process is in a cgroup namespace, as in a container, where the depth of a cgroup in the \
+     kernel's hierarchy is unknown; run evenkeel in the host's cgroup namespace (nsenter --cgroup --mount -t 1)";
+/// Inode of the initial cgroup namespace (`PROC_CGROUP_INIT_INO`, include/linux/proc_ns.h).
+const FIRST_CGROUP_NAMESPACE: u64 = 0xEFFF_FFFB;
+/// Inode of the root of a cgroup hierarchy: the first inode of its kernfs (`kernfs_create_root`, fs/kernfs/dir.c).
+const ROOT_INODE: u64 = 1;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refreshed {
@@ -44,17 +60,18 @@ impl WeightsFile {
     /// Reads a file of flow weights.
     ///
     /// # Errors
-    /// Returns an error if the file cannot be read, is invalid, or has rules by cgroup without a cgroup
-    /// v2 mount.
+    /// Returns an error if the file cannot be read, is invalid, or has rules by cgroup while no cgroup v2
+    /// hierarchy is mounted, or the depth of its cgroups is unknown.
     pub fn open(path: &Path) -> Result<Self, WeightsError> {
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-        let cgroups = cgroup_mount(&mounts).map(PathBuf::from);
-        Self::with_cgroups(path, cgroups)
+        let inode = |path: &Path| fs::metadata(path).ok().map(|metadata| metadata.ino());
+        let is_first = inode(Path::new("/proc/self/ns/cgroup")) == Some(FIRST_CGROUP_NAMESPACE);
+        Self::with_cgroups(path, hierarchy(&mounts, is_first, inode))
     }
 
-    fn with_cgroups(path: &Path, cgroups: Option<PathBuf>) -> Result<Self, WeightsError> {
+    fn with_cgroups(path: &Path, cgroups: Result<Hierarchy, &'static str>) -> Result<Self, WeightsError> {
         let (file, text) = Watched::open(path, Kind::Weights)?;
-        let weights = parse(&text, path, cgroups.is_some())?;
+        let weights = parse(&text, path, cgroups.as_ref().err().copied())?;
         let (rules, missing, remarks) = (Vec::new(), BTreeSet::new(), Vec::new());
         let mut file = Self { file, cgroups, weights, rules, missing, remarks };
         file.resolve();
@@ -79,7 +96,7 @@ impl WeightsFile {
     pub fn refresh(&mut self) -> Result<Option<Refreshed>, WeightsError> {
         let mut why = Refreshed::Cgroups;
         if let Some(text) = self.file.read_changed()? {
-            self.weights = parse(&text, self.file.path(), self.cgroups.is_some())?;
+            self.weights = parse(&text, self.file.path(), self.cgroups.as_ref().err().copied())?;
             why = Refreshed::File;
         }
         Ok(self.resolve().then_some(why))
@@ -115,23 +132,28 @@ impl WeightsFile {
     /// of its directory, and compares the socket's ancestor at this depth. A restarted service has a
     /// new cgroup with the same name.
     fn cgroup(&self, cgroup: &str) -> Option<CgroupId> {
-        let directory = self.cgroups.as_ref()?.join(cgroup.trim_start_matches('/'));
+        let Hierarchy { mount, depth } = self.cgroups.as_ref().ok()?;
+        let directory = mount.join(cgroup.trim_start_matches('/'));
         let metadata = fs::metadata(&directory).ok().filter(fs::Metadata::is_dir)?;
-        let level = cgroup.split('/').filter(|part| !part.is_empty()).count() as u32;
-        Some(CgroupId { id: metadata.ino(), level })
+        Some(CgroupId { id: metadata.ino(), level: depth + parts(cgroup) })
     }
 }
 
-fn parse(text: &Text, path: &Path, has_cgroups: bool) -> Result<FlowWeights, WeightsError> {
+/// Returns the number of cgroups in a path.
+fn parts(path: &str) -> u32 {
+    u32::try_from(path.split('/').filter(|part| !part.is_empty()).count()).unwrap_or(u32::MAX)
+}
+
+/// Parses a file. `obstacle` is the reason why rules by cgroup cannot be used.
+fn parse(text: &Text, path: &Path, obstacle: Option<&str>) -> Result<FlowWeights, WeightsError> {
     let weights = FlowWeights::parse(&text.text, &text.origin)?;
-    if !has_cgroups && weights.rules.iter().any(|rule| rule.cgroup.is_some()) {
-        let reason =
-            "the file has rules by cgroup, but cgroup v2 is not mounted; mount it (mount -t cgroup2 none \
-             /sys/fs/cgroup)"
-                .to_owned();
-        return Err(WeightsError::Cgroup { path: path.to_owned(), reason });
+    match obstacle.filter(|_| weights.rules.iter().any(|rule| rule.cgroup.is_some())) {
+        None => Ok(weights),
+        Some(obstacle) => Err(WeightsError::Cgroup {
+            path: path.to_owned(),
+            reason: format!("the file has rules by cgroup, but {obstacle}"),
+        }),
     }
-    Ok(weights)
 }
 
 fn rule_of(rule: &FlowRule, cgroup: Option<CgroupId>) -> Rule {
@@ -146,14 +168,39 @@ fn rule_of(rule: &FlowRule, cgroup: Option<CgroupId>) -> Rule {
     }
 }
 
-/// Returns the mount point of cgroup v2 in a table like `/proc/self/mountinfo` (proc_pid_mountinfo(5)).
-fn cgroup_mount(table: &str) -> Option<String> {
-    table.lines().find_map(|line| {
+/// Returns the mount of cgroup v2 that is closest to the root of the hierarchy, from a table like
+/// `/proc/self/mountinfo` (proc_pid_mountinfo(5)), or why there is none. `is_first`: the table is of the
+/// initial cgroup namespace. In another one, the table shows a mount's root relative to the namespace's
+/// root, whose depth is unknown.
+fn hierarchy(
+    table: &str,
+    is_first: bool,
+    inode: impl Fn(&Path) -> Option<u64>,
+) -> Result<Hierarchy, &'static str> {
+    let mounts = table.lines().filter_map(|line| {
         let (place, kind) = line.split_once(" - ")?;
-        let is_cgroup2 = kind.split(' ').next() == Some("cgroup2");
+        let mut fields = place.split(' ').skip(3);
+        let (root, mount) = (fields.next()?, fields.next()?);
         // Spaces in paths are octal escapes.
-        is_cgroup2.then(|| place.split(' ').nth(4).map(|path| path.replace("\\040", " ")))?
-    })
+        let is_cgroup2 = kind.split(' ').next() == Some("cgroup2");
+        is_cgroup2.then(|| (root, PathBuf::from(mount.replace("\\040", " "))))
+    });
+    let mut error = NOT_MOUNTED;
+    let mut found: Option<Hierarchy> = None;
+    for (root, mount) in mounts {
+        let depth = match inode(&mount) == Some(ROOT_INODE) {
+            true => 0,
+            false if is_first => parts(root),
+            false => {
+                error = DEPTH_UNKNOWN;
+                continue;
+            }
+        };
+        if found.as_ref().is_none_or(|found| depth < found.depth) {
+            found = Some(Hierarchy { mount, depth });
+        }
+    }
+    found.ok_or(error)
 }
 
 #[cfg(test)]
@@ -161,12 +208,31 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
+    fn at(mount: &str, depth: u32) -> Hierarchy {
+        Hierarchy { mount: PathBuf::from(mount), depth }
+    }
+
     #[test]
     fn the_version_2_hierarchy_is_found() {
         let table = "30 23 0:26 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n\
                      31 23 0:27 / /sys/fs/my\\040cgroup rw,relatime shared:9 - cgroup2 cgroup2 rw\n";
-        assert_eq!(cgroup_mount(table).as_deref(), Some("/sys/fs/my cgroup"));
-        assert_eq!(cgroup_mount("garbage\n"), None);
+        assert_eq!(hierarchy(table, true, |_| Some(1)), Ok(at("/sys/fs/my cgroup", 0)));
+        assert_eq!(hierarchy("garbage\n", true, |_| Some(1)), Err(NOT_MOUNTED));
+    }
+
+    /// The kernel counts the depth of a cgroup from the root of the hierarchy.
+    #[test]
+    fn the_depth_of_a_mounts_root_is_counted() {
+        let part = "30 23 0:26 /a/b /srv/part rw - cgroup2 none rw\n";
+        let whole = format!("{part}31 23 0:26 / /sys/fs/cgroup rw - cgroup2 none rw\n");
+        let inode = |path: &Path| Some(if path.starts_with("/sys") { 1 } else { 77 });
+        assert_eq!(hierarchy(part, true, inode), Ok(at("/srv/part", 2)));
+        assert_eq!(hierarchy(part, false, inode), Err(DEPTH_UNKNOWN));
+        for is_first in [true, false] {
+            assert_eq!(hierarchy(&whole, is_first, inode), Ok(at("/sys/fs/cgroup", 0)));
+        }
+        // A mount inside a cgroup namespace shows the root "/".
+        assert_eq!(hierarchy(&whole, false, |_| Some(77)), Err(DEPTH_UNKNOWN));
     }
 
     fn written(directory: &Path, text: &str) -> PathBuf {
@@ -214,8 +280,9 @@ mod tests {
             "schema = 1\n[[rule]]\nweight = 4\ncgroup = \"/system.slice/a.service\"\n",
         );
         let cgroups = |file: &WeightsFile| file.rules().iter().map(|rule| rule.cgroup).collect::<Vec<_>>();
-        let id = || Some(CgroupId { id: fs::metadata(&service).unwrap().ino(), level: 2 });
-        let mut file = WeightsFile::with_cgroups(&path, Some(root.clone())).unwrap();
+        let id = || Some(CgroupId { id: fs::metadata(&service).unwrap().ino(), level: 3 + 2 });
+        let mut file =
+            WeightsFile::with_cgroups(&path, Ok(Hierarchy { mount: root.clone(), depth: 3 })).unwrap();
         assert_eq!(cgroups(&file), [id(), None]);
         assert_eq!(file.refresh().unwrap(), None);
 
@@ -241,10 +308,14 @@ mod tests {
     fn cgroups_take_a_hierarchy_and_may_come_later() {
         let directory = tempfile::tempdir().unwrap();
         let path = written(directory.path(), "schema = 1\n[[rule]]\nweight = 4\ncgroup = \"/b\"\n");
-        let error = WeightsFile::with_cgroups(&path, None).unwrap_err();
+        let error = WeightsFile::with_cgroups(&path, Err(NOT_MOUNTED)).unwrap_err();
         assert!(error.to_string().contains("mount it (mount -t cgroup2"), "{error}");
         assert!(matches!(error, WeightsError::Cgroup { .. }));
-        let mut file = WeightsFile::with_cgroups(&path, Some(directory.path().join("root"))).unwrap();
+        let mut file = WeightsFile::with_cgroups(
+            &path,
+            Ok(Hierarchy { mount: directory.path().join("root"), depth: 0 }),
+        )
+        .unwrap();
         assert_eq!((file.rules().len(), file.take_remarks().len()), (1, 1));
     }
 }

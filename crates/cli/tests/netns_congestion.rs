@@ -445,7 +445,10 @@ fn settings_are_read_back_and_wrong_ones_refused() {
     }
     assert_eq!((&listed["settings"]["loss_reaction"], &listed["registered"]), (&false.into(), &true.into()));
     let table = path.evenkeel(&["congestion", "list"]);
-    assert!(table.stdout.contains(&format!("{name}: loaded by a process")), "{table:?}");
+    assert!(
+        table.stdout.contains(&format!("{name}: loaded by a process, or pinned in another")),
+        "{table:?}"
+    );
     assert!(
         table.stdout.contains("target 2.0 ms") && table.stdout.contains("no reaction to losses"),
         "{table:?}"
@@ -472,6 +475,7 @@ fn settings_are_read_back_and_wrong_ones_refused() {
     refused(&["load", "lola", "--target", "5"], 2, "unit");
     refused(&["load", "bbr4"], 2, "bbr4");
     refused(&["unload", &name], 3, "end the process that loaded it");
+    refused(&["unload", &name], 3, "if it was pinned in another mount namespace, unload it there");
     let mut command = path.command(&["congestion", "load", "lola"]);
     without_capabilities(&mut command);
     let ended = end(command);
@@ -518,5 +522,24 @@ fn a_pinned_one_stays_until_it_is_unloaded() {
         assert_eq!(path.listed(&name)[0]["registered"], false);
         drop(flow);
         path.wait_until_gone(&name);
+    });
+}
+
+#[test]
+fn an_unloaded_one_that_another_namespace_has_as_default_is_named() {
+    let (path, name) = (Path::new(), unique());
+    let other = Namespace::new().unwrap();
+    let set = |default: &str| other.set_sysctl("net/ipv4/tcp_congestion_control", default).unwrap();
+    let words = format!("{name} stays in the kernel without flows: another network namespace");
+    with_bpf_files(|| {
+        let load = ["congestion", "load", "lola", "--name", &name, "--pin"];
+        for default in [&name, "reno"] {
+            assert_eq!(path.evenkeel(&load).code, 0);
+            set(default);
+            let ended = path.evenkeel(&["congestion", "unload", &name]);
+            assert!(ended.code == 0 && ended.stderr.contains(&words) == (default == name), "{ended:?}");
+            set("reno");
+            path.wait_until_gone(&name);
+        }
     });
 }

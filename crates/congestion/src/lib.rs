@@ -19,5 +19,5 @@ mod session;
 pub use error::CongestionError;
 pub use evenkeel_datapath::{LolaCounters as Counters, LolaFlow as Flow};
 pub use evenkeel_transmit::lola::{Phase, Settings};
-pub use loaded::{Controls, Loaded, loaded, unload};
+pub use loaded::{Controls, Loaded, lingers, loaded, unload};
 pub use session::{Ended, Request, Session, is_default};

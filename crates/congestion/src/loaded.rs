@@ -1,6 +1,7 @@
 //! The congestion controls of the host, and the removal of a pinned congestion control.
 
 use std::io;
+use std::time::{Duration, Instant};
 
 use evenkeel_datapath::{LolaCounters, LolaFlow, LolaInstance, pin_path};
 use evenkeel_host::{Capability, Host};
@@ -38,6 +39,7 @@ pub struct Loaded {
     /// Whether new sockets may choose this congestion control. Otherwise only its flows keep it in the
     /// kernel.
     pub registered: bool,
+    /// Whether it is pinned in this mount namespace.
     pub pinned: bool,
     pub settings: Settings,
     pub counters: LolaCounters,
@@ -74,6 +76,30 @@ pub fn loaded() -> Result<Option<Vec<Loaded>>, CongestionError> {
     Ok(Some(found))
 }
 
+/// Time in which the kernel removes an unregistered congestion control.
+const REMOVAL: Duration = Duration::from_secs(1);
+
+/// Returns whether an unregistered congestion control without flows stays in the kernel: a socket without a
+/// connection, or the default of another network namespace, still uses it. Returns `false` without
+/// `CAP_SYS_ADMIN`.
+///
+/// # Errors
+/// See [`loaded`].
+pub fn lingers(name: &str) -> Result<bool, CongestionError> {
+    const PAUSE: Duration = Duration::from_millis(50);
+    let began = Instant::now();
+    loop {
+        let found = loaded()?.and_then(|all| all.into_iter().rfind(|one| one.name == name));
+        if found.is_none_or(|one| one.registered || !one.flows.is_empty()) {
+            return Ok(false);
+        }
+        if began.elapsed() > REMOVAL {
+            return Ok(true);
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
 /// Ends a pinned registration. Existing flows of the congestion control keep it until they end.
 ///
 /// # Errors
@@ -84,7 +110,9 @@ pub fn unload(name: &str) -> Result<(), CongestionError> {
         Ok(()) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Err(CongestionError::unable(
             format!("no congestion control named {name} is pinned ({} does not exist)", path_text(&path)),
-            "if it was loaded without --pin, end the process that loaded it (Ctrl-C or SIGTERM)",
+            "if it was loaded without --pin, end the process that loaded it (Ctrl-C or SIGTERM); if it was pinned in \
+             another mount namespace, unload it there; `ip netns exec` gives each command its own mounts, \
+             `nsenter --net=/run/netns/NAME` does not",
         )),
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Err(CongestionError::unable(
             format!("cannot remove {}: {error}", path_text(&path)),

@@ -164,7 +164,8 @@ fn preflight(request: &Request) -> Result<(), CongestionError> {
     if request.pin && !mounts.lines().any(|mount| mount.contains(" /sys/fs/bpf bpf ")) {
         return Err(CongestionError::unable(
             "no BPF file system is mounted at /sys/fs/bpf, which --pin needs",
-            "mount it: mount -t bpf bpf /sys/fs/bpf",
+            "mount it: mount -t bpf bpf /sys/fs/bpf; instead of `ip netns exec`, which gives each command its own mounts, \
+             use `nsenter --net=/run/netns/NAME`",
         ));
     }
     Ok(())
@@ -180,7 +181,9 @@ fn taken(name: &str) -> CongestionError {
         Some(None) => {
             "it belongs to the kernel or to another program: choose another name with --name".to_owned()
         }
-        _ => "end the process that has loaded it, or choose another name with --name".to_owned(),
+        _ => "end the process that has loaded it, or unload it in the mount namespace in which it is pinned, or choose \
+              another name with --name"
+            .to_owned(),
     };
     CongestionError::unable(format!("a congestion control named {name} is already registered"), remedy)
 }

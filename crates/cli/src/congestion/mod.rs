@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_apply::{StateDirectory, printed_command};
 use evenkeel_congestion::{
-    CongestionError, Controls, Request, Session, Settings, is_default, loaded, unload,
+    CongestionError, Controls, Request, Session, Settings, is_default, lingers, loaded, unload,
 };
 use evenkeel_model::text::path_text;
 
@@ -49,6 +49,7 @@ fn end_pinned(options: &UnloadOptions) -> Result<Exit, Failure> {
         return Err(still_default(&options.name));
     }
     print(&format!("{} is unloaded; flows that use it keep it until they end\n", options.name))?;
+    tell_lingering(&options.name)?;
     Ok(Exit::Done)
 }
 
@@ -62,6 +63,18 @@ fn still_default(name: &str) -> Failure {
              made it the default; set another default: sysctl -w net.ipv4.tcp_congestion_control=reno"
         ),
     )
+}
+
+/// Reports a congestion control that stays in the kernel without flows.
+fn tell_lingering(name: &str) -> Result<(), Failure> {
+    if lingers(name).map_err(failure)? {
+        say(&format!(
+            "{name} stays in the kernel without flows: another network namespace may have it as default, or a \
+             listening socket has chosen it, and new connections there still use it; `sysctl \
+             net.ipv4.tcp_congestion_control` in each network namespace shows the default"
+        ));
+    }
+    Ok(())
 }
 
 pub fn settings(options: &LoadOptions) -> Settings {
@@ -148,6 +161,9 @@ fn manage(mut session: Session, options: &LoadOptions, signals: &Signals) -> Res
             let json = show::ended_json(&options.name, &settings, &ended, &end, began.elapsed());
             print(&format!("{json:#}\n"))?;
         }
+    }
+    if !ended.is_default {
+        tell_lingering(&options.name)?;
     }
     end.conclude(unsettled, "", restored(report))
 }

@@ -120,12 +120,13 @@ pub fn list(controls: &Controls, loaded: Option<&[Loaded]>) -> String {
         page.gap();
         let place = match (one.registered, one.pinned) {
             (true, true) => "pinned",
-            (true, false) => "loaded by a process",
+            (true, false) => "loaded by a process, or pinned in another mount namespace",
             (false, _) if one.name == controls.default => {
                 "unloaded, but still the default of new connections"
             }
             (false, _) if one.flows.is_empty() => {
-                "unloaded, not yet gone: another network namespace may have it as default"
+                "unloaded, not yet gone: another network namespace may have it as default, or a listening socket \
+                 has chosen it"
             }
             (false, _) => "unloaded, kept by its flows",
         };

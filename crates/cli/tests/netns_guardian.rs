@@ -427,6 +427,9 @@ fn two_runs_in_a_namespace_do_not_disturb_each_other() {
         let index = managed.netlink.link_index(name).unwrap();
         managed.netlink.set_up(index).unwrap();
     }
+    for name in ["evk2", "evk3"] {
+        wait_for("a carrier", LIMIT, || managed.shell(&["ip", "link", "show", name]).contains(" state UP "));
+    }
     managed.shell(&["tc", "qdisc", "replace", "dev", "evk2", "root", "handle", "8:", "mq"]);
     let before = managed.seen();
     for first_ends_first in [true, false] {

@@ -48,11 +48,11 @@ fn tell_removals(removals: &[Removal], left: &mut BTreeSet<PathBuf>) -> Result<(
             Removal::Removed(path) => print(&format!("{}: removed\n", path_text(path)))?,
             Removal::Edited(path) => {
                 if left.insert(path.canonicalize().unwrap_or_else(|_| path.clone())) {
-                    say(&format!(
-                        "{} is not removed, because it was edited; save your edits, then remove the file by \
-                         hand",
-                        path_text(path)
-                    ));
+                    let why = match path.is_symlink() {
+                        true => "it is a symbolic link that evenkeel did not make; then remove it by hand",
+                        false => "it was edited; save your edits, then remove the file by hand",
+                    };
+                    say(&format!("{} is not removed, because {why}", path_text(path)));
                 }
             }
         }
@@ -82,7 +82,15 @@ pub fn revert(options: &RevertOptions) -> Result<Exit, Failure> {
     }
     let (exit, any) = match (settings, failed) {
         (Err(exit), _) | (Ok((Exit::Done, _)), Some(exit)) => return Ok(exit),
-        (Ok((exit, any)), _) => (exit, any || removed),
+        (Ok((exit, any)), _) => {
+            if removed && !any {
+                say(
+                    "no journal has the settings of the removed files: the settings keep their present values, because \
+                     their values from before are not known; `sysctl -w`, `ethtool` or `tc` changes them",
+                );
+            }
+            (exit, any || removed)
+        }
     };
     if any || exit != Exit::Done {
         return Ok(exit);

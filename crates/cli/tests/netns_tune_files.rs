@@ -78,6 +78,10 @@ fn files_of_earlier_commands_have_the_settings_in_force() {
     assert!(second.code == 0 && !second.stdout.contains("lost at the next restart"), "{second:?}");
     let text = std::fs::read_to_string(&sysctls).unwrap();
     assert!(text.contains("tcp_sack = 1\n") && text.contains("tcp_timestamps = 1\n"), "{text}");
+    // So has a command without --persist.
+    assert_eq!(host.tune(&["--apply", "autotuning-off", "--no-watch"]).code, 0);
+    let text = std::fs::read_to_string(&sysctls).unwrap();
+    assert!(text.contains("tcp_moderate_rcvbuf = 1\n"), "{text}");
     // A plan shows the file that --apply would write.
     let plan = host.tune(&["--persist", "sysctl"]).stdout;
     let lines = ["sack", "timestamps", "window_scaling"].map(|name| format!("net.ipv4.tcp_{name} = 1\n"));
@@ -86,6 +90,7 @@ fn files_of_earlier_commands_have_the_settings_in_force() {
     // After the settings were changed back by hand, the file would set them at the next start.
     host.managed.host.set_sysctl("net/ipv4/tcp_sack", "0").unwrap();
     host.managed.host.set_sysctl("net/ipv4/tcp_timestamps", "0").unwrap();
+    host.managed.host.set_sysctl("net/ipv4/tcp_moderate_rcvbuf", "0").unwrap();
     let keep = host.etc.path().join("keep.toml");
     std::fs::write(&keep, "keep = [\"sysctl net.ipv4.tcp_*\"]\n").unwrap();
     let keep = ["--keep", keep.to_str().unwrap(), "--persist", "sysctl"];
@@ -96,6 +101,18 @@ fn files_of_earlier_commands_have_the_settings_in_force() {
     let words = format!("removed, because none of its settings is in force: {}", sysctls.display());
     assert!(applied.stdout.contains(&words) && !sysctls.exists(), "{applied:?}");
     assert_eq!(host.values(), OFF);
+}
+
+#[test]
+fn a_file_without_a_journal_is_removed_with_a_remark_about_its_settings() {
+    let host = Host::new();
+    assert_eq!(host.tune(&["--apply", "sack-off", "--no-watch", "--persist", "sysctl"]).code, 0);
+    for journal in std::fs::read_dir(host.managed.state.path()).unwrap() {
+        std::fs::remove_file(journal.unwrap().path()).unwrap();
+    }
+    let reverted = host.revert();
+    assert!(reverted.stderr.contains("the settings keep their present values"), "{reverted:?}");
+    assert_eq!(host.values(), ["0", "1", "0", "0"]);
 }
 
 #[test]

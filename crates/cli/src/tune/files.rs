@@ -58,6 +58,22 @@ pub fn check_namespace(options: &TuneOptions) -> Result<(), Failure> {
     Err(Failure::new(Exit::Unable, message))
 }
 
+/// Returns the files that earlier commands wrote and no user edited, with their kinds.
+fn written(options: &TuneOptions, etc: &Etc) -> Result<Vec<(Kind, String)>, PersistError> {
+    let mut written = Vec::new();
+    for (kind, path) in persist::paths_by_kind(place(options)) {
+        if etc.is_unedited(&path)? {
+            written.push((kind, path));
+        }
+    }
+    Ok(written)
+}
+
+/// Returns whether a command writes files: it has `--persist`, or an earlier one had. Errors count only for the former.
+fn writes(options: &TuneOptions, etc: &Etc) -> bool {
+    !options.persist.is_empty() || written(options, etc).is_ok_and(|written| !written.is_empty())
+}
+
 /// Returns the files of the given kinds and of the kinds that earlier commands wrote.
 fn files(
     options: &TuneOptions,
@@ -66,12 +82,7 @@ fn files(
     facts: &HostFacts,
 ) -> Result<Files, PersistError> {
     let (place, mut kinds) = (place(options), kinds(options));
-    let mut written = Vec::new();
-    for (kind, path) in persist::paths_by_kind(place) {
-        if etc.is_unedited(&path)? {
-            written.push((kind, path));
-        }
-    }
+    let written = written(options, etc)?;
     kinds.extend(written.iter().map(|(kind, _)| *kind));
     let mut files = persist::files(place, settings, &kinds, &actions(facts));
     let is_stale = |path: &String| !files.files.iter().any(|file| file.path == *path);
@@ -82,7 +93,8 @@ fn files(
 
 /// Returns the files that `--apply` would write: with the kept changes of previous commands, and those of the plan.
 pub fn planned(options: &TuneOptions, prepared: &Prepared) -> Result<Files, Failure> {
-    if options.persist.is_empty() {
+    let etc = Etc::from_environment();
+    if options.persist.is_empty() && (options.from.is_some() || !writes(options, &etc)) {
         return Ok(Files::default());
     }
     let planned = prepared.ready.iter().map(|ready| (ready.change.knob.clone(), ready.change.to.clone()));
@@ -93,7 +105,7 @@ pub fn planned(options: &TuneOptions, prepared: &Prepared) -> Result<Files, Fail
     let mut settings = kept(options, &prepared.facts)?;
     settings.retain(|(knob, _)| !planned.iter().any(|(own, _)| own == knob));
     settings.extend(planned);
-    files(options, &Etc::from_environment(), &settings, &prepared.facts).map_err(|error| failure(&error))
+    files(options, &etc, &settings, &prepared.facts).map_err(|error| failure(&error))
 }
 
 /// Returns the changes of previous commands that are in force.
@@ -113,10 +125,10 @@ fn failure(error: &PersistError) -> Failure {
 
 /// Writes the files for all kept changes, including those of previous commands.
 pub fn write(options: &TuneOptions, facts: &HostFacts, lasting: &mut Lasting) -> Result<Files, Failure> {
-    if options.persist.is_empty() {
+    let etc = Etc::from_environment();
+    if !writes(options, &etc) {
         return Ok(Files::default());
     }
-    let etc = Etc::from_environment();
     let mut files = files(options, &etc, &lasting.kept(), facts).map_err(|error| failure(&error))?;
     etc.remove_drafts();
     if let Some(named) = Etc::named().as_deref().and_then(Path::to_str) {

@@ -16,7 +16,6 @@ use evenkeel_apply::{
 };
 use evenkeel_host::{Capability, SocketName, Sysfs};
 use evenkeel_model::change::{self, Knob, Value};
-use evenkeel_model::text::list;
 use evenkeel_placement::tune::Keep;
 use evenkeel_service::{DeviceState, Managed, reset_of};
 use serde_json::{Value as Json, json};
@@ -567,7 +566,7 @@ pub fn left(of: &Managed<'_>) -> Option<String> {
             let commands = names.iter().map(|name| printed_command("evenkeel revert {}", &[name]));
             let commands: Vec<String> = commands.map(|command| format!("`{command}`")).collect();
             let undo = if commands.len() == 1 { "undoes" } else { "undo" };
-            let commands = list(commands.iter().map(String::as_str));
+            let commands = commands.join(", ");
             reasons.push(format!("changes of tune are in effect: {commands} {undo} them"));
         }
         Err(error) => reasons.push(unknown(&error)),

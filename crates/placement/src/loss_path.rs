@@ -91,7 +91,7 @@ pub fn place_of_reason(reason: &str, protocol: Option<u8>) -> Option<(Place, &'s
         "NEIGH_CREATEFAIL" => (Place::Network, "neighbours-full"),
         "NEIGH_QUEUEFULL" | "NEIGH_FAILED" => (Place::Network, "neighbours-unresolved"),
         "IP_RPFILTER" => (Place::Network, "reverse-path-drops"),
-        "IP_INNOROUTES" | "IP_OUTNOROUTES" => (Place::Network, "no-route"),
+        "IP_INNOROUTES" | "IP_OUTNOROUTES" | "IP_INADDRERRORS" => (Place::Network, "no-route"),
         "IP_INHDR" | "IP_CSUM" => (Place::Network, "ttl-expired"),
         "FRAG_REASM_TIMEOUT" | "FRAG_TOO_FAR" => (Place::Network, "fragments-lost"),
         "PKT_TOO_BIG" => (Place::Network, "fragments-made"),
@@ -286,16 +286,17 @@ pub fn keep_unread(before: &HostFacts, after: &mut HostFacts) {
     }
 }
 
-/// Adds the packets that IP could not send, and the datagrams that UDP could not send. If a qdisc, a full neighbour
+/// Adds the packets that IP could not send, and the datagrams that UDP could not send. If a qdisc, a device, a full neighbour
 /// table, connection tracking or the path's MTU drops a datagram, `ip_send_skb` (net/ipv4/ip_output.c) also counts a
 /// discard, and `udp_send_skb` (net/ipv4/udp.c) counts that discard as a full send buffer.
 fn by_ip(found: &mut Losses, counter: &dyn Fn(&str) -> u64, between: &dyn Fn(&str) -> u64) {
     const DISCARDS: [&str; 2] = ["Ip.OutDiscards", "Snmp6.Ip6OutDiscards"];
     const ALSO_DISCARDS: [&str; 5] =
         ["Arp.table_fulls", "Ndisc.table_fulls", "Conntrack.drop", "Ip.FragFails", "Snmp6.Ip6FragFails"];
-    let by_qdiscs = found.packets_of(|loss| loss.place == Place::Qdisc);
-    let gained = if by_qdiscs == 0 { counter } else { between };
-    let elsewhere = ALSO_DISCARDS.into_iter().map(counter).saturating_sum().saturating_add(by_qdiscs);
+    // A device without a qdisc, such as veth, returns its drops to IP.
+    let below = found.packets_of(|loss| matches!(loss.place, Place::Qdisc | Place::TransmitRing));
+    let gained = if below == 0 { counter } else { between };
+    let elsewhere = ALSO_DISCARDS.into_iter().map(counter).saturating_sum().saturating_add(below);
     found.add_beyond(elsewhere, DISCARDS, "ip-discards", gained);
     let discards = DISCARDS.into_iter().map(gained).saturating_sum();
     found.add_beyond(discards, ["Udp.SndbufErrors", "Snmp6.Udp6SndbufErrors"], "udp-send-buffer", gained);

@@ -57,7 +57,8 @@ pub fn watch(options: &CheckOptions, time: Duration) -> Result<Exit, Failure> {
                 page.line(&format!("The watch was interrupted after {seconds:.1} s of {of} s."));
             }
             let watched = Watched { before: &before, after: &after, unread: &unread, moves: &moves, elapsed };
-            screen(&mut page, &watched, &found, options.interface.as_deref());
+            let dropped = reasons.as_deref().unwrap_or_default();
+            screen(&mut page, &watched, &found, dropped, options.interface.as_deref());
             if explained > 0 {
                 page.line(&format!(
                     "Drops before the wire explain {} (Tcp.RetransSegs): not counted again",
@@ -122,6 +123,12 @@ fn flow_words(drop: &DropCount) -> Option<String> {
 
 fn place_of(drop: &DropCount) -> Option<(Place, &'static str)> {
     place_of_reason(&drop.reason, drop.flow.map(|flow| flow.protocol))
+}
+
+/// Returns the drops of the most packets at a known place, with the place and its rule.
+fn most_dropped(drops: &[DropCount]) -> Option<(&DropCount, Place, &'static str)> {
+    let known = drops.iter().filter_map(|drop| place_of(drop).map(|(place, rule)| (drop, place, rule)));
+    known.max_by_key(|(drop, ..)| drop.packets)
 }
 
 fn reason_json(drop: &DropCount) -> serde_json::Value {
@@ -210,7 +217,13 @@ struct Watched<'f> {
     elapsed: Duration,
 }
 
-fn screen(page: &mut Page, watched: &Watched<'_>, losses: &[Loss], only: Option<&str>) {
+fn screen(
+    page: &mut Page,
+    watched: &Watched<'_>,
+    losses: &[Loss],
+    dropped: &[DropCount],
+    only: Option<&str>,
+) {
     let Watched { before, after, unread, moves, elapsed } = watched;
     let seconds = elapsed.as_secs_f64();
     let lost = losses.iter().map(|loss| loss.packets).saturating_sum();
@@ -223,7 +236,15 @@ fn screen(page: &mut Page, watched: &Watched<'_>, losses: &[Loss], only: Option<
         many => format!("; {} came or went", counted(many, "interface")),
     };
     page.answer(&match losses.iter().max_by_key(|loss| loss.packets) {
-        None => format!("No packets lost in {seconds:.1} s{others}{moves}."),
+        None => match most_dropped(dropped) {
+            None => format!("No packets lost in {seconds:.1} s{others}{moves}."),
+            Some((drop, place, rule)) => format!(
+                "No loss counter rose in {seconds:.1} s, but the kernel dropped packets, most of them at the {} \
+                 ({}, {rule}){moves}.",
+                place.words(),
+                drop.reason
+            ),
+        },
         Some(most) => format!(
             "{} lost in {seconds:.1} s{others}, most of them at the {} ({}){moves}.",
             counted(usize::try_from(lost).unwrap_or(usize::MAX), "packet"),
@@ -295,7 +316,7 @@ mod tests {
             let unread = unread(before, after, &moves);
             let elapsed = Duration::from_secs(3);
             let watched = Watched { before, after, unread: &unread, moves: &moves, elapsed };
-            screen(&mut page, &watched, &[], None);
+            screen(&mut page, &watched, &[], &[], None);
             page.finish()
         };
         assert_eq!(screen(&sound, &sound), "No packets lost in 3.0 s.\n");
@@ -305,6 +326,18 @@ mod tests {
                 "{text}"
             );
         }
+        let drop = DropCount { reason: "NEIGH_FAILED".to_owned(), flow: None, packets: 256 };
+        let watched = Watched {
+            before: &sound,
+            after: &sound,
+            unread: &BTreeSet::new(),
+            moves: &[],
+            elapsed: Duration::from_secs(3),
+        };
+        let mut page = Page::new(TableOptions::default());
+        super::screen(&mut page, &watched, &[], &[drop], None);
+        let text = page.finish().replace('\n', " ");
+        assert!(text.contains("the network layer (NEIGH_FAILED, neighbours-unresolved)"), "{text}");
         let other = Unknown::new("/proc/cpuinfo", "missing");
         let other = HostFacts { unknown: vec![other], ..HostFacts::default() };
         assert_eq!(screen(&other, &sound), "No packets lost in 3.0 s.\n");
@@ -338,7 +371,7 @@ mod tests {
         let unread = unread(&both, &after, &moves);
         let elapsed = Duration::from_secs(3);
         let watched = Watched { before: &both, after: &after, unread: &unread, moves: &moves, elapsed };
-        screen(&mut page, &watched, &[], None);
+        screen(&mut page, &watched, &[], &[], None);
         let text = page.finish();
         assert!(text.lines().next().unwrap().contains("that could be read; e0 left this"), "{text}");
         assert_eq!(text.matches("e0 left").count(), 1, "{text}");

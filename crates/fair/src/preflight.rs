@@ -15,7 +15,7 @@ use evenkeel_transmit::{MAX_QUEUES, Pool};
 use crate::balance::{self, BalanceMode};
 use crate::batching::{Batching, BatchingMode};
 use crate::control_loop::{SegmentMode, backlog_plan};
-use crate::device::Device;
+use crate::device::{Device, waits_by_queue};
 use crate::driver_xps;
 use crate::error::FairError;
 use crate::own_root::OwnRoot;
@@ -494,7 +494,14 @@ fn check_qdisc(device: &Device, batching: BatchingMode, remarks: &mut Vec<String
         _ if batching == BatchingMode::On => {}
         kind => remarks.push(format!(
             "{name} has the root qdisc {kind}, which does not count by queue: evenkeel cannot verify that \
-             the driver follows the queue choice"
+             the driver follows the queue choice{}",
+            match waits_by_queue(kind) {
+                true => "",
+                false => {
+                    ". This root qdisc schedules all flows together, so the choice of queues changes no rate: use the \
+                     root qdisc mq, or --queue-weights htb"
+                }
+            }
         )),
     }
     Ok(())

@@ -177,6 +177,7 @@ impl Managed {
 
     /// Starts iperf3 over the interface. `rate` is the rate per stream.
     pub fn load(&self, streams: u32, rate: &str, seconds: u32) -> Load<'_> {
+        let duration = Duration::from_secs(seconds.into());
         let (streams, seconds) = (streams.to_string(), seconds.to_string());
         let server = start(&self.peer, &["--server", "--one-off", "--port", "5201", "--bind", PEER_ADDRESS]);
         wait_for("iperf3 listens", PATIENCE, || {
@@ -205,7 +206,7 @@ impl Managed {
             let connected = self.host.connections_to(PEER_ADDRESS.parse().unwrap(), 5201).unwrap();
             connected > streams.parse::<usize>().unwrap()
         });
-        Load { client, _server: server, _place: self }
+        Load { client, duration, _server: server, _place: self }
     }
 }
 
@@ -223,6 +224,7 @@ fn start(namespace: &Namespace, arguments: &[&str]) -> Process {
 /// Running traffic. Dropping the value ends the traffic.
 pub struct Load<'a> {
     client: Process,
+    duration: Duration,
     _server: Process,
     _place: &'a Managed,
 }
@@ -234,7 +236,8 @@ impl Load<'_> {
 
     /// Waits until the traffic ends. Checks that no connection failed, and that bytes arrived.
     pub fn finish(mut self) {
-        wait_for("iperf3 ends", Duration::from_secs(120), || self.client.has_ended().unwrap());
+        let limit = self.duration + Duration::from_secs(120);
+        wait_for("iperf3 ends", limit, || self.client.has_ended().unwrap());
         let text = self.client.output_text().unwrap();
         assert!(!text.contains("\"error\""), "{text}");
         assert!(text.contains("\"sum_received\""), "{text}");

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use evenkeel_model::text::path_text;
 use nix::poll::PollFlags;
 use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
-use nix::unistd::{Gid, Group, chown};
+use nix::unistd::{Gid, chown};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -143,8 +143,7 @@ impl Control {
         let made = path.parent().map(make_directory).transpose();
         let made = made.map_err(failed("make the directory of"))?.flatten();
         let (listener, file) = bind(path).inspect_err(|_| remove_directory(made.as_deref()))?;
-        let group = owner.as_ref().map(|owner| owner.gid);
-        let control = Self { listener, path: path.to_owned(), file, group, made, clients: Vec::new() };
+        let control = Self { listener, path: path.to_owned(), file, group: owner, made, clients: Vec::new() };
         control.admit()?;
         let remark = owner
             .is_none()
@@ -198,8 +197,9 @@ impl Control {
     /// # Errors
     /// Returns an error if a named group does not exist, if the parent of the socket's directory does
     /// not exist, or if another file has the path.
-    pub fn check(path: &Path, group: Option<&str>) -> Result<Option<Group>, ControlError> {
-        let find = |name: &str| Group::from_name(name).ok().flatten();
+    pub fn check(path: &Path, group: Option<&str>) -> Result<Option<Gid>, ControlError> {
+        let groups = std::fs::read("/etc/group").unwrap_or_default();
+        let find = |name: &str| group_number(&String::from_utf8_lossy(&groups), name);
         let owner = match group {
             Some(name) => Some(find(name).ok_or_else(|| ControlError::NoGroup(name.to_owned()))?),
             None => find(DEFAULT_GROUP),
@@ -250,6 +250,14 @@ impl Drop for Control {
         }
         remove_directory(self.made.as_deref());
     }
+}
+
+/// Returns the number of a group, from the lines of `/etc/group` (group(5)). getgrnam(3) is no choice: in a static program,
+/// it loads the modules that nsswitch.conf names, and crashes in libnss_systemd.
+fn group_number(groups: &str, name: &str) -> Option<Gid> {
+    let mut lines = groups.lines().map(|line| line.split(':').collect::<Vec<_>>());
+    let line = lines.find(|fields| fields.first() == Some(&name))?;
+    line.get(2)?.parse().ok().map(Gid::from_raw)
 }
 
 /// Creates a directory below an existing directory. Returns the path if the directory is new.
@@ -395,6 +403,17 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use std::net::Shutdown;
+
+    #[test]
+    fn a_group_is_found_by_its_whole_name() {
+        let groups = "root:x:0:\nevenkeel-old:x:7:\nbad:x\nevenkeel:x:987:alice,bob\n+::\nnone:x:many:\n";
+        let number = |name| group_number(groups, name).map(Gid::as_raw);
+        assert_eq!(
+            (number("evenkeel"), number("root"), number("evenkeel-old")),
+            (Some(987), Some(0), Some(7))
+        );
+        assert_eq!((number("even"), number("bad"), number("none"), number("")), (None, None, None, None));
+    }
 
     fn answer(control: &mut Control, path: &Path, bytes: &[u8]) -> String {
         let mut client = UnixStream::connect(path).unwrap();

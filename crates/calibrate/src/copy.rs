@@ -1,4 +1,4 @@
-//! Copies of bytes from the cache, and from the memory of a node.
+//! Measures the time to copy a byte from the last-level cache, and from the memory of a node.
 
 use std::fs;
 use std::io;

@@ -154,11 +154,17 @@ impl Configuration {
 /// Reads a short string without control characters.
 fn word(field: &Field<'_>, wanted: &str) -> Option<String> {
     let text = field.string(wanted)?;
-    if text.is_empty() || text.len() > LONGEST || text.chars().any(char::is_control) {
-        field.complain(BadValue, "empty, longer than 256 bytes, or with a control character", "");
-        return None;
-    }
-    Some(text.to_owned())
+    let problem = if text.is_empty() {
+        "empty"
+    } else if text.len() > LONGEST {
+        "longer than 256 bytes"
+    } else if text.chars().any(char::is_control) {
+        "contains a control character"
+    } else {
+        return Some(text.to_owned());
+    };
+    field.complain(BadValue, problem, "write 1 to 256 bytes without control characters");
+    None
 }
 
 fn read_rules(field: &Field<'_>, check: CheckOptions<'_>) -> Option<Vec<Rule>> {
@@ -206,7 +212,8 @@ fn read_rule(element: &Field<'_>, check: CheckOptions<'_>) -> Option<Rule> {
     if let (Some((Some(Some(_)), _)), Some((Some(Some(options)), field))) = (&fair, &steer)
         && !options.iter().any(|option| option == "--backend=xdp")
     {
-        let problem = "fair and steer can run on one interface only with XDP, because n-tuple rules and RPS need it alone";
+        let problem = "fair and steer share an interface only if steer has the back end XDP: for n-tuple rules and RPS, steer needs \
+             the interface for itself";
         field.complain(BadValue, problem, "add backend = \"xdp\", or remove fair or steer from this rule");
         return None;
     }
@@ -324,7 +331,11 @@ fn read_session(
         };
         match word(&value, "a string, as on the command line") {
             Some(text) if is_relative(key, &text) => {
-                value.complain(BadValue, "not an absolute path", "a service has no current directory");
+                value.complain(
+                    BadValue,
+                    "not an absolute path",
+                    "write a path from /: the service does not run in your directory",
+                );
                 is_wrong = true;
             }
             Some(text) => {
@@ -431,7 +442,7 @@ mod tests {
             ),
             (
                 rule("match.name = \"a\"\nfair = {}\nsteer = { policy = \"balance\" }"),
-                "e.toml:5:9: interface[0].steer: fair and steer can run on one interface only with XDP",
+                "e.toml:5:9: interface[0].steer: fair and steer share an interface only if steer has the back end XDP",
             ),
             (rule("match = {}\nfair = {}"), "matches nothing"),
             (

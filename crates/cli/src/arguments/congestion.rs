@@ -53,7 +53,7 @@ pub struct LoadOptions {
     /// Duration of a measurement of the round-trip time
     #[arg(long, value_name = "TIME", default_value = "40ms", value_parser = parse_microseconds, allow_hyphen_values = true)]
     pub window: u32,
-    /// Minimum number of samples of a measurement
+    /// Minimum number of samples in a measurement of the round-trip time (--window)
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = whole_number::<u32>(1..=1000), allow_negative_numbers = true)]
     pub samples: u32,
     /// φ of fair flow balancing: t ms after the phase began, each flow keeps (t/φ)^3 bytes in the queue; smaller is faster

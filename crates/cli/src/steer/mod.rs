@@ -96,8 +96,8 @@ pub fn steer(options: &SteerOptions) -> Result<Exit, Failure> {
         keep_only(&kept)
             .map_err(|error| Failure::new(Exit::Failed, format!("cannot drop privileges: {error}")))?;
     }
-    // The kernel detaches a program when its descriptors are closed. The back ends change settings only
-    // with the first search.
+    // A signal here leaves nothing to restore: the kernel detaches the program when its descriptors are
+    // closed, and the back ends change settings only with the first search.
     if signals.came() {
         return Err(interrupted(&[(name.clone(), session.finish().map_err(failure)?)]));
     }

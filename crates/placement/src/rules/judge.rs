@@ -336,8 +336,8 @@ fn found_beside<'f>(
     if gaps.iter().any(|gap| gap.interface().is_none() && !is_partial(gap)) {
         return ((Vec::new(), gaps), false);
     }
-    // Rules handle NICs without a speed, and drivers without rings or channels. Findings from other
-    // evidence count, as do losses that other counters show.
+    // These gaps do not hide the interface: rules handle NICs without a speed and drivers without rings
+    // or channels, and other counters show the same losses.
     const LOSSES: [&str; 4] = ["_errors", "_dropped", "/multicast", "/collisions"];
     let is_absent = |gap: &&Unknown| {
         gap.source.ends_with("/speed") && gap.concerns(SPEED)

@@ -129,7 +129,8 @@ impl Supervisor<'_> {
             // The device lost settings by itself: they are made again from its present values.
             unit.is_afresh |= ending == Ending::Device;
             let ran = now.saturating_duration_since(worker.began);
-            // An interface that is gone has no rule any more; its unit goes, too.
+            // No rule wants this unit, for example because the interface was removed. Do not restart the worker: the next
+            // reconciliation removes the unit.
             match unit.course.next(&ending, ran, now) {
                 _ if unit.wanted.is_none() => {
                     unit.log(self.outside, Priority::Warning, now, &reason);

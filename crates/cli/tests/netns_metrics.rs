@@ -170,3 +170,23 @@ fn a_textfile_is_replaced_whole() {
     let refused = end(managed.command(&["metrics", "--textfile", "/a/evenkeel.txt"]));
     assert!(refused.code == 2 && refused.stderr.contains(".prom"), "{refused:?}");
 }
+
+#[test]
+fn an_error_removes_the_textfile() {
+    let managed = Managed::new();
+    let directory = tempfile::tempdir().unwrap();
+    // After the first file, the filesystem fills up.
+    let script = "mount -t tmpfs -o size=256k none \"$1\" && cd \"$1\" || exit 9; shift
+        \"$@\" & process=$!
+        while kill -0 $process && [ ! -e evenkeel.prom ]; do sleep 0.1; done
+        head -c 1M /dev/zero > ballast 2>&-
+        wait $process; code=$?; ls -A; exit $code";
+    let mut command = std::process::Command::new("unshare");
+    command.args(["--mount", "sh", "-c", script, "sh"]).arg(directory.path());
+    command.args([env!("CARGO_BIN_EXE_evenkeel"), "metrics", NAME]);
+    command.args(["--textfile", "evenkeel.prom", "--interval", "1s"]);
+    command.env("EVENKEEL_STATE_DIR", directory.path().join("state"));
+    let ended = end(managed.enter(command));
+    assert!(ended.code == 4 && ended.stderr.contains("No space left"), "{ended:?}");
+    assert_eq!(ended.stdout, "ballast\n", "node_exporter would serve an old file: {ended:?}");
+}

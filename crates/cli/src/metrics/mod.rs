@@ -165,35 +165,51 @@ fn write_textfile(options: &MetricsOptions, path: &Path) -> Result<Exit, Failure
     output::detach();
     let mut exporter = Exporter::open(options)?;
     wait_quietly(SAMPLE_TIME, &signals);
-    let (mut next, mut has_written) = (Instant::now(), false);
+    let mut has_written = false;
+    let ended = rewrite(&mut exporter, options, path, &signals, &mut has_written);
+    if options.once || !has_written {
+        return ended;
+    }
+    // node_exporter would serve the last counts for good.
+    let left = match std::fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Some(format!("cannot remove {}: {error}; node_exporter still serves it", path_text(path)))
+        }
+        _ => None,
+    };
+    match (ended, left) {
+        (Err(failed), Some(left)) => Err(failed.and(&left)),
+        (Ok(_), Some(left)) => Err(Failure::new(Exit::Failed, left)),
+        (ended, None) => ended,
+    }
+}
+
+/// Replaces the file at each interval until a signal or an error; once with `--once`.
+fn rewrite(
+    exporter: &mut Exporter,
+    options: &MetricsOptions,
+    path: &Path,
+    signals: &Signals,
+    has_written: &mut bool,
+) -> Result<Exit, Failure> {
+    let mut next = Instant::now();
     while !signals.came() {
         let text = exporter.text(Form::Prometheus)?;
         let written = evenkeel_files::replace(path, text.as_bytes(), MODE).map_err(Failure::from);
         // After one successful write, an error is no usage error: the path was valid.
         written.map_err(
-            |failed| if has_written { Failure::new(Exit::Failed, failed.message()) } else { failed },
+            |failed| if *has_written { Failure::new(Exit::Failed, failed.message()) } else { failed },
         )?;
-        has_written = true;
+        *has_written = true;
         exporter.tell_unread();
         if options.once {
             return Ok(Exit::Done);
         }
         next = (next + options.interval).max(Instant::now());
-        wait_quietly(next.saturating_duration_since(Instant::now()), &signals);
+        wait_quietly(next.saturating_duration_since(Instant::now()), signals);
         exporter.check_if_due();
     }
-    if has_written {
-        // node_exporter would serve the last counts for good.
-        match std::fs::remove_file(path) {
-            Err(error) if error.kind() != ErrorKind::NotFound => {
-                let message =
-                    format!("cannot remove {}: {error}; node_exporter still serves it", path_text(path));
-                return Err(Failure::new(Exit::Failed, message));
-            }
-            _ => {}
-        }
-    }
-    Ok(ended_by(&signals))
+    Ok(ended_by(signals))
 }
 
 fn failure(error: &MonitorError) -> Failure {

@@ -20,7 +20,8 @@ use crate::managed;
 use crate::output;
 use crate::signals::Signals;
 
-/// Minimum time between two reports of `check`. A report reads the files of every process.
+/// Minimum time between two reports of `check`, which read the files of every process. Maximum age of a report at a
+/// scrape.
 const CHECK_INTERVAL: Duration = Duration::from_secs(60);
 /// Time between the two samples of a single exposition. It exceeds the window of fairness.
 const SAMPLE_TIME: Duration = Duration::from_millis(1400);
@@ -74,18 +75,27 @@ impl Exporter {
             self.last.sample = self.collector.sample().map_err(failed)?;
             self.sampled = Some(Instant::now());
         }
+        // Scrapes that are more than a minute apart would get an old report.
+        let is_old = self.checked.elapsed() >= CHECK_INTERVAL;
+        if is_old {
+            self.check();
+        }
+        self.is_scraped = !is_old;
         self.last.cpu_seconds = cpu_seconds();
-        self.is_scraped = true;
         Ok(exposition(&self.last, form))
     }
 
     /// Makes a new report of `check` if the interval has passed and a scrape has read the last report.
     fn check_if_due(&mut self) {
         if self.is_scraped && self.checked.elapsed() >= CHECK_INTERVAL {
-            self.last.check = check();
-            self.checked = Instant::now();
+            self.check();
             self.is_scraped = false;
         }
+    }
+
+    fn check(&mut self) {
+        self.last.check = check();
+        self.checked = Instant::now();
     }
 
     /// Prints each message about an unreadable file once.
@@ -233,5 +243,32 @@ fn wait_quietly(time: Duration, signals: &Signals) {
     let began = Instant::now();
     while !signals.came() && began.elapsed() < time {
         std::thread::sleep(NAP.min(time.saturating_sub(began.elapsed())));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_scrape_gets_no_old_report_of_check() {
+        let options = MetricsOptions {
+            interfaces: vec!["lo".to_owned()],
+            listen: None,
+            textfile: None,
+            interval: CHECK_INTERVAL,
+            once: false,
+            no_flows: true,
+        };
+        let mut exporter = Exporter::open(&options).unwrap();
+        let mut is_judged_anew = |age: Duration| {
+            exporter.last.check = None;
+            exporter.checked = Instant::now().checked_sub(age).unwrap();
+            exporter.text(Form::OpenMetrics).unwrap();
+            exporter.last.check.is_some()
+        };
+        assert!(is_judged_anew(CHECK_INTERVAL));
+        assert!(!is_judged_anew(Duration::ZERO));
     }
 }

@@ -294,21 +294,6 @@ impl Held {
         Ok(None)
     }
 
-    /// Excludes other searches for owners until the returned lock is dropped.
-    pub(crate) fn claim(&self) -> Result<Flock<OwnedFd>, JournalError> {
-        let failed = |error: nix::Error| self.directory.failed("lock", "")(error.into());
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            // A second open file description: a duplicated descriptor would share the lock.
-            let again = openat(&self.directory.file, ".", OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty());
-            match Flock::lock(again.map_err(failed)?, FlockArg::LockExclusiveNonblock) {
-                Ok(lock) => return Ok(lock),
-                Err((_, nix::Error::EWOULDBLOCK)) if Instant::now() < deadline => std::thread::sleep(POLL),
-                Err((_, error)) => return Err(failed(error)),
-            }
-        }
-    }
-
     /// Renames the journal, so that later commands keep the file but do not read it as a journal.
     pub(crate) fn set_aside(&self) -> Result<PathBuf, JournalError> {
         if self.standing()? != Standing::Named {
@@ -340,8 +325,21 @@ impl Held {
 }
 
 impl Storage for Held {
+    fn claim(&self) -> Result<Option<Flock<OwnedFd>>, JournalError> {
+        let failed = |error: nix::Error| self.directory.failed("lock", "")(error.into());
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            // A second open file description: a duplicated descriptor would share the lock.
+            let again = openat(&self.directory.file, ".", OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty());
+            match Flock::lock(again.map_err(failed)?, FlockArg::LockExclusiveNonblock) {
+                Ok(lock) => return Ok(Some(lock)),
+                Err((_, nix::Error::EWOULDBLOCK)) if Instant::now() < deadline => std::thread::sleep(POLL),
+                Err((_, error)) => return Err(failed(error)),
+            }
+        }
+    }
+
     fn append_shared(&mut self, entry: &Entry) -> Result<(), JournalError> {
-        let _claim = self.claim()?;
         match self.other_owner(&entry.knob)? {
             Some(owner) => {
                 Err(JournalError::Owned { knob: entry.knob.on("").to_string(), owner: Box::new(owner) })

@@ -152,6 +152,7 @@ impl Lasting {
     /// knob since it was planned or kept.
     pub fn change(&mut self, change: &Change) -> Result<Made, ApplyError> {
         let Change { knob, to } = change;
+        let _claim = self.run.claim(knob)?;
         let before = self.run.kernel().read(knob)?;
         if knob.same(&before, to) {
             return Ok(Made::AsBefore);
@@ -207,7 +208,7 @@ impl Lasting {
     }
 
     fn make(&mut self, change: &Change, before: &Value) -> Result<Made, ApplyError> {
-        let Err(error) = self.run.change(change) else { return Ok(Made::Changed(before.clone())) };
+        let Err(error) = self.run.change_claimed(change) else { return Ok(Made::Changed(before.clone())) };
         if matches!(error, ApplyError::NotTaken { .. }) {
             let found = self.run.kernel().read(&change.knob)?;
             if is_rounded(before, &change.to, &found) {

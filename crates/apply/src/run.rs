@@ -1,12 +1,14 @@
 //! A run: makes changes, journals them, and undoes them.
 
 use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process::Command;
 
 use evenkeel_host::SocketName;
 use evenkeel_model::change::{Change, Knob, Value, clsact};
 use evenkeel_model::text::path_text;
+use nix::fcntl::Flock;
 
 use crate::disturbance::Disturbance;
 use crate::error::{ApplyError, KnobError};
@@ -190,6 +192,18 @@ impl<K: Kernel, S: Storage> Run<K, S> {
     /// Returns an error if the journal or the kernel refuses, or if the kernel shows a different value
     /// afterwards. Returns an error if another program has changed the knob after this run.
     pub fn change(&mut self, change: &Change) -> Result<(), ApplyError> {
+        let _claim = self.claim(&change.knob)?;
+        self.change_claimed(change)
+    }
+
+    /// Excludes other changes of a setting of the namespace or host; see [`Storage::claim`].
+    pub(crate) fn claim(&self, knob: &Knob) -> Result<Option<Flock<OwnedFd>>, ApplyError> {
+        let storage = self.storage.as_ref().filter(|_| !knob.is_of_interface());
+        Ok(storage.map_or(Ok(None), Storage::claim)?)
+    }
+
+    /// Changes a knob as [`Self::change`] does. The caller holds [`Self::claim`].
+    pub(crate) fn change_claimed(&mut self, change: &Change) -> Result<(), ApplyError> {
         let found = self.undisturbed(&change.knob)?;
         let known = self.entry(&change.knob).is_some();
         if !known && change.knob.same(&found, &change.to) {
@@ -256,6 +270,7 @@ impl<K: Kernel, S: Storage> Run<K, S> {
     /// Returns an error if the journal or the kernel refuses, or if another program has changed the
     /// knob after this run.
     pub fn allow(&mut self, knob: &Knob, ours: Ours) -> Result<(), ApplyError> {
+        let _claim = self.claim(knob)?;
         let found = self.undisturbed(knob)?;
         self.allow_from(knob, found, ours)
     }

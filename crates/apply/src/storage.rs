@@ -1,9 +1,11 @@
 //! The storage of a journal: a file, or memory in tests.
 
 use std::fmt;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 use evenkeel_model::text::path_text;
+use nix::fcntl::Flock;
 
 use crate::error::JournalError;
 use crate::journal::Entry;
@@ -38,7 +40,16 @@ pub trait Storage {
         entries.iter().try_for_each(|entry| self.append(entry))
     }
 
-    /// Adds an entry for a setting of the whole namespace or host.
+    /// Excludes other changes of settings of the namespace or host until the returned lock is dropped. The holder reads,
+    /// journals and sets such a setting. Otherwise two runs could both find the old value and journal it.
+    ///
+    /// # Errors
+    /// Returns an error if another process keeps the lock.
+    fn claim(&self) -> Result<Option<Flock<OwnedFd>>, JournalError> {
+        Ok(None)
+    }
+
+    /// Adds an entry for a setting of the whole namespace or host. The caller holds [`Self::claim`].
     ///
     /// # Errors
     /// Returns [`JournalError::Owned`] if another run has journalled the setting.

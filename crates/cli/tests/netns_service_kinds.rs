@@ -194,9 +194,10 @@ fn a_setting_that_another_program_changes_is_left_to_it() {
     assert_eq!(value(&place, SCALING.1), "0", "the other change is undone at the end");
 }
 
-/// A setting of the host belongs to one interface. Without it, the other interface that wants the setting takes over.
+/// A setting of the host belongs to one interface, even if two workers find it at the same time. Without the interface, the
+/// other one that wants the setting takes over.
 #[test]
-fn two_interfaces_may_want_a_setting_of_the_host_at_the_same_time() {
+fn another_interface_takes_over_a_setting_of_the_host() {
     let place = place();
     place.write(&format!("{}{}", tune(FIRST, &[SACK.0], ""), tune(OTHER, &[SACK.0], "")));
     let service = place.start();
@@ -204,29 +205,39 @@ fn two_interfaces_may_want_a_setting_of_the_host_at_the_same_time() {
     wait_for_worker(&place, OTHER, "tune", "tuned");
     let shown = end(place.client(&["status"]));
     assert_eq!(shown.code, 0, "{shown:?}");
-    assert_eq!(value(&place, SACK.1), "1");
-    drop(service);
-}
-
-#[test]
-fn another_interface_takes_over_a_setting_of_the_host() {
-    let place = place();
-    place.write(&tune(FIRST, &[SACK.0], ""));
-    let service = place.start();
-    wait_for_worker(&place, FIRST, "tune", "tuned");
-    place.write(&format!("{}{}", tune(FIRST, &[SACK.0], ""), tune(OTHER, &[SACK.0], "")));
-    succeed(&place, &["service", "reload"]);
-    wait_for_worker(&place, OTHER, "tune", "tuned");
     let owns = |name: &str| {
         worker(&place, name, "tune")["devices"][0]["changes"].as_array().is_some_and(|all| !all.is_empty())
     };
-    assert!(owns(FIRST) && !owns(OTHER), "{}", place.status());
-    succeed(&place, &["service", "pause", FIRST]);
-    wait_for("the other interface has the change", PATIENCE, || owns(OTHER));
+    assert!(owns(FIRST) != owns(OTHER), "{}", place.status());
+    let (owner, other) = if owns(FIRST) { (FIRST, OTHER) } else { (OTHER, FIRST) };
+    succeed(&place, &["service", "pause", owner]);
+    wait_for("the other interface has the change", PATIENCE, || owns(other));
     assert_eq!((value(&place, SACK.1), end(place.client(&["status"])).code), ("1".to_owned(), 0));
     succeed(&place, &["service", "resume"]);
     place.end(service);
     assert_eq!(value(&place, SACK.1), "0");
+}
+
+/// Two commands that read the old value at the same time must not both journal it.
+#[test]
+fn of_two_that_tune_at_once_one_has_the_setting_of_the_host() {
+    let place = place();
+    for round in 0..10 {
+        let runs = [FIRST, OTHER].map(|name| {
+            Running::start(place.managed.command(&["tune", name, "--apply", SACK.0, "--no-watch"]))
+        });
+        for run in runs {
+            let ended = run.end();
+            assert_eq!(ended.code, 0, "round {round}: {ended:?}");
+        }
+        assert_eq!(
+            (value(&place, SACK.1), place.managed.journals().len()),
+            ("1".to_owned(), 1),
+            "round {round}"
+        );
+        assert_eq!(end(place.managed.command(&["revert"])).code, 0);
+        assert_eq!(value(&place, SACK.1), "0");
+    }
 }
 
 /// Another program changes a setting that a rule wants and that no worker has changed.

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use evenkeel_apply::{
-    ApplyError, Etc, JournalError, KnobError, Lasting, Line, Made, StateDirectory, printed_command,
+    ApplyError, Disturbance, Entry, Etc, JournalError, KnobError, Lasting, Line, Made, StateDirectory,
+    printed_command,
 };
 use evenkeel_host::Capability;
 use evenkeel_model::change::{Change, Knob, Value};
@@ -168,12 +169,16 @@ pub fn make_rounds(
         lasting.plan_from(planned);
         // The driver sets up queues that the channels add. The next round reads their settings and
         // plans the changes.
+        let mut owned = Vec::new();
         for ready in prepared.ready.iter().filter(|ready| ready.from.is_some()) {
             if signals.came() {
                 return Ok(());
             }
-            make(lasting, ready, outcome)?;
+            if let Some(owner) = make(lasting, ready, outcome)? {
+                owned.push((ready.change.knob.clone(), owner));
+            }
         }
+        owned.iter().for_each(|(knob, owner)| prepared.leave_to(knob, &options.interface, owner));
         let made = outcome.done[earlier..].iter().map(|done| Change::new(done.knob.clone(), done.to.clone()));
         let channels: Vec<Change> = made.filter(|change| matches!(change.knob, Knob::Channels(_))).collect();
         let lines = show::undo_of_queues(&prepared.facts, &options.interface, &channels);
@@ -220,18 +225,26 @@ pub fn leave_to_balancer(prepared: &mut Prepared) {
     }
 }
 
-fn make(lasting: &mut Lasting, ready: &Ready, outcome: &mut Outcome) -> Result<(), Failure> {
+/// Makes a change. Returns the other interface for which `tune` has set another value since the plan, if there is one.
+fn make(lasting: &mut Lasting, ready: &Ready, outcome: &mut Outcome) -> Result<Option<String>, Failure> {
     let Change { knob, to } = &ready.change;
     let mut done = |from: Value, to: Value| {
         outcome.done.push(Done { rule: ready.rule, knob: knob.clone(), from, to });
     };
-    match lasting.change(&ready.change) {
+    let made = lasting.change(&ready.change);
+    if let Err(ApplyError::Disturbed(Disturbance { interface, found: Some(found), .. })) = &made
+        && !knob.is_of_interface()
+        && let Some(owner) = keeper(knob, found).filter(|owner| owner != interface)
+    {
+        return Ok(Some(owner));
+    }
+    match made {
         Ok(Made::AsBefore) => {
             // A change of an interface can change other settings: a change of the channels resets the
             // XPS maps. A sysctl changes only itself.
             let is_ours = outcome.done.iter().any(|done| done.knob == *knob || done.knob.is_of_interface());
             let is_new = ready.from.as_ref().is_some_and(|from| !knob.same(from, to));
-            if !is_ours && is_new && !is_kept_with(knob, to) {
+            if !is_ours && is_new && keeper(knob, to).is_none() {
                 let why = format!("another program has set it to {to} since the plan");
                 outcome.refused.push((ready.rule, ready.change.clone(), why));
             }
@@ -240,16 +253,17 @@ fn make(lasting: &mut Lasting, ready: &Ready, outcome: &mut Outcome) -> Result<(
         Ok(Made::Rounded { from, to }) => done(from, to),
         Err(error @ ApplyError::Journal(_)) if !error.is_owned() => return Err(failure(&error)),
         // The other run sets the same value just now.
-        Err(error) if error.is_owned() && is_kept_with(knob, to) => {}
+        Err(error) if error.is_owned() && keeper(knob, to).is_some() => {}
         Err(error) => outcome.refused.push((ready.rule, ready.change.clone(), error.to_string())),
     }
-    Ok(())
+    Ok(None)
 }
 
-/// Returns whether `tune` keeps this value in effect already, for example for another interface since the plan.
-fn is_kept_with(knob: &Knob, to: &Value) -> bool {
+/// Returns the interface for which `tune` keeps this value in effect already.
+fn keeper(knob: &Knob, value: &Value) -> Option<String> {
     let kept = evenkeel_apply::kept(&StateDirectory::from_environment()).unwrap_or_default();
-    kept.iter().any(|(_, entry)| entry.knob == *knob && entry.is_ours(to))
+    let keeps = |entry: &Entry| entry.knob == *knob && entry.is_ours(value);
+    kept.into_iter().find(|(_, entry)| keeps(entry)).map(|(interface, _)| interface.name)
 }
 
 /// Undoes this command's changes. Changes of previous commands stay.

@@ -71,6 +71,18 @@ impl Prepared {
         self.plan.stop_balancer.filter(|_| self.ready.iter().any(places))
     }
 
+    /// Leaves a setting to another interface, for which `tune` has changed it since the plan.
+    fn leave_to(&mut self, knob: &Knob, interface: &str, owner: &str) {
+        let (owned, ready): (Vec<Ready>, Vec<Ready>) =
+            std::mem::take(&mut self.ready).into_iter().partition(|ready| ready.change.knob == *knob);
+        self.ready = ready;
+        for Ready { rule, change, .. } in owned {
+            self.settled.insert(change.knob.clone());
+            let why = settled(rule, owner, interface, &BTreeSet::new()).unwrap_or_default();
+            self.unable.push((rule, change, why));
+        }
+    }
+
     /// Drops the items whose settings already have the wanted value.
     fn drop_empty_items(&mut self) {
         let Self { plan, ready, unable, .. } = self;

@@ -6,29 +6,14 @@ mod support;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 
 use support::end;
-use support::leftovers::children;
-use support::managed::{kill_process, wait_for};
+use support::managed::wait_for;
 use support::running::Running;
-use support::service::{FIRST, PATIENCE, Place, only};
+use support::service::{FIRST, PATIENCE, Place, lose_worker, only};
 
 const SACK: &str = "/proc/sys/net/ipv4/tcp_sack";
-
-/// Kills a worker with its guardian while the supervisor sleeps, and changes its journal meanwhile.
-fn lose_worker(place: &Place, service: &mut Running, change: impl FnOnce(&Path)) {
-    let supervisor = Pid::from_raw(service.id().cast_signed());
-    let worker = place.process(FIRST);
-    kill(supervisor, Signal::SIGSTOP).unwrap();
-    // Stop the worker, so that it starts no new guardian.
-    kill(Pid::from_raw(worker.cast_signed()), Signal::SIGSTOP).unwrap();
-    children(worker).iter().for_each(|guardian| kill_process(guardian.id));
-    kill_process(worker);
-    change(&journal(place));
-    kill(supervisor, Signal::SIGCONT).unwrap();
-}
 
 /// Returns the only journal.
 fn journal(place: &Place) -> PathBuf {
@@ -67,8 +52,9 @@ fn a_renamed_journal_of_a_session_restores_nothing() {
     let mut service = place.start();
     place.wait_for(FIRST, "fair");
     let directory = place.managed.state.path();
-    lose_worker(&place, &mut service, |journal| {
-        std::fs::rename(journal, directory.join("old.journal")).unwrap();
+    let journal = journal(&place);
+    lose_worker(&place, &mut service, || {
+        std::fs::rename(&journal, directory.join("old.journal")).unwrap();
     });
     place.wait_for(FIRST, "refused");
     assert_unrestored(&place, service, "renamed the journal");
@@ -81,10 +67,11 @@ fn a_damaged_journal_of_a_session_is_named_while_the_next_one_runs() {
     place.write(&only(FIRST));
     let mut service = place.start();
     place.wait_for(FIRST, "fair");
-    lose_worker(&place, &mut service, |journal| {
-        let text = std::fs::read_to_string(journal).unwrap();
+    let journal = journal(&place);
+    lose_worker(&place, &mut service, || {
+        let text = std::fs::read_to_string(&journal).unwrap();
         let damaged: Vec<String> = text.lines().map(|line| line.replace("xps", "xbs")).collect();
-        std::fs::write(journal, damaged.join("\n") + "\n").unwrap();
+        std::fs::write(&journal, damaged.join("\n") + "\n").unwrap();
     });
     wait_for("the next worker names the journal", PATIENCE, || {
         place.interface(FIRST)["state"] == "fair" && reason(&place).contains(".damaged")

@@ -16,7 +16,7 @@ use support::end;
 use support::leftovers::children;
 use support::managed::{assert_same, kill_process, wait_for};
 use support::running::Running;
-use support::service::{BOTH, FIRST, OTHER, PATIENCE, Place, only};
+use support::service::{BOTH, FIRST, OTHER, PATIENCE, Place, lose_worker, only};
 
 #[test]
 fn a_killed_worker_is_started_again() {
@@ -111,16 +111,10 @@ fn settings_that_cannot_be_restored_are_named() {
     place.write(&only(FIRST));
     let mut service = place.start();
     place.wait_for(FIRST, "fair");
-    let supervisor = Pid::from_raw(service.id().cast_signed());
-    let worker = place.process(FIRST);
-    kill(supervisor, Signal::SIGSTOP).unwrap();
-    // Stop the worker, so that it starts no new guardian.
-    kill(Pid::from_raw(worker.cast_signed()), Signal::SIGSTOP).unwrap();
-    children(worker).iter().for_each(|guardian| kill_process(guardian.id));
-    kill_process(worker);
     let directory = place.managed.state.path();
-    std::fs::set_permissions(directory, PermissionsExt::from_mode(0o777)).unwrap();
-    kill(supervisor, Signal::SIGCONT).unwrap();
+    lose_worker(&place, &mut service, || {
+        std::fs::set_permissions(directory, PermissionsExt::from_mode(0o777)).unwrap();
+    });
     place.wait_for(FIRST, "refused");
     let paused = end(place.client(&["service", "pause"]));
     assert!(paused.code == 4 && paused.stderr.contains("settings are not restored"), "{paused:?}");

@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use evenkeel_netlink::VethOptions;
 use evenkeel_service::{Command as Wanted, Request, ask};
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::Value;
 use std::os::fd::AsFd;
 
 use super::file;
-use super::managed::{DRIVERS_MAPS, Managed, NAME, wait_for};
+use super::leftovers::children;
+use super::managed::{DRIVERS_MAPS, Managed, NAME, kill_process, wait_for};
 use super::running::Running;
 
 /// The second interface. Its peer is `evk3`.
@@ -121,6 +123,19 @@ impl Place {
     pub fn add_other(&mut self) {
         add_other(&mut self.managed);
     }
+}
+
+/// Kills the worker of `evk0` with its guardian while the supervisor sleeps, and makes a change meanwhile.
+pub fn lose_worker(place: &Place, service: &mut Running, change: impl FnOnce()) {
+    let supervisor = Pid::from_raw(service.id().cast_signed());
+    let worker = place.process(FIRST);
+    kill(supervisor, Signal::SIGSTOP).unwrap();
+    // Stop the worker, so that it starts no new guardian.
+    kill(Pid::from_raw(worker.cast_signed()), Signal::SIGSTOP).unwrap();
+    children(worker).iter().for_each(|guardian| kill_process(guardian.id));
+    kill_process(worker);
+    change();
+    kill(supervisor, Signal::SIGCONT).unwrap();
 }
 
 fn add_other(managed: &mut Managed) {

@@ -242,6 +242,8 @@ fn bundled_scenarios_are_listed_shown_and_valid() {
             [("htb", "class parent 1: "), ("htb", "qdisc root handle 1: htb")]
         } else if name == "host-stack" {
             [("tso-gro+arfs (base: tso-gro)", "interrupts = with-reader"), ("none", "machine")]
+        } else if name == "tcp100g-two-cores" {
+            [("apart (base: same)", "interrupts = apart"), ("same (base: default)", "reader-work = 3ms")]
         } else if name.starts_with("tcp100g-") || name.starts_with("congestion-") {
             [("tuned (base: default)", "ring"), ("default", "machine")]
         } else {

@@ -282,6 +282,18 @@ impl ReceiveSteering {
         Ok(())
     }
 
+    /// Returns the name of the kernel thread that reads a CPU's ring (`__cpu_map_entry_alloc`,
+    /// kernel/bpf/cpumap.c).
+    ///
+    /// # Errors
+    /// Returns an error if the kernel does not describe the map.
+    pub fn thread_name(&self, cpu: u32) -> Result<String, DatapathError> {
+        let info = object::map(&self.object, "rings")?
+            .info()
+            .map_err(DatapathError::system("read the description of a BPF map"))?;
+        Ok(format!("cpumap/{cpu}/map:{}", info.info.id))
+    }
+
     /// Attaches the program to an interface in the current network namespace.
     ///
     /// # Errors

@@ -15,6 +15,7 @@
 //! The namespaces have no names, so they exist only while this process and its traffic tools run. The
 //! kernel kills the tools when this process ends. No objects remain, even after `kill -9`.
 
+mod accounts;
 mod bed;
 mod capacity;
 mod error;
@@ -28,6 +29,7 @@ mod process;
 mod repeat;
 mod tenants;
 pub mod traffic;
+mod transfers;
 mod wire;
 
 pub use bed::{Bed, BedOptions};

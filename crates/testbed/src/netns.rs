@@ -15,9 +15,11 @@ use evenkeel_model::world::{Assessment, Job, Observer, RawRepeat, World};
 use crate::capacity::{self, AUTO_HEADROOM, LADDER_BPS};
 use crate::error::TestbedError;
 use crate::kernel::{self, KernelFeatures};
+use crate::process::own_processors;
 use crate::repeat;
 use crate::tenants::{self, Suitability};
 use crate::traffic::{iperf3, sockperf};
+use crate::transfers;
 
 #[derive(Debug)]
 pub struct NetnsWorld {
@@ -97,17 +99,11 @@ pub fn beyond_one_kernel(scenario: &Scenario) -> Option<String> {
             "the test bed has no NIC whose filters steer clients' requests; run the scenario with --on sim"
                 .to_owned(),
         ),
-        WorkloadKind::Transfers => {
-            Some(
-                "the test bed's hosts share the processors of this machine; run the scenario with --on sim"
-                    .to_owned(),
-            )
-        }
         WorkloadKind::Bulk if !scenario.link.priorities.is_empty() => Some(
             "the test bed's NIC has no priorities with queues of their own; run the scenario with --on sim"
                 .to_owned(),
         ),
-        WorkloadKind::Bulk | WorkloadKind::Tenants(_) => None,
+        WorkloadKind::Bulk | WorkloadKind::Tenants(_) | WorkloadKind::Transfers => None,
     }
 }
 
@@ -162,6 +158,11 @@ impl World for NetnsWorld {
         if let Some((tenants, point)) = tenants_of(scenario, variant) {
             return self.suitability.assess(scenario, tenants, point);
         }
+        if let Some(knobs) = variant.transfers() {
+            let processors = own_processors().map_err(|error| error.to_string())?;
+            let controls = self.host.congestion_controls().map_err(|error| error.to_string())?;
+            return transfers::assess(scenario, variant, knobs, &processors, &controls);
+        }
         kernel::assess(variant, self.topology(scenario), self.features, scenario.link.queues)
     }
 
@@ -171,6 +172,10 @@ impl World for NetnsWorld {
         wanted: Option<BitRate>,
         observer: &dyn Observer,
     ) -> Result<BitRate, TestbedError> {
+        if matches!(scenario.workload.kind, WorkloadKind::Transfers) {
+            // The variants state the rate, and `assess` has checked their congestion controls.
+            return Ok(scenario.link.rate);
+        }
         let control = &scenario.workload.congestion_control;
         let available = self.host.congestion_controls()?;
         if !available.contains(control) {
@@ -228,6 +233,9 @@ impl World for NetnsWorld {
             let in_front =
                 tenants::in_front(point, job.scenario, tenants, job.rate).map_err(TestbedError::Qdisc)?;
             return tenants::run(job, point, &in_front, self.features, observer);
+        }
+        if let Some(knobs) = job.variant.transfers() {
+            return transfers::run(job, knobs, self.features, observer);
         }
         let mut options = kernel::bed_options(
             job.variant,

@@ -87,14 +87,8 @@ impl Nic {
         let NicOptions { rate, queues, .. } = self.options;
         let share = BitRate::from_bits_per_second((rate.bits_per_second() / u64::from(queues)).max(8_000));
         netlink.replace_qdisc(self.index, Handle::ROOT, Handle::new(ROOT, 0), &Qdisc::Mq)?;
+        let shaper = shaper(share);
         for queue in 0..queues {
-            let shaper = Qdisc::Tbf {
-                rate_bps: share.bits_per_second(),
-                burst_bytes: soft_nic::burst_bytes(share),
-                // Limit in bytes for full segments. TCP small queues keep the backlog far below this
-                // limit.
-                limit_bytes: soft_nic::LEAF_LIMIT_PACKETS * soft_nic::LARGEST_GSO_PACKET_BYTES,
-            };
             let handle = Handle::new(FIRST_LEAF + queue as u16, 0);
             netlink.replace_qdisc(self.index, Handle::new(ROOT, queue as u16 + 1), handle, &shaper)?;
         }
@@ -156,6 +150,16 @@ impl Nic {
     ) -> Result<(), TestbedError> {
         let handle = Handle::new(FIRST_LEAF + queue as u16, 0);
         Ok(netlink.replace_qdisc(self.index, self.class(queue), handle, &Qdisc::Pfifo { limit_packets })?)
+    }
+}
+
+/// Returns a line with this rate.
+pub(crate) fn shaper(rate: BitRate) -> Qdisc {
+    Qdisc::Tbf {
+        rate_bps: rate.bits_per_second(),
+        burst_bytes: soft_nic::burst_bytes(rate),
+        // Limit in bytes for full segments. TCP small queues keep the backlog far below this limit.
+        limit_bytes: soft_nic::LEAF_LIMIT_PACKETS * soft_nic::LARGEST_GSO_PACKET_BYTES,
     }
 }
 

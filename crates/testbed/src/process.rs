@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use evenkeel_host::find_tool;
 use evenkeel_model::text::path_text;
 use evenkeel_model::world::Observer;
+use nix::sched::{CpuSet, sched_getaffinity};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -234,6 +235,13 @@ pub(crate) fn pause(time: Duration, observer: &dyn Observer) -> Result<(), Testb
 
 fn check(result: libc::c_int) -> std::io::Result<()> {
     if result < 0 { Err(std::io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Returns the processors on which this process may run.
+pub(crate) fn own_processors() -> Result<Vec<usize>, TestbedError> {
+    let allowed = sched_getaffinity(Pid::from_raw(0))
+        .map_err(|errno| TestbedError::system("read the processor affinity of this process")(errno.into()))?;
+    Ok((0..CpuSet::count()).filter(|number| allowed.is_set(*number).unwrap_or(false)).collect())
 }
 
 pub(crate) fn stay_on(processor: usize) -> std::io::Result<()> {

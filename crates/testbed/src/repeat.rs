@@ -247,8 +247,13 @@ pub(crate) fn retransmitted_segments(table: &str) -> u64 {
 /// Returns a TCP counter of a table like `/proc/net/snmp`. The table has a line of names and a line of
 /// values.
 pub(crate) fn tcp_counter(table: &str, counter: &str) -> u64 {
-    let mut tcp = table.lines().filter_map(|line| line.strip_prefix("Tcp: "));
-    let (Some(names), Some(values)) = (tcp.next(), tcp.next()) else { return 0 };
+    protocol_counter(table, "Tcp: ", counter)
+}
+
+/// Returns a counter of the lines with a prefix, such as `TcpExt: ` of `/proc/net/netstat`.
+pub(crate) fn protocol_counter(table: &str, prefix: &str, counter: &str) -> u64 {
+    let mut lines = table.lines().filter_map(|line| line.strip_prefix(prefix));
+    let (Some(names), Some(values)) = (lines.next(), lines.next()) else { return 0 };
     names
         .split_ascii_whitespace()
         .zip(values.split_ascii_whitespace())

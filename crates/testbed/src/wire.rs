@@ -4,6 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::AsFd;
 
 use evenkeel_host::Host;
+use evenkeel_netlink::ethtool::EthtoolError;
+use evenkeel_netlink::settings::{Device, Settings};
 use evenkeel_netlink::{Netlink, VethOptions};
 
 use crate::error::TestbedError;
@@ -69,22 +71,59 @@ impl Wire {
     }
 }
 
+/// Features of TSO (`ethtool -k`).
+pub(crate) const TSO: [&str; 4] = [
+    "tx-tcp-segmentation",
+    "tx-tcp-ecn-segmentation",
+    "tx-tcp-mangleid-segmentation",
+    "tx-tcp6-segmentation",
+];
+
+pub(crate) fn refused(error: EthtoolError) -> TestbedError {
+    TestbedError::Qdisc(error.to_string())
+}
+
+/// Switches features of a device, by their names in `ethtool -k`.
+pub(crate) fn set_features(
+    host: &Namespace,
+    index: u32,
+    name: &str,
+    features: &[&str],
+    on: bool,
+) -> Result<(), TestbedError> {
+    host.run(|| {
+        let mut settings = Settings::open().map_err(refused)?;
+        features.iter().try_for_each(|feature| {
+            settings.set_feature(Device { index, name }, feature, on).map_err(refused)
+        })
+    })
+}
+
 /// Enables receive packet steering on the receiving device, so that one CPU receives each flow, as with
 /// RSS on a real NIC. Without it, a veth delivers packets on the sending CPU, and a flow is reordered
 /// when its sender migrates.
 pub(crate) fn steer_receives_by_flow(receiver: &Namespace, queues: u32) -> Result<(), TestbedError> {
+    let cpus: Vec<usize> = (0..Host::live().cpu_times()?.cpus().clamp(1, 1024)).collect();
+    steer_receives(receiver, RECEIVER_INTERFACE, queues, &cpus)
+}
+
+/// Sets the CPUs that process received packets (RPS).
+pub(crate) fn steer_receives(
+    host: &Namespace,
+    interface: &str,
+    queues: u32,
+    cpus: &[usize],
+) -> Result<(), TestbedError> {
     // The mask consists of 32-bit words, separated by commas (Documentation/networking/scaling.rst).
-    let cpus = Host::live().cpu_times()?.cpus().clamp(1, 1024);
-    let words: Vec<String> = (0..cpus.div_ceil(32))
-        .rev()
-        .map(|word| {
-            let bits = (cpus - word * 32).min(32);
-            format!("{:08x}", (1_u64 << bits) - 1)
-        })
-        .collect();
-    let mask = words.join(",");
+    let words = cpus.iter().max().map_or(1, |last| last / 32 + 1);
+    let word = |word: usize| {
+        let bits =
+            cpus.iter().filter(|cpu| *cpu / 32 == word).fold(0_u32, |bits, cpu| bits | 1 << (cpu % 32));
+        format!("{bits:08x}")
+    };
+    let mask = (0..words).rev().map(word).collect::<Vec<_>>().join(",");
     let files = (0..queues)
-        .map(|queue| (format!("class/net/{RECEIVER_INTERFACE}/queues/rx-{queue}/rps_cpus"), mask.clone()))
+        .map(|queue| (format!("class/net/{interface}/queues/rx-{queue}/rps_cpus"), mask.clone()))
         .collect::<Vec<_>>();
-    receiver.write_sysfs(&files)
+    host.write_sysfs(&files)
 }

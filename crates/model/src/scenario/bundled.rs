@@ -13,7 +13,7 @@ macro_rules! scenario_files {
 /// clusters are sorted by the number of flows.
 #[must_use]
 pub fn bundled() -> &'static [(&'static str, &'static str)] {
-    const SCENARIOS: [(&str, &str); 32] = scenario_files![
+    const SCENARIOS: [(&str, &str); 33] = scenario_files![
         "titan-3-flows",
         "titan-6-flows",
         "titan-12-flows",
@@ -40,6 +40,7 @@ pub fn bundled() -> &'static [(&'static str, &'static str)] {
         "tcp100g-fan",
         "tcp100g-placement",
         "tcp100g-cores",
+        "tcp100g-two-cores",
         "tcp100g-tuning",
         "tcp100g-cubic",
         "tcp100g-bbr",

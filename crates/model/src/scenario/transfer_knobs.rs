@@ -149,6 +149,8 @@ const FLOWS: RangeInclusive<u32> = 1..=1000;
 const PORTS: RangeInclusive<usize> = 1..=8;
 const REVERSE_DELAYS: RangeInclusive<Nanoseconds> = Nanoseconds::new(0)..=Nanoseconds::from_millis(400);
 const START_INTERVALS: RangeInclusive<Nanoseconds> = Nanoseconds::new(0)..=Nanoseconds::from_secs(3600);
+const READER_WORK: RangeInclusive<Nanoseconds> = Nanoseconds::new(0)..=Nanoseconds::from_secs(1);
+const READER_STALL: RangeInclusive<Nanoseconds> = Nanoseconds::new(0)..=Nanoseconds::from_secs(1);
 /// Allowed round trips: from the host's own delay to a path around the earth.
 const ROUND_TRIPS: RangeInclusive<Nanoseconds> = Nanoseconds::from_micros(5)..=Nanoseconds::from_millis(400);
 const BUFFERS: RangeInclusive<ByteSize> = ByteSize::from_kib(16)..=ByteSize::from_kib(16 << 20);
@@ -205,6 +207,12 @@ knobs! {
     receive_buffer: ByteSize, "receive-buffer", |field| field.quantity(SOCKET_BUFFERS, "6MiB"), ToString::to_string;
     /// Largest send buffer (`tcp_wmem`).
     send_buffer: ByteSize, "send-buffer", |field| field.quantity(SOCKET_BUFFERS, "4MiB"), ToString::to_string;
+    /// Processor time that an application works on each MiB after reading it.
+    reader_work: Nanoseconds, "reader-work" or Nanoseconds::new(0),
+        |field| field.quantity(READER_WORK, "2ms"), |work| unless_default(work, &Nanoseconds::new(0));
+    /// Time that an application sleeps within each read, while it owns the socket.
+    reader_stall: Nanoseconds, "reader-stall" or Nanoseconds::new(0),
+        |field| field.quantity(READER_STALL, "5ms"), |stall| unless_default(stall, &Nanoseconds::new(0));
     interrupts: InterruptCores, "interrupts", |field| field.one_of(&INTERRUPT_CORES), ToString::to_string;
     /// Memory node of the interrupt cores.
     interrupt_node: HostNode, "interrupt-node" or HostNode::Nic, |field| field.one_of(&NODES), ToString::to_string;

@@ -5,14 +5,13 @@ use evenkeel_model::change::{Channels, Handle};
 use evenkeel_model::qdisc::{FilterRules, QdiscTree};
 use evenkeel_model::scenario::Offloads;
 use evenkeel_netlink::Netlink;
-use evenkeel_netlink::ethtool::EthtoolError;
 use evenkeel_netlink::qdisc_tree::{QdiscCounters, install, install_rules, qdisc_counters};
 use evenkeel_netlink::settings::{Device, Setting, Settings};
 
 use crate::error::TestbedError;
 use crate::link_watch::LinkWatch;
 use crate::namespace::Namespace;
-use crate::wire::{self, RECEIVER_INTERFACE, SENDER_INTERFACE, Wire};
+use crate::wire::{self, RECEIVER_INTERFACE, SENDER_INTERFACE, TSO, Wire, refused, set_features};
 
 /// Size of the largest TCP segment, including headers.
 const LARGEST_SEGMENT_BYTES: u32 = 61_440;
@@ -120,10 +119,6 @@ fn set_transmit_queues(wire: &Wire, queues: u32) -> Result<(), TestbedError> {
     })
 }
 
-fn refused(error: EthtoolError) -> TestbedError {
-    TestbedError::Qdisc(error.to_string())
-}
-
 /// Emulates the offloads of two hosts with NICs on a pair of devices without hardware:
 ///
 /// | TSO and GSO at the sender | GRO and LRO at the receiver | emulation |
@@ -143,26 +138,11 @@ fn set_offloads(wire: &mut Wire, offloads: Offloads) -> Result<(), TestbedError>
         // packets. The kernel would segment these packets after the queues.
         wire.sender_netlink.set_gso_max_segments(wire.sender_index, 1)?;
     }
-    let switch = |host: &Namespace, index: u32, name: &str, features: &[&str], on: bool| {
-        host.run(|| {
-            let mut settings = Settings::open().map_err(refused)?;
-            features.iter().try_for_each(|feature| {
-                settings.set_feature(Device { index, name }, feature, on).map_err(refused)
-            })
-        })
-    };
     if !(segmentation && aggregation) {
         // A veth passes packets to GRO only if TSO is off on its peer (`veth_skb_is_eligible_for_gro`).
-        switch(&wire.sender, wire.sender_index, SENDER_INTERFACE, &TSO, false)?;
+        set_features(&wire.sender, wire.sender_index, SENDER_INTERFACE, &TSO, false)?;
     }
     // GSO segments arrive unsplit and need no GRO.
     let merges = aggregation && !segmentation;
-    switch(&wire.receiver, wire.receiver_index, RECEIVER_INTERFACE, &["rx-gro"], merges)
+    set_features(&wire.receiver, wire.receiver_index, RECEIVER_INTERFACE, &["rx-gro"], merges)
 }
-
-const TSO: [&str; 4] = [
-    "tx-tcp-segmentation",
-    "tx-tcp-ecn-segmentation",
-    "tx-tcp-mangleid-segmentation",
-    "tx-tcp6-segmentation",
-];

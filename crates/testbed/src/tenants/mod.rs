@@ -4,7 +4,6 @@
 //! choice. A bulk tenant is an iperf3 client and server. A bulk tenant with on and off times is a
 //! writing thread. Request-response probes measure latency under load during the measurement.
 
-mod accounts;
 mod bed;
 mod line;
 mod measures;

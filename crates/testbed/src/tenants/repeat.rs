@@ -12,11 +12,11 @@ use evenkeel_model::world::{Job, Observer, RawRepeat, RawTenants};
 use evenkeel_netlink::qdisc_tree::QdiscCounters;
 use evenkeel_netlink::sock_diag::{SocketDiagnosis, SocketProtocol, SocketState};
 
-use super::accounts::Reading;
 use super::bed::{TenantBed, TenantBedOptions};
 use super::line::Sampler;
 use super::measures::{self, Metered};
 use super::sources::{LIMIT, Sources, each_bulk};
+use crate::accounts::Reading;
 use crate::error::TestbedError;
 use crate::kernel::KernelFeatures;
 use crate::phases::Phases;

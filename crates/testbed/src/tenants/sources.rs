@@ -9,13 +9,11 @@ use std::time::{Duration, Instant};
 use evenkeel_model::qdisc::{BULK_PORT, PROBE_PORT};
 use evenkeel_model::scenario::{BulkTenants, TenantPoint};
 use evenkeel_model::world::Observer;
-use nix::sched::{CpuSet, sched_getaffinity};
-use nix::unistd::Pid;
 
-use super::accounts::Actor;
 use super::bed::TenantBed;
+use crate::accounts::Actor;
 use crate::error::TestbedError;
-use crate::process::{Process, ProcessOptions, pause};
+use crate::process::{Process, ProcessOptions, own_processors, pause};
 use crate::traffic::iperf3;
 use crate::traffic::on_off::{Schedule, Source};
 use crate::traffic::request_response::{Exchange, Probe};
@@ -63,12 +61,7 @@ struct Places<'p> {
 
 impl<'p> Places<'p> {
     fn new(point: &'p TenantPoint) -> Result<Self, TestbedError> {
-        let allowed = sched_getaffinity(Pid::from_raw(0)).map_err(|errno| {
-            TestbedError::system("read the processor affinity of this process")(errno.into())
-        })?;
-        let processors =
-            (0..CpuSet::count()).filter(|number| allowed.is_set(*number).unwrap_or(false)).collect();
-        Ok(Self { point, processors })
+        Ok(Self { point, processors: own_processors()? })
     }
 
     /// Returns the CPUs of a flow's client and server. Bulk flows have the lowest numbers.

@@ -16,6 +16,7 @@ pub mod memcached;
 pub(crate) mod on_off;
 pub(crate) mod request_response;
 pub mod sockperf;
+pub mod stall;
 pub(crate) mod worker;
 
 /// The error for an option that a traffic tool would refuse or misinterpret.

@@ -178,6 +178,7 @@ fn variants_have_the_names_that_scripts_rely_on() {
         ("tcp100g-mtu", "mtu-1500 mtu-9000"),
         ("tcp100g-placement", "case-1 case-2 case-3 case-4"),
         ("tcp100g-cores", "distribution-1 distribution-2 distribution-3"),
+        ("tcp100g-two-cores", "same apart same-short-ring apart-short-ring"),
         ("tcp100g-cubic", "loss-free lossy lossy-apps lossy-apps-20ms"),
         ("tcp100g-bbr", "lan 20ms lan-4.15 lan-4.15-1-flow lan-4.15-12-flows 20ms-4.15 lan-v3 20ms-v3"),
         ("tcp100g-lola", "lan 20ms 20ms-lossy 20ms-lossy-no-loss"),

@@ -8,7 +8,7 @@ use evenkeel_model::world::{RawProcess, RawProcessor};
 use crate::error::TestbedError;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Actor {
+pub(crate) enum Actor {
     Process(u32),
     Thread(u32),
 }
@@ -55,7 +55,7 @@ fn nanoseconds_of(clock: libc::clockid_t) -> Option<u64> {
     (result == 0).then(|| seconds * 1_000_000_000 + nanoseconds)
 }
 
-pub(super) struct Reading {
+pub(crate) struct Reading {
     actors: Vec<Option<Had>>,
     processors: CpuTimes,
     processors_read: Instant,
@@ -66,7 +66,7 @@ pub(super) struct Reading {
 impl Reading {
     /// Reads the times. At the beginning of the measurement, the CPUs' totals are read last; at the
     /// end, they are read first. The totals therefore exclude the reading itself.
-    pub(super) fn take(actors: &[Actor], is_over: bool) -> Result<Self, TestbedError> {
+    pub(crate) fn take(actors: &[Actor], is_over: bool) -> Result<Self, TestbedError> {
         let host = Host::live();
         let processors = || -> Result<_, TestbedError> { Ok((host.cpu_times()?, Instant::now())) };
         let others = || -> Result<_, TestbedError> {
@@ -90,7 +90,7 @@ impl Reading {
 
     /// Returns the CPU time of each actor since an earlier reading, scaled to the measured time. Omits
     /// an actor that is missing in one of the readings.
-    pub(super) fn processes_since(
+    pub(crate) fn processes_since(
         &self,
         earlier: &Self,
         names: &[String],
@@ -118,7 +118,7 @@ impl Reading {
     }
 
     /// Returns how each CPU spent the time since an earlier reading.
-    pub(super) fn processors_since(&self, earlier: &Self) -> Vec<RawProcessor> {
+    pub(crate) fn processors_since(&self, earlier: &Self) -> Vec<RawProcessor> {
         let elapsed = self.processors_read.duration_since(earlier.processors_read);
         let shares = self.processors.shares_since(&earlier.processors, elapsed);
         shares
@@ -133,13 +133,13 @@ impl Reading {
     }
 
     /// Returns the sum of the busy shares of all CPUs.
-    pub(super) fn busy_since(&self, earlier: &Self) -> Option<f64> {
+    pub(crate) fn busy_since(&self, earlier: &Self) -> Option<f64> {
         let elapsed = self.processors_read.duration_since(earlier.processors_read);
         self.processors.busy_since(&earlier.processors, elapsed)
     }
 
     /// Returns the CPU use of other programs since an earlier reading, including stolen time; 1.0 is one CPU.
-    pub(super) fn disturbance_since(&self, earlier: &Self) -> f64 {
+    pub(crate) fn disturbance_since(&self, earlier: &Self) -> f64 {
         let elapsed = self.others_read.duration_since(earlier.others_read).as_secs_f64();
         let ticks = self.others_ticks.saturating_sub(earlier.others_ticks) as f64;
         let others = ticks / TICKS_PER_SECOND / elapsed.max(f64::MIN_POSITIVE);
@@ -149,7 +149,7 @@ impl Reading {
         others + stolen
     }
 
-    pub(super) fn processors(&self) -> usize {
+    pub(crate) fn processors(&self) -> usize {
         self.processors.cpus()
     }
 }

@@ -1,0 +1,130 @@
+//! A page whose first write sleeps. A read into the page sleeps while it owns the socket, because the
+//! kernel copies to the page with the socket locked (`tcp_recvmsg`). A page fault of a real application
+//! can sleep as long, for example on a swapped page.
+//!
+//! The page is registered with userfaultfd(2) (Documentation/admin-guide/mm/userfaultfd.rst).
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Length of a page on all supported machines, bytes. A larger page only moves the end of the buffer.
+const PAGE: usize = 4096;
+
+/// `UFFD_API`, and the requests of include/uapi/linux/userfaultfd.h.
+const API: u64 = 0xaa;
+const UFFDIO_API: libc::c_ulong = 0xc018_aa3f;
+const UFFDIO_REGISTER: libc::c_ulong = 0xc020_aa00;
+const UFFDIO_ZEROPAGE: libc::c_ulong = 0xc020_aa04;
+const MISSING_MODE: u64 = 1;
+
+/// `struct uffdio_register` and `struct uffdio_zeropage`: start, length, mode, result.
+type Range = [u64; 4];
+
+/// A buffer for reads whose first page is missing before each read.
+#[derive(Debug)]
+pub struct StallingBuffer {
+    start: *mut u8,
+    length: usize,
+    stop: Arc<AtomicBool>,
+    handler: Option<JoinHandle<()>>,
+}
+
+fn open() -> io::Result<OwnedFd> {
+    // SAFETY: takes flags only.
+    let descriptor = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC | libc::O_NONBLOCK) };
+    if descriptor < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel returned this descriptor, and nothing else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(descriptor as libc::c_int) })
+}
+
+/// Returns whether this process may use userfaultfd.
+#[must_use]
+pub fn is_available() -> bool {
+    open().is_ok()
+}
+
+fn request<T>(descriptor: &OwnedFd, request: libc::c_ulong, argument: &mut T) -> io::Result<()> {
+    // SAFETY: each request takes a pointer to its structure, which `argument` is.
+    let result = unsafe { libc::ioctl(descriptor.as_raw_fd(), request, std::ptr::from_mut(argument)) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+impl StallingBuffer {
+    /// # Errors
+    /// Returns an error if the kernel refuses userfaultfd.
+    pub fn new(length: usize, stall: Duration) -> io::Result<Self> {
+        let length = length.next_multiple_of(PAGE);
+        let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: a new mapping at an address that the kernel chooses.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), length, access, kind, -1, 0) };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let mut buffer =
+            Self { start: start.cast(), length, stop: Arc::new(AtomicBool::new(false)), handler: None };
+        let descriptor = open()?;
+        request(&descriptor, UFFDIO_API, &mut [API, 0, 0])?;
+        let page = start as u64;
+        let mut range: Range = [page, PAGE as u64, MISSING_MODE, 0];
+        request(&descriptor, UFFDIO_REGISTER, &mut range)?;
+        let stop = Arc::clone(&buffer.stop);
+        buffer.handler = Some(
+            std::thread::Builder::new()
+                .name("page faults".to_owned())
+                .spawn(move || handle(&descriptor, page, stall, &stop))?,
+        );
+        Ok(buffer)
+    }
+
+    /// Returns the buffer, with its first page missing.
+    ///
+    /// # Errors
+    /// Returns an error if the kernel refuses.
+    pub fn missing(&mut self) -> io::Result<&mut [u8]> {
+        // SAFETY: the page belongs to the mapping, and no reference to it exists. The next access gets a
+        // page of zeroes from the handler.
+        let result = unsafe { libc::madvise(self.start.cast(), PAGE, libc::MADV_DONTNEED) };
+        if result < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the mapping has this length, and lives as long as `self`.
+        Ok(unsafe { std::slice::from_raw_parts_mut(self.start, self.length) })
+    }
+}
+
+/// Resolves each fault after `stall`.
+fn handle(descriptor: &OwnedFd, page: u64, stall: Duration, stop: &AtomicBool) {
+    const WAIT_MS: libc::c_int = 50;
+    while !stop.load(Ordering::Relaxed) {
+        let mut watched = libc::pollfd { fd: descriptor.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        let mut message = [0_u64; 4];
+        // SAFETY: one entry, and a buffer for one `struct uffd_msg` of 32 bytes.
+        let read = unsafe {
+            libc::poll(&raw mut watched, 1, WAIT_MS);
+            libc::read(descriptor.as_raw_fd(), message.as_mut_ptr().cast(), size_of_val(&message))
+        };
+        if read > 0 {
+            std::thread::sleep(stall);
+            let mut range: Range = [page, PAGE as u64, 0, 0];
+            // Ignore the error: another thread's access may already have filled the page.
+            let _ = request(descriptor, UFFDIO_ZEROPAGE, &mut range);
+        }
+    }
+}
+
+impl Drop for StallingBuffer {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(handler) = self.handler.take() {
+            let _ = handler.join();
+        }
+        // SAFETY: the mapping was made with this length, and no reference to it exists any more.
+        unsafe { libc::munmap(self.start.cast(), self.length) };
+    }
+}

@@ -207,6 +207,8 @@ impl Receiver {
             profile: Profile::Linux6_18,
             receive_buffer: self.receive_buffer,
             send_buffer: SEND_BUFFER,
+            reader_work: 0,
+            reader_stall: 0,
             interrupts: InterruptCores::EveryCore,
             interrupt_node: HostNode::Nic,
             application_node: HostNode::Nic,

@@ -61,6 +61,10 @@ pub struct Settings {
     /// Limits of `tcp_rmem` and `tcp_wmem` in bytes.
     pub receive_buffer: u64,
     pub send_buffer: u64,
+    /// Time that an application works on each MiB after reading it.
+    pub reader_work: Span,
+    /// Time that an application sleeps in each read, while it owns the socket.
+    pub reader_stall: Span,
     pub interrupts: InterruptCores,
     pub interrupt_node: HostNode,
     pub application_node: HostNode,
@@ -142,6 +146,8 @@ impl Settings {
             profile,
             receive_buffer: knobs.receive_buffer.bytes(),
             send_buffer: knobs.send_buffer.bytes(),
+            reader_work: span_of(knobs.reader_work),
+            reader_stall: span_of(knobs.reader_stall),
             interrupts: knobs.interrupts,
             interrupt_node: knobs.interrupt_node,
             application_node: knobs.application_node,

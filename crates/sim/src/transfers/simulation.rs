@@ -7,6 +7,7 @@
 //! ```
 
 mod account;
+mod reading;
 mod recording;
 mod sending;
 
@@ -20,7 +21,7 @@ use super::cores::{Core, End, Item, Soft};
 use super::machine::{Machine, Pipe, Shares, span_of};
 use super::receive_queue::{Buffer, Napi, ReceiveQueue, Train};
 use super::settings::{Host, Settings};
-use super::socket::{Chunk, REQUEST, Socket};
+use super::socket::{Chunk, Socket};
 use crate::engine::{self, Engine, Handler, events};
 use crate::error::SimulationError;
 use crate::random::{Component, Generator};
@@ -46,6 +47,7 @@ events! {
         Timer: timers,
         DelayedAck: delayed_acks,
         Start: starts,
+        Awake: sleepers,
     }
 }
 
@@ -112,6 +114,11 @@ struct Flow {
     chunk: Option<Chunk>,
     /// Buffers of the backlog that the reader is processing.
     releasing: Vec<Buffer>,
+    /// Work on data that the application has read, and the piece of it that is running.
+    work: Span,
+    work_piece: Span,
+    /// Whether the present read has had its sleep (`reader_stall`).
+    has_stalled: bool,
     is_woken: bool,
     started: bool,
     event_until: Time,
@@ -252,6 +259,9 @@ impl Simulation {
                 is_raised: false,
                 chunk: None,
                 releasing: Vec::new(),
+                work: 0,
+                work_piece: 0,
+                has_stalled: false,
                 is_woken: false,
                 started: false,
                 event_until: Time::ZERO,
@@ -263,6 +273,7 @@ impl Simulation {
             cores.len() as u32,
             ports.len() as u32,
             queues.len() as u32,
+            count,
             count,
             count,
             count,
@@ -549,100 +560,6 @@ impl Simulation {
         }
     }
 
-    // ---- The reader --------------------------------------------------------------------------------------
-
-    fn begin_read(&mut self, core: u32, number: u32) -> Option<Time> {
-        let now = self.engine.now;
-        let flow = &mut self.flows[number as usize];
-        let host = &mut self.hardware[flow.receiving_host as usize];
-        let cycles = &host.machine.cycles;
-        let (read_packet, read_buffer, buffer, switch) =
-            (cycles.read_packet, cycles.read_buffer, cycles.buffer, cycles.switch);
-        let hz = self.cores[core as usize].hz;
-        let mut sum = 0.0;
-        if std::mem::take(&mut flow.is_woken) {
-            sum += self.cores[core as usize].charge(&switch, 1.0);
-        }
-        let flow = &mut self.flows[number as usize];
-        if flow.socket.owned && (flow.socket.wanted == 0 || flow.socket.readable_bytes() == 0) {
-            // The read is over: the application processes the backlog.
-            flow.releasing = flow.socket.take_backlog();
-            let count = flow.releasing.len() as f64;
-            sum += self.cores[core as usize].charge(&buffer, count);
-            return Some(now + span_of(sum, hz));
-        }
-        if !flow.socket.owned {
-            flow.socket.owned = true;
-            flow.socket.wanted = REQUEST;
-        }
-        let chunk = flow.socket.chunk(PIECE);
-        flow.chunk = Some(chunk);
-        let queue_core = self.queues[flow.queue as usize].core;
-        let machine = &host.machine;
-        let from = machine.node_of(queue_core % machine.cores());
-        let to = machine.node_of(core % machine.cores());
-        let ago = host.written[from as usize].saturating_sub(chunk.written_before);
-        let copy = machine.copy;
-        let per_byte = if from != to {
-            copy.remote
-        } else if from == machine.nic_node {
-            // Each byte that the NIC writes replaces a random line in the NIC's part of the cache.
-            let cached = (-(ago as f64) / machine.ddio_bytes as f64).exp();
-            copy.local + (copy.cached - copy.local) * cached
-        } else {
-            copy.local
-        };
-        let bytes = f64::from(chunk.bytes);
-        let core = &mut self.cores[core as usize];
-        sum += core.charge(&Shares { copy: per_byte * bytes, ..Shares::default() }, 1.0);
-        sum += core.charge(&read_packet, chunk.packets.into());
-        sum += core.charge(&read_buffer, chunk.buffers.into());
-        let mut end = now + span_of(sum, hz);
-        if from != to {
-            end = end.max(Time(host.cross(now.0, from, to, bytes)));
-        }
-        Some(end)
-    }
-
-    fn end_read(&mut self, core: u32, number: u32) {
-        let now = self.engine.now;
-        let flow = &mut self.flows[number as usize];
-        if let Some(chunk) = flow.chunk.take() {
-            let rtt = flow.sender.smoothed_rtt();
-            flow.socket.read(now, chunk, rtt);
-            if now >= self.begin
-                && let Some(bin) =
-                    self.bins[number as usize].get_mut((now.since(self.begin) / self.bin) as usize)
-            {
-                *bin += u64::from(chunk.bytes);
-            }
-            // If the backlog has buffers, the release of the socket is a separate item.
-            let is_over = flow.socket.wanted == 0 || flow.socket.readable_bytes() == 0;
-            if !is_over || flow.socket.backlog_len() > 0 {
-                return;
-            }
-        } else {
-            for buffer in std::mem::take(&mut flow.releasing) {
-                self.receive(buffer, core);
-            }
-            if self.flows[number as usize].socket.backlog_len() > 0 {
-                return;
-            }
-        }
-        let flow = &mut self.flows[number as usize];
-        flow.socket.owned = false;
-        flow.socket.wanted = 0;
-        let is_due = flow.socket.is_update_due(self.settings.mss);
-        if flow.socket.readable_bytes() == 0 {
-            flow.socket.sleeping = true;
-            let (core, process) = flow.reader;
-            self.cores[core as usize].processes[process].is_ready = false;
-        }
-        if is_due {
-            self.acknowledge(number);
-        }
-    }
-
     // ---- The network -------------------------------------------------------------------------------------
 
     /// Carries a segment to the receiving NIC. The segment has left its port at `left`.
@@ -754,6 +671,10 @@ impl Handler for Simulation {
                 if self.flows[flow as usize].socket.receiver.on_deadline(self.engine.now) {
                     self.acknowledge(flow);
                 }
+            }
+            Event::Awake(flow) => {
+                let reader = self.flows[flow as usize].reader;
+                self.wake(reader);
             }
             Event::Start(flow) => {
                 let own = &mut self.flows[flow as usize];

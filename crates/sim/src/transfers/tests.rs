@@ -93,6 +93,29 @@ fn a_small_ring_overflows() {
     assert!(drops(64) > drops(8192));
 }
 
+const TWO_CORES: &str = "tcp100g-two-cores";
+
+/// The work of the application limits the throughput, and shares a core with the packets only in `same`.
+#[test]
+fn the_application_s_work_limits_the_throughput() {
+    let gbps = |variant| gbps(&measure(settings(TWO_CORES, variant, |_| {}), 1, 200, 500));
+    // 3 ms for each MiB.
+    let work_alone = 8.0 * f64::from(1 << 20) / 3e6;
+    let (same, apart) = (gbps("same"), gbps("apart"));
+    assert!((0.4 * work_alone..work_alone).contains(&apart), "{apart} Gbit/s");
+    assert!(same < apart, "{same} and {apart} Gbit/s");
+}
+
+/// A read of at most 128 KiB takes at least 20 ms.
+#[test]
+fn an_application_that_sleeps_in_a_read_reads_once_per_sleep() {
+    let found = measure(settings(TWO_CORES, "stall", |_| {}), 1, 200, 500);
+    let most = 8.0 * f64::from(128 << 10) / 20e6;
+    let gbps = gbps(&found);
+    assert!(gbps > 0.0 && gbps <= 1.05 * most, "{gbps} Gbit/s, at most {most}");
+    assert!(busy_cores(&found) < 0.2, "the core is free during the sleep");
+}
+
 /// GRO cannot merge packets that are as long as its limit.
 #[test]
 fn the_largest_mtu_is_received() {

@@ -79,6 +79,7 @@ prop_compose! {
         ]),
         nodes in (any::<bool>(), any::<bool>()),
         round_trip_us in 5_u64..500,
+        reader_us in (prop::sample::select(vec![0_u64, 3000]), prop::sample::select(vec![0_u64, 100, 5000])),
     ) -> TransferKnobs {
         let node = |is_other| if is_other { HostNode::Other } else { HostNode::Nic };
         let (mtu, tso, gro, pacing) = packets;
@@ -98,6 +99,8 @@ prop_compose! {
             interrupts,
             interrupt_node: node(nodes.0),
             application_node: node(nodes.1),
+            reader_work: Nanoseconds::from_micros(reader_us.0),
+            reader_stall: Nanoseconds::from_micros(reader_us.1),
             ..tuned()
         }
     }

@@ -4,7 +4,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use evenkeel_host::{Host, HostError};
-use evenkeel_model::shell::Line;
 use evenkeel_model::text::path_text;
 use evenkeel_netlink::NetlinkError;
 use evenkeel_netlink::ethtool::EthtoolError;
@@ -201,7 +200,7 @@ fn end_first(process: u32, since: &str, interface: &str) -> String {
     match process {
         0 => format!("a process in another PID namespace{since}; end it first"),
         process => {
-            let pause = Line::new("evenkeel service pause", &[]).on(&interface, "", &[]);
+            let pause = printed_command("evenkeel service pause {}", &[&interface]);
             format!(
                 "process {process}{since}; end it first (kill {process}; if it belongs to the service: `{pause}`)"
             )

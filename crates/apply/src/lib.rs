@@ -90,7 +90,7 @@ pub use lasting::{Lasting, Made, in_force, kept};
 pub use namespace_handle::NamespaceHandle;
 pub use ours::Ours;
 pub use persisted::{Etc, Removal};
-pub use printed_command::printed_command;
+pub use printed_command::{printed_advice, printed_command};
 pub use renamed_journal::Renamed;
 pub use revert::{
     Leftover, RevertOutcome, check_elsewhere, forget_lost_of_service, journals_below, leftover, live_runs,

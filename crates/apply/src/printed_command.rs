@@ -11,6 +11,31 @@ use crate::{Etc, StateDirectory};
 /// elsewhere. An operand at the end of the template may begin with `-`.
 #[must_use]
 pub fn printed_command(template: &'static str, words: &[&dyn Display]) -> Line {
+    let line = directories();
+    match (template.strip_suffix(" {}"), words.split_last()) {
+        (Some(command), Some((operand, words))) => line.with(command, words).on(*operand, "", &[]),
+        _ => line.with(template, words),
+    }
+}
+
+/// Returns the advice of a rule with the same variables before its commands. The rules do not know the directories.
+#[must_use]
+pub fn printed_advice(advice: &str) -> String {
+    with_directories(advice, &directories().to_string())
+}
+
+/// A command is in backticks, and has an operand: `evenkeel steer` alone only names the command.
+fn with_directories(advice: &str, directories: &str) -> String {
+    let is_command = |part: &&str| part.starts_with("evenkeel ") && part.split(' ').count() > 2;
+    let parts = advice.split('`').enumerate().map(|(at, part)| match Some(part).filter(is_command) {
+        Some(command) if at % 2 == 1 => format!("{directories}{command}"),
+        _ => part.to_owned(),
+    });
+    parts.collect::<Vec<_>>().join("`")
+}
+
+/// Returns the beginning of a command: the variables that name the directories of this process.
+fn directories() -> Line {
     let state = StateDirectory::is_named().then(|| StateDirectory::from_environment().path().to_owned());
     let mut line = Line::new("", &[]);
     if let Some(path) = state {
@@ -19,8 +44,21 @@ pub fn printed_command(template: &'static str, words: &[&dyn Display]) -> Line {
     if let Some(path) = Etc::named() {
         line = line.with("EVENKEEL_ETC_DIR={} ", &[&path.to_string_lossy()]);
     }
-    match (template.strip_suffix(" {}"), words.split_last()) {
-        (Some(command), Some((operand, words))) => line.with(command, words).on(*operand, "", &[]),
-        _ => line.with(template, words),
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_advice_has_the_directories_before_its_commands() {
+        let advice =
+            "`evenkeel steer eth0` or `ip link`: `evenkeel steer` puts flows on queues; `evenkeel fair eth0`";
+        assert_eq!(
+            with_directories(advice, "A=b "),
+            "`A=b evenkeel steer eth0` or `ip link`: `evenkeel steer` puts flows on queues; `A=b evenkeel fair eth0`"
+        );
+        assert_eq!(with_directories("evenkeel steer eth0 is text", "A=b "), "evenkeel steer eth0 is text");
     }
 }

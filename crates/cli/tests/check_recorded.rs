@@ -213,6 +213,21 @@ fn a_setting_of_another_interface_is_left_with_the_command_that_changes_it() {
     assert_eq!(why, format!("the setting belongs to enp65s0d1: `{command}` changes it"));
 }
 
+/// The rules do not know the directories of this process, but their advice names commands.
+#[test]
+fn a_command_in_an_advice_names_the_state_directory() {
+    let host = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hosts/k8s-one-tx-queue-bond.host");
+    let directory = tempfile::tempdir().unwrap();
+    recorded::unpack(&std::fs::read_to_string(host).unwrap(), directory.path()).unwrap();
+    let from = directory.path().to_str().unwrap();
+    for words in [&["check"][..], &["tune", "enp65s0f0"]] {
+        let mut command = support::evenkeel(words);
+        command.args(["--from", from, "--format", "json"]).env("EVENKEEL_STATE_DIR", "/run/other");
+        let ended = support::end(command);
+        assert!(ended.stdout.contains("`EVENKEEL_STATE_DIR=/run/other evenkeel fair "), "{ended:?}");
+    }
+}
+
 #[test]
 fn a_host_is_unpacked_into_files() {
     let text = "# a comment\n\

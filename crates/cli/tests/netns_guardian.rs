@@ -500,7 +500,8 @@ fn a_session_of_another_pid_namespace_is_named_by_its_number_here() {
     let session = children(running.id())[0].id;
     let words = format!("evenkeel fair manages evk0 already: process {session}, since ");
     let next = format!(
-        "end it first (kill {session}; if it belongs to the service: `evenkeel service pause {NAME}`)"
+        "end it first (kill {session}; if it belongs to the service: `EVENKEEL_STATE_DIR={} evenkeel service pause {NAME}`)",
+        managed.state.path().display()
     );
     for arguments in [
         &["revert", NAME][..],

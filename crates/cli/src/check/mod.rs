@@ -7,7 +7,7 @@ mod watch;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use evenkeel_apply::{Damaged, Header, Renamed};
+use evenkeel_apply::{Damaged, Header, Renamed, printed_advice};
 use evenkeel_fair::StrayRoot;
 use evenkeel_host::HostError;
 use evenkeel_host::facts::{Tree, read_facts, save_facts};
@@ -90,13 +90,18 @@ pub fn check(options: &CheckOptions) -> Result<Exit, Failure> {
 
 /// Judges a host. Leaves out settings that sessions manage.
 pub fn judge_beside(facts: &HostFacts, managed: &[ManagedSetting]) -> Judgement {
-    if managed.is_empty() {
-        return judge(facts);
+    let mut judgement = if managed.is_empty() {
+        judge(facts)
+    } else {
+        let mut before = facts.clone();
+        restore(&mut before, managed);
+        let mut judgement = judge(&before);
+        leave(&mut judgement.findings, managed);
+        judgement
+    };
+    for advice in judgement.findings.iter_mut().filter_map(|finding| finding.remedy.advice.as_mut()) {
+        *advice = printed_advice(advice);
     }
-    let mut before = facts.clone();
-    restore(&mut before, managed);
-    let mut judgement = judge(&before);
-    leave(&mut judgement.findings, managed);
     judgement
 }
 

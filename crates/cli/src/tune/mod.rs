@@ -8,7 +8,7 @@ mod show;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use evenkeel_apply::{Etc, Kernel, KnobError, LiveKernel, StateDirectory, printed_command};
+use evenkeel_apply::{Etc, Kernel, KnobError, LiveKernel, StateDirectory, printed_advice, printed_command};
 use evenkeel_files::{Kind, Text};
 use evenkeel_host::Sysfs;
 use evenkeel_host::facts::read_facts;
@@ -169,7 +169,10 @@ pub fn prepare(
     let mut before = facts.clone();
     restore(&mut before, &settings);
     let mut plan = TuningPlan::settle(&before, name, keep, only);
-    // Only this crate knows the directories that a printed command names.
+    // The rules do not know the directories that a printed command names.
+    for advice in plan.items.iter_mut().flat_map(|item| &mut item.advice) {
+        *advice = printed_advice(advice);
+    }
     for left in &mut plan.left {
         if let Some(owner) = owner(&before, &left.change.knob).filter(|owner| owner != name) {
             let command = printed_command("evenkeel tune", &[]).on(&owner, " --apply {}", &[&left.rule]);

@@ -494,3 +494,45 @@ fn all_workers_end_at_once() {
     assert_eq!(place.managed.journals(), Vec::<String>::new(), "{ended:?}");
     assert_same(&place.managed.seen(), &before, "afterwards");
 }
+
+/// The worker goes on with the previous weights or policy, but the service does not do what the file says.
+#[test]
+fn a_file_of_a_worker_that_breaks_is_a_reason() {
+    let place = Place::new();
+    let directory = place.file().parent().unwrap().to_owned();
+    let write = |name: &str, text: &str| support::file(&directory, name, text);
+    let (weights, policy) = ("schema = 1\n", "policy = \"balance\"\n");
+    let files = [write("weights.toml", weights), write("policy.toml", policy)];
+    let [of_fair, of_steer] = files.each_ref().map(|path| path.to_str().unwrap());
+    place.write(&format!(
+        "[[interface]]\nmatch.name = \"{FIRST}\"\nfair = {{ weights = \"{of_fair}\", xps = \"off\" }}\n\
+         steer = {{ policy = \"{of_steer}\", backend = \"xdp\" }}"
+    ));
+    let service = place.start();
+    wait_for_worker(&place, FIRST, "fair", "fair");
+    wait_for_worker(&place, FIRST, "steer", "steered");
+    assert_eq!(end(place.client(&["status"])).code, 0);
+    let reason = |kind: &str| worker(&place, FIRST, kind)["reason"].as_str().unwrap_or_default().to_owned();
+    for (kind, name, text, word) in
+        [("fair", "weights.toml", weights, "weights"), ("steer", "policy.toml", policy, "policy")]
+    {
+        let words = format!("the previous {word} stay");
+        for breaks in [true, false] {
+            if breaks {
+                write(name, "x = [");
+            } else {
+                std::fs::remove_file(directory.join(name)).unwrap();
+            }
+            wait_for("the file is named", PATIENCE, || {
+                let reason = reason(kind);
+                reason.contains(name) && reason.contains(&words)
+            });
+            let shown = end(place.client(&["status"]));
+            assert!(shown.code == 1 && shown.stdout.replace('\n', " ").contains(&words), "{shown:?}");
+            write(name, text);
+            wait_for("the reason is gone", PATIENCE, || reason(kind).is_empty());
+            assert_eq!(end(place.client(&["status"])).code, 0);
+        }
+    }
+    place.end(service);
+}

@@ -31,6 +31,8 @@ pub struct WeightsFile {
     /// Cgroups in the file that do not exist.
     missing: BTreeSet<String>,
     remarks: Vec<String>,
+    /// Why the present file is not in use.
+    error: Option<String>,
 }
 
 /// A mount of cgroup v2.
@@ -73,9 +75,15 @@ impl WeightsFile {
         let (file, text) = Watched::open(path, Kind::Weights)?;
         let weights = parse(&text, path, cgroups.as_ref().err().copied())?;
         let (rules, missing, remarks) = (Vec::new(), BTreeSet::new(), Vec::new());
-        let mut file = Self { file, cgroups, weights, rules, missing, remarks };
+        let mut file = Self { file, cgroups, weights, rules, missing, remarks, error: None };
         file.resolve();
         Ok(file)
+    }
+
+    /// Returns the error of the present file, while the previous weights are in use.
+    #[must_use]
+    pub fn error(&self) -> Option<&str> {
+        self.error.as_deref()
     }
 
     pub fn take_remarks(&mut self) -> Vec<String> {
@@ -95,11 +103,19 @@ impl WeightsFile {
     /// Returns each error of [`WeightsFile::open`] once. The old rules stay in use.
     pub fn refresh(&mut self) -> Result<Option<Refreshed>, WeightsError> {
         let mut why = Refreshed::Cgroups;
-        if let Some(text) = self.file.read_changed()? {
-            self.weights = parse(&text, self.file.path(), self.cgroups.as_ref().err().copied())?;
+        if let Some(weights) =
+            self.read_changed().inspect_err(|error| self.error = Some(error.to_string()))?
+        {
+            (self.weights, self.error) = (weights, None);
             why = Refreshed::File;
         }
         Ok(self.resolve().then_some(why))
+    }
+
+    fn read_changed(&mut self) -> Result<Option<FlowWeights>, WeightsError> {
+        let text = self.file.read_changed()?;
+        let obstacle = self.cgroups.as_ref().err().copied();
+        text.map(|text| parse(&text, self.file.path(), obstacle)).transpose()
     }
 
     /// Builds rules from the weights and the current cgroups. Returns whether the rules changed.
@@ -253,7 +269,7 @@ mod tests {
         assert_eq!(weights(&file), [4, 1], "the default is the last rule");
         assert_eq!(file.refresh().unwrap(), None);
         written(directory.path(), "schema = 1\ndefault = 2\n");
-        assert_eq!(file.refresh().unwrap(), Some(Refreshed::File));
+        assert_eq!((file.refresh().unwrap(), file.error()), (Some(Refreshed::File), None));
         assert_eq!(weights(&file), [2]);
         written(directory.path(), "schema = 1\ndefault = 0\n");
         assert!(file.refresh().unwrap_err().to_string().contains("weights.toml:2:11: default: "));
@@ -262,6 +278,9 @@ mod tests {
             (vec![2], None),
             "told once, and the old rules stay"
         );
+        assert!(file.error().is_some_and(|error| error.contains("weights.toml:2:11: default: ")));
+        written(directory.path(), "schema = 1\ndefault = 2\n");
+        assert_eq!((file.refresh().unwrap(), file.error()), (None, None), "the rules in use");
         fs::remove_file(&path).unwrap();
         assert!(file.refresh().is_err());
         assert_eq!(file.refresh().unwrap(), None);

@@ -25,6 +25,7 @@ use crate::signals::Signals;
 use crate::stream::Stream;
 
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
+const WEIGHTS_STAY: &str = "the previous weights stay in force";
 
 pub type End = live::End<ForeignChange>;
 
@@ -239,7 +240,7 @@ fn manage(
     if !is_early {
         session.status().iter().for_each(|status| say(&show::started(status)));
         say("managed now; Ctrl-C or SIGTERM restores everything");
-        stream.started(&options.interface, &serde_json::json!(session.status()));
+        stream.started(&options.interface, &serde_json::json!(statuses(&session, weights.as_ref())));
     }
     let tick = |session: &mut Session| {
         if let Some(weights) = &mut weights {
@@ -247,7 +248,7 @@ fn manage(
         }
         let ended = session.tick();
         stream.remarks(&session.take_remarks());
-        stream.status(signals, |seconds| show::status_json(&session.status(), seconds));
+        stream.status(signals, |seconds| show::status_json(&statuses(session, weights.as_ref()), seconds));
         ended
     };
     let interval = session.interval();
@@ -285,6 +286,16 @@ fn manage(
     end.conclude(unsettled, "", restored(ended.iter().map(|device| &device.report)))
 }
 
+/// Returns the status of the devices, with the error of a changed file of flow weights.
+fn statuses(session: &Session, weights: Option<&WeightsFile>) -> Vec<Status> {
+    let mut statuses = session.status();
+    if let (Some(error), Some(first)) = (weights.and_then(WeightsFile::error), statuses.first_mut()) {
+        let unmet = first.unmet.take().into_iter().chain([format!("{error}; {WEIGHTS_STAY}")]);
+        first.unmet = Some(unmet.collect::<Vec<_>>().join("; "));
+    }
+    statuses
+}
+
 /// Reloads a changed file of flow weights. Returns remarks. While the file is invalid, the previous
 /// weights stay.
 fn follow_weights(session: &Session, weights: &mut WeightsFile) -> Result<Vec<String>, FairError> {
@@ -298,7 +309,7 @@ fn follow_weights(session: &Session, weights: &mut WeightsFile) -> Result<Vec<St
                 Refreshed::Cgroups => "flow weights: set again, as a cgroup has changed".to_owned(),
             });
         }
-        Err(error) => remarks.push(format!("{error}; the previous weights stay in force")),
+        Err(error) => remarks.push(format!("{error}; {WEIGHTS_STAY}")),
     }
     remarks.extend(weights.take_remarks());
     Ok(remarks)

@@ -343,6 +343,8 @@ struct WatchedPolicy {
     path: Option<PathBuf>,
     stamps: Option<Vec<Stamp>>,
     file: PolicyFile,
+    /// Why the present file is not in use.
+    error: Option<String>,
 }
 
 /// Returns the stamps of a policy's file and of its scripts. Returns `None` if one of these files does
@@ -358,7 +360,7 @@ impl WatchedPolicy {
             .filter(|path| PolicyFile::built_in(name).is_none() && Stamp::is_followed(path));
         let file = load_policy(name)?;
         let stamps = path.as_deref().and_then(|path| stamps(path, &file.script_files));
-        Ok(Self { file, path, stamps })
+        Ok(Self { file, path, stamps, error: None })
     }
 
     /// Reloads a changed policy. Returns the policy that the new policy replaces. While the file is
@@ -367,7 +369,9 @@ impl WatchedPolicy {
         let path = self.path.as_ref()?;
         let Some(now) = stamps(path, &self.file.script_files) else {
             if self.stamps.take().is_some() {
-                say(&format!("{} no longer exists; {STAYS}", path_text(path)));
+                let error = format!("{} no longer exists; {STAYS}", path_text(path));
+                say(&error);
+                self.error = Some(error);
             }
             return None;
         };
@@ -380,14 +384,23 @@ impl WatchedPolicy {
                 let before = std::mem::replace(&mut self.file, file);
                 // The new policy may have other scripts.
                 self.stamps = stamps(path, &self.file.script_files).or(self.stamps.take());
+                self.error = None;
                 Some(before)
             }
             Err(error) => {
+                self.error = Some(format!("{}; {STAYS}", error.message()));
                 error.tell();
                 say(STAYS);
                 None
             }
         }
+    }
+
+    /// Returns to the previous policy, because the session refuses the present one.
+    fn refuse(&mut self, error: &SteerError, old: PolicyFile) {
+        let error = format!("{error}; {STAYS}");
+        say(&error);
+        (self.file, self.error) = (old, Some(error));
     }
 }
 
@@ -458,10 +471,7 @@ fn watch(
                         say("the policy was read again, as its file has changed");
                         before.get_or_insert(old);
                     }
-                    Err(error) => {
-                        say(&format!("{error}; {STAYS}"));
-                        policy.file = old;
-                    }
+                    Err(error) => policy.refuse(&error, old),
                 }
             }
         }
@@ -474,9 +484,8 @@ fn watch(
             // Only a search detects a script that never ends or that fails for a flow.
             Err(error @ SteerError::Search(_)) => {
                 let Some(old) = before.take() else { return Err(error) };
-                say(&format!("{error}; {STAYS}"));
-                session.set_policy(&old)?;
-                policy.file = old;
+                policy.refuse(&error, old);
+                session.set_policy(&policy.file)?;
             }
             Err(SteerError::Stopped) => continue,
             Err(error) => return Err(error),
@@ -484,10 +493,12 @@ fn watch(
         if !told {
             say("steered now; Ctrl-C or SIGTERM restores everything");
             let name = options.interface.as_deref().unwrap_or_default();
-            stream.started(name, &show::devices(&session.status()));
+            stream.started(name, &show::devices(&session.status(), policy.error.as_deref()));
             told = true;
         }
-        stream.status(signals, |seconds| show::status_line(&session.status(), seconds));
+        stream.status(signals, |seconds| {
+            show::status_line(&session.status(), policy.error.as_deref(), seconds)
+        });
         screen.draw(|| show::status(&session.status()));
         std::thread::sleep(NAP);
     }

@@ -186,20 +186,20 @@ pub fn json(
 }
 
 /// Returns the status of a session's interface for `--format jsonl`: figures of the flows instead of all flows.
-pub fn devices(status: &Status) -> Value {
+pub fn devices(status: &Status, policy_error: Option<&str>) -> Value {
     let Status { interface, driver, backend, model, policy, accepted, met, cost, searches, .. } = status;
     let filtered = status.flows.iter().filter(|flow| flow.filtered).count();
     json!([{
         "name": interface, "driver": driver, "backend": backend, "model": model, "policy": policy,
         "accepted": accepted, "met": met, "cost": cost, "searches": searches, "filters": status.filters,
         "filter_changes": status.filter_changes, "flows": status.flows.len(), "filtered_flows": filtered,
-        "queues": status.queues,
+        "queues": status.queues, "unmet": policy_error,
     }])
 }
 
-/// Returns the line of a status for `--format jsonl`.
-pub fn status_line(status: &Status, seconds: f64) -> Value {
-    json!({"type": "status", "schema": 1, "seconds": seconds, "devices": devices(status)})
+/// Returns the line of a status for `--format jsonl`, with the error of a changed policy.
+pub fn status_line(status: &Status, policy_error: Option<&str>, seconds: f64) -> Value {
+    json!({"type": "status", "schema": 1, "seconds": seconds, "devices": devices(status, policy_error)})
 }
 
 /// Returns the last line of `--format jsonl`, as `fair` has it.
@@ -210,7 +210,7 @@ pub fn ended(status: &Status, end: &End, elapsed: Duration, report: &Report) -> 
         End::Terminated => ("termination", None),
         End::ForeignChange(reason) => ("foreign-change", Some(reason)),
     };
-    let mut devices = devices(status);
+    let mut devices = devices(status, None);
     devices[0]["settings"] = json!({
         "put_back": report.restored.len(), "left_alone": report.left_alone.len(), "failed": report.failed.len(),
     });

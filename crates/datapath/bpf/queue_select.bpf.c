@@ -95,25 +95,10 @@ static __always_inline struct ek_counters *counters_of_cpu(void)
 			__sync_fetch_and_add(&own->field, 1);                                                \
 	} while (0)
 
-/* Returns the first slot of the probe sequence for a cookie. Sockets get consecutive cookies. Sixteen
- * consecutive cookies map to neighbouring slots, so a small number of flows uses few cache lines and
- * pages. Fibonacci hashing spreads these runs over the table. */
-static __always_inline __u32 home_of(__u64 cookie)
-{
-	__u64 run = (cookie >> 4) * 0x9e3779b97f4a7c15ULL;
-
-	return (__u32)(run >> (64 - EK_SLOT_BITS + 4) << 4) | (cookie & 15);
-}
-
-static __always_inline __u32 probe(__u32 home, __u32 step)
-{
-	return (home + step) & (EK_SLOTS - 1);
-}
-
 /* Returns the flow's slot if it is the first slot of the flow's probe sequence. */
 static __always_inline struct ek_flow *home_slot(__u64 cookie)
 {
-	__u32 key = home_of(cookie);
+	__u32 key = ek_slot(cookie, 0);
 	struct ek_flow *flow = bpf_map_lookup_elem(&flows, &key);
 
 	return flow && *(volatile __u64 *)&flow->cookie == cookie ? flow : 0;
@@ -122,12 +107,12 @@ static __always_inline struct ek_flow *home_slot(__u64 cookie)
 /* Returns a flow's slot, and writes its number to `slot`. */
 static __always_inline struct ek_flow *find_flow(__u64 cookie, __u32 *slot)
 {
-	__u32 home = home_of(cookie), step;
+	__u32 step;
 
 	for (step = 0; step < EK_PROBES; step++) {
 		struct ek_flow *flow;
 
-		*slot = probe(home, step);
+		*slot = ek_slot(cookie, step);
 		flow = bpf_map_lookup_elem(&flows, slot);
 		if (flow && *(volatile __u64 *)&flow->cookie == cookie)
 			return flow;
@@ -273,7 +258,7 @@ static __always_inline __u64 first_word(const struct sock *sk)
 static __always_inline struct ek_flow *create_flow(__u64 cookie, const struct sock *sk,
 						   const struct ek_tuple *tuple, __u32 *slot)
 {
-	__u32 home = home_of(cookie), step;
+	__u32 step;
 
 	/* Try two blocks: half of the slots are free, so a whole block may be free. */
 	if (__sync_fetch_and_add(&device.flow_count, 1) >= config.max_flows && !make_room() && !make_room())
@@ -283,7 +268,7 @@ static __always_inline struct ek_flow *create_flow(__u64 cookie, const struct so
 		struct ek_flow_detail *detail;
 		struct ek_flow *flow;
 
-		*slot = probe(home, step & (EK_PROBES - 1));
+		*slot = ek_slot(cookie, step % EK_PROBES);
 		flow = bpf_map_lookup_elem(&flows, slot);
 		detail = bpf_map_lookup_elem(&details, slot);
 		if (!flow || !detail)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT
  *
  * Exports the inline functions of the shared headers as symbols, so that Rust can call them. */
+#include "evenkeel/flow_table.h"
 #include "evenkeel/lola.h"
 #include "evenkeel/queue_choice.h"
 
@@ -39,6 +40,13 @@ ek_u32 ek_shim_least_by_steps(const ek_u32 *weight, struct ek_pool pool, ek_u32 
 ek_u32 ek_shim_least_at_once(const ek_u32 *weight, struct ek_pool pool, ek_u32 preferred, ek_u32 *least)
 {
 	return ek_least_at_once(weight, pool, preferred, least);
+}
+
+ek_u32 ek_shim_slot(ek_u64 cookie, ek_u32 step);
+
+ek_u32 ek_shim_slot(ek_u64 cookie, ek_u32 step)
+{
+	return ek_slot(cookie, step);
 }
 
 struct ek_lola_settings ek_shim_lola_defaults(void);

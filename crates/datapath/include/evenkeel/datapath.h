@@ -4,20 +4,14 @@
 #ifndef EVENKEEL_DATAPATH_H
 #define EVENKEEL_DATAPATH_H
 
+#include "evenkeel/flow_table.h"
 #include "evenkeel/queue_choice.h"
 
 /* Number of CPUs with their own XPS pool; higher CPUs use the last entry. A power of two. */
 #define EK_MAX_CPUS 1024
 
-/* Flows are in a table of slots. At a few thousand segments per second the caches are cold. Then a
- * look-up in a BPF hash map misses four or five cache lines. A look-up in this table misses one cache
- * line. A flow is in one of EK_PROBES slots, starting at the hash of its socket's cookie. */
-#define EK_PROBES 8
 /* If the table is full, a new flow replaces a flow with at most this many picks. */
 #define EK_SHORT_FLOW 4
-/* Constants, so that a program can find a slot without reading a setting. */
-#define EK_SLOT_BITS 18
-#define EK_SLOTS (1 << EK_SLOT_BITS)
 /* Maximum number of flows. In a half-full table, few flows find all their probed slots in use. */
 #define EK_MAX_FLOWS (EK_SLOTS / 2)
 /* Number of slots that the ageing walk skips together if none is in use. */

@@ -108,6 +108,12 @@ impl Meter {
 /// Waits with a progress display. Returns early on a signal. A separate thread shows the progress, so
 /// that a blocked terminal does not delay the command. If the thread cannot start, shows nothing.
 pub fn wait(time: Duration, activity: &'static str, signals: &Signals) {
+    wait_with(time, activity, signals, || true);
+}
+
+/// Waits as [`wait`] does, and calls a function about 50 times per second. Returns early if the function
+/// returns false.
+pub fn wait_with(time: Duration, activity: &'static str, signals: &Signals, mut tick: impl FnMut() -> bool) {
     /// A signal does not interrupt a sleep, so each sleep must be short.
     const NAP: Duration = Duration::from_millis(20);
     /// Minimum wait that writes lines to a log.
@@ -127,7 +133,7 @@ pub fn wait(time: Duration, activity: &'static str, signals: &Signals) {
         drop(shown);
     };
     let _ = thread::Builder::new().spawn(show);
-    while started.elapsed() < time && !signals.came() {
+    while started.elapsed() < time && !signals.came() && tick() {
         thread::sleep(NAP.min(time.saturating_sub(started.elapsed())));
     }
     drop(waiting);

@@ -1,6 +1,7 @@
 //! `evenkeel tune --apply`.
 
 use std::collections::BTreeSet;
+use std::time::Instant;
 
 use evenkeel_apply::{
     ApplyError, Disturbance, Entry, Etc, JournalError, KnobError, Lasting, Line, Made, StateDirectory,
@@ -17,13 +18,15 @@ use crate::arguments::{Format, TuneOptions};
 use crate::exit::{Exit, Failure, flush, print, print_page};
 use crate::live::{require, say, unsettled};
 use crate::output;
-use crate::progress::{page, wait};
+use crate::progress::{page, wait_with};
 use crate::revert::tell_leftover;
 use crate::signals::Signals;
 
 /// Maximum number of rounds after a change of the number of channels. Such a change recreates
 /// interrupts and queues.
 const MOST_ROUNDS: usize = 3;
+/// Number of readings in a watch. Losses in bursts differ from part to part.
+const WATCH_PARTS: u32 = 10;
 
 pub struct Done {
     pub rule: &'static str,
@@ -287,15 +290,28 @@ fn watch(options: &TuneOptions, signals: &Signals) -> Result<Option<Stretch>, Fa
         return Ok(None);
     }
     let first: HostFacts = super::read(None)?;
-    wait(options.watch, "counting losses", signals);
-    let second = super::read(None)?;
-    crate::check::require_same_interface(
-        &first,
-        &second,
-        Some(&options.interface),
-        "while losses were counted",
-    )?;
-    Ok(Some(Stretch::between(&first, &second, &options.interface)))
+    let (mut last, mut stretch) = (first.clone(), Stretch::default());
+    let mut add = |next: HostFacts| -> Result<(), Failure> {
+        let name = &options.interface;
+        crate::check::require_same_interface(&first, &next, Some(name), "while losses were counted")?;
+        stretch.add(&last, &next, name);
+        last = next;
+        Ok(())
+    };
+    let part = options.watch / WATCH_PARTS;
+    let (started, mut next, mut added) = (Instant::now(), part, Ok(()));
+    wait_with(options.watch, "counting losses", signals, || {
+        let elapsed = started.elapsed();
+        // The reading after the wait ends the last part.
+        if elapsed >= next && elapsed + part / 2 < options.watch {
+            next = elapsed + part;
+            added = super::read(None).and_then(&mut add);
+        }
+        added.is_ok()
+    });
+    added?;
+    super::read(None).and_then(add)?;
+    Ok(Some(stretch))
 }
 
 fn failure(error: &ApplyError) -> Failure {

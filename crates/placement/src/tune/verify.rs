@@ -1,9 +1,10 @@
 //! Judges whether a change reduced losses: lost packets per million carried packets, before and after.
 //!
-//! Counters are compared over two intervals, one before the changes and one after. Traffic differs
-//! between the intervals, so losses are divided by the packets carried: losses of an interface by its
+//! Counters are compared over two watches, one before the changes and one after. Traffic differs
+//! between the watches, so losses are divided by the packets carried: losses of an interface by its
 //! own packets, losses of the host by the packets of all interfaces. A difference must exceed three
-//! standard deviations of two Poisson counts.
+//! standard deviations. Losses come in bursts, so the deviation is the larger of that of Poisson counts
+//! and that of the parts of a watch.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,26 +16,32 @@ use crate::loss_path::{Place, losses, unread};
 /// Minimum number of packets for a conclusion; with fewer, the share of lost packets is mostly chance.
 const FEWEST_PACKETS: u64 = 1000;
 
+/// Traffic and losses of a watch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stretch {
     /// Packets that the interface received or sent.
     pub packets: u64,
-    /// Packets that the interface and each interface below it received or sent.
-    carried: BTreeMap<String, u64>,
-    /// Packets that all interfaces received or sent.
-    on_host: u64,
-    /// Packets lost, by place and subject.
-    pub lost: BTreeMap<(Place, String), u64>,
+    parts: Vec<Part>,
     /// The rules that explain the losses.
     pub rules: BTreeSet<&'static str>,
     /// The loss counters that could not be read.
     not_read: BTreeSet<Unknown>,
 }
 
+/// Traffic and losses between two consecutive readings.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Part {
+    /// Packets that the interface and each interface below it received or sent.
+    carried: BTreeMap<String, u64>,
+    /// Packets that all interfaces received or sent.
+    on_host: u64,
+    /// Packets lost, by place and subject.
+    lost: BTreeMap<(Place, String), u64>,
+}
+
 impl Stretch {
-    /// Returns the traffic and losses between two readings, of an interface, the interfaces below it, and the host.
-    #[must_use]
-    pub fn between(first: &HostFacts, second: &HostFacts, interface: &str) -> Self {
+    /// Adds the traffic and losses between two readings, of an interface, the interfaces below it, and the host.
+    pub fn add(&mut self, first: &HostFacts, second: &HostFacts, interface: &str) {
         let own = second.down_from(interface);
         let packets = |interface: &Interface| {
             let all = |found: &Interface| found.received_packets().saturating_add(found.sent_packets());
@@ -44,11 +51,11 @@ impl Stretch {
             .iter()
             .filter_map(|name| Some(((*name).to_owned(), packets(second.interface(name)?))))
             .collect();
-        let (mut lost, mut rules) = (BTreeMap::new(), BTreeSet::new());
+        let mut lost = BTreeMap::new();
         for loss in losses(first, second) {
             let elsewhere = !own.contains(loss.subject.as_str()) && second.interface(&loss.subject).is_some();
             if !elsewhere {
-                rules.insert(loss.rule);
+                self.rules.insert(loss.rule);
                 let sum = lost.entry((loss.place, loss.subject)).or_insert(0_u64);
                 *sum = sum.saturating_add(loss.packets);
             }
@@ -57,23 +64,41 @@ impl Stretch {
             let name = gap.source.strip_prefix("/sys/class/net/").and_then(|path| path.split('/').next());
             name.is_some_and(|name| !own.contains(name))
         };
-        Self {
-            packets: carried.get(interface).copied().unwrap_or(0),
-            carried,
-            on_host: second.interfaces.iter().map(packets).saturating_sum(),
-            lost,
-            rules,
-            not_read: unread(first, second).filter(|gap| !is_elsewhere(gap)).cloned().collect(),
-        }
+        self.not_read.extend(unread(first, second).filter(|gap| !is_elsewhere(gap)).cloned());
+        self.packets = self.packets.saturating_add(carried.get(interface).copied().unwrap_or(0));
+        let on_host = second.interfaces.iter().map(packets).saturating_sum();
+        self.parts.push(Part { carried, on_host, lost });
     }
 
-    /// Returns the packets among which those of a subject were lost.
-    fn packets_at(&self, subject: &str) -> u64 {
-        self.carried.get(subject).copied().unwrap_or(self.on_host)
+    fn places(&self) -> impl Iterator<Item = &(Place, String)> {
+        self.parts.iter().flat_map(|part| part.lost.keys())
+    }
+
+    /// Returns the share of lost packets at a place, and its variance.
+    fn at(&self, place: &(Place, String)) -> (f64, f64) {
+        let parts: Vec<(f64, f64)> = self.parts.iter().map(|part| part.at(place)).collect();
+        let lost: f64 = parts.iter().map(|(lost, _)| lost).sum();
+        let packets = parts.iter().map(|(_, packets)| packets).sum::<f64>().max(lost).max(1.0);
+        let share = lost / packets;
+        // The variance of a ratio estimate (Cochran, Sampling Techniques, section 6.3).
+        let count = parts.len() as f64;
+        let residuals: f64 = parts.iter().map(|(lost, packets)| (lost - share * packets).powi(2)).sum();
+        let of_parts = if parts.len() < 2 { 0.0 } else { residuals * count / (count - 1.0) };
+        (share, of_parts.max(lost).max(1.0) / packets.powi(2))
     }
 }
 
-/// The comparison of two intervals at one place.
+impl Part {
+    /// Returns the packets lost at a place, and the packets among which they were lost.
+    fn at(&self, place: &(Place, String)) -> (f64, f64) {
+        let lost = self.lost.get(place).copied().unwrap_or(0);
+        let packets = self.carried.get(&place.1).copied().unwrap_or(self.on_host);
+        // A device that drops all packets carries none.
+        (lost as f64, packets.max(lost) as f64)
+    }
+}
+
+/// The comparison of two watches at one place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
@@ -120,17 +145,9 @@ fn effect(before: &Stretch, after: &Stretch) -> Effect {
     if before.packets < FEWEST_PACKETS || after.packets < FEWEST_PACKETS {
         return Effect::NoTraffic { before: before.packets, after: after.packets };
     }
-    let mut places: Vec<&(Place, String)> = before.lost.keys().chain(after.lost.keys()).collect();
-    places.sort_unstable();
-    places.dedup();
-    let at = |stretch: &Stretch, place: &(Place, String)| {
-        let lost = stretch.lost.get(place).copied().unwrap_or(0);
-        // A device that drops all packets carries none.
-        let packets = stretch.packets_at(&place.1).max(lost).max(1) as f64;
-        (lost as f64 / packets, lost.max(1) as f64 / packets.powi(2))
-    };
+    let places: BTreeSet<&(Place, String)> = before.places().chain(after.places()).collect();
     let compared = places.into_iter().map(|place| {
-        let ((old, old_variance), (new, new_variance)) = (at(before, place), at(after, place));
+        let ((old, old_variance), (new, new_variance)) = (before.at(place), after.at(place));
         let chance = 3.0 * (old_variance + new_variance).sqrt();
         let verdict = match new - old {
             difference if difference > chance => Verdict::Worse,
@@ -159,12 +176,19 @@ mod tests {
     use super::*;
     use evenkeel_model::host::{Interface, LossCounters};
 
-    fn stretch(packets: u64, lost: u64) -> Stretch {
+    fn part(packets: u64, lost: u64) -> Part {
+        let lost = (lost > 0).then(|| ((Place::ReceiveRing, "eth0".to_owned()), lost));
         let carried = [("eth0".to_owned(), packets)].into();
-        let mut stretch = Stretch { packets, carried, on_host: packets, ..Stretch::default() };
-        if lost > 0 {
-            stretch.lost.insert((Place::ReceiveRing, "eth0".to_owned()), lost);
-        }
+        Part { carried, on_host: packets, lost: lost.into_iter().collect() }
+    }
+
+    fn stretch(packets: u64, lost: u64) -> Stretch {
+        Stretch { packets, parts: vec![part(packets, lost)], ..Stretch::default() }
+    }
+
+    fn between(first: &HostFacts, second: &HostFacts, interface: &str) -> Stretch {
+        let mut stretch = Stretch::default();
+        stretch.add(first, second, interface);
         stretch
     }
 
@@ -183,6 +207,22 @@ mod tests {
         assert_eq!(verdict(stretch(1_000_000, 5), stretch(1_000_000, 3)), Verdict::Same, "chance");
         assert_eq!(verdict(stretch(1_000_000, 0), stretch(1_000_000, 2)), Verdict::Same, "chance");
         assert!(compare(&stretch(5000, 0), &stretch(5000, 4000)).is_worse());
+    }
+
+    /// A watch of 10 parts with one burst of losses; another has its burst of the double size.
+    #[test]
+    fn bursts_are_not_poisson() {
+        let watch = |lost: [u64; 10]| {
+            let parts = lost.map(|lost| part(100_000, lost)).into();
+            Stretch { packets: 1_000_000, parts, ..Stretch::default() }
+        };
+        let burst = |lost| watch([0, 0, lost, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(verdict(burst(1000), burst(2000)), Verdict::Same);
+        assert_eq!(verdict(burst(1000), watch([1000; 10])), Verdict::Worse);
+        assert_eq!(
+            verdict(watch([1000, 900, 1100, 1000, 950, 1050, 1000, 900, 1100, 1000]), burst(900)),
+            Verdict::Better
+        );
     }
 
     #[test]
@@ -210,10 +250,10 @@ mod tests {
     fn a_stretch_is_of_the_interface_and_its_host() {
         let first = host(vec![at("eth0", 100, 1), at("eth1", 0, 0)]);
         let second = host(vec![at("eth0", 5100, 8), at("eth1", 9, 9)]);
-        let stretch = Stretch::between(&first, &second, "eth0");
+        let stretch = between(&first, &second, "eth0");
         assert_eq!(stretch.packets, 5000);
         assert_eq!(stretch.rules, ["rx-ring-drops"].into());
-        assert_eq!(stretch.lost, [((Place::ReceiveRing, "eth0".to_owned()), 7)].into());
+        assert_eq!(stretch.parts[0].lost, [((Place::ReceiveRing, "eth0".to_owned()), 7)].into());
     }
 
     #[test]
@@ -227,8 +267,8 @@ mod tests {
         second.unknown = ["eth9", "eth0"]
             .map(|name| Unknown::new(format!("/sys/class/net/{name}/statistics"), name))
             .into();
-        let stretch = Stretch::between(&first, &second, "bond0");
-        assert_eq!(stretch.lost, [((Place::ReceiveRing, "eth0".to_owned()), 500)].into());
+        let stretch = between(&first, &second, "bond0");
+        assert_eq!(stretch.parts[0].lost, [((Place::ReceiveRing, "eth0".to_owned()), 500)].into());
         let watched = compare(&stretch, &stretch);
         let Effect::Losses(compared) = &watched.effect else { panic!("{watched:?}") };
         assert_eq!(compared[0].before_ppm, 10_000.0, "of the port's packets");
@@ -244,7 +284,7 @@ mod tests {
                 host.counters.insert("TcpExt.TCPBacklogDrop".to_owned(), loopback / 100);
                 host
             };
-            Stretch::between(&reading(0, 0), &reading(2000, loopback), "eth0")
+            between(&reading(0, 0), &reading(2000, loopback), "eth0")
         };
         let watched = compare(&stretch(1_000_000), &stretch(4_000_000));
         let Effect::Losses(compared) = &watched.effect else { panic!("{watched:?}") };

@@ -16,8 +16,9 @@
  * The programs do not count outstanding data. The kernel also reduces sk_wmem_alloc when a qdisc drops a
  * segment, so a drop leaves no flow charged.
  *
- * So no program has to run when a segment leaves: the weights need to be right only at a pick. Charged flows
- * are on a list. Before each pick, the program scans the sockets of charged flows (see "Scan" below).
+ * So no program has to run when a segment leaves: the weights need to be right only at a pick. A flow is
+ * charged while its weight is part of a queue's weight. Charged flows are on a list. Before each pick, the
+ * program scans the sockets of charged flows (see "Scan" below).
  */
 #include "kernel.h"
 #include "packet.h"
@@ -335,7 +336,7 @@ static __always_inline void look_at_charged(__u32 limit)
 	__sync_val_compare_and_swap(&device.look_lock, 1, 0);
 }
 
-/* Maximum flows per scan before a pick, and minimum interval between such scans: bound a pick's cost. */
+/* Maximum number of flows per scan before a pick, and minimum interval between such scans. Both bound the cost of a pick. */
 #define LOOK_BEFORE_PICK 64
 #define LOOK_INTERVAL_NS (50 * 1000ULL)
 
@@ -503,9 +504,9 @@ static __always_inline int choose(struct __sk_buff *ctx, enum ek_steering steeri
 /* Handles the common case: a data segment of a flow that is in its first slot and stays on its queue.
  * Returns 1 in this case.
  *
- * Caches are cold, so the number of cache lines determines the cost: the flow's slot, this code, and
- * the lines that TCP has just used. This function reads no settings and writes only to the packet. A
- * release races only with the next segment, which picks. */
+ * Caches are cold, so the number of cache lines determines the cost: the flow's slot, this code, and the
+ * lines that TCP has just used. This function reads no settings and writes only to the packet. If another CPU
+ * releases the flow at the same time, the flow's next segment picks a queue. */
 static __always_inline int follow(struct __sk_buff *ctx, enum ek_steering steering)
 {
 	struct sk_buff *skb = KERNEL_SKB(ctx);

@@ -95,8 +95,8 @@ static __always_inline __u32 fold(__u64 sum)
 	return (__u32)sum;
 }
 
-/* Parses a packet, and computes the input of the hash and the state of the checksum. Also returns 0 for
- * these packets:
+/* Parses a packet, and computes the input of the hash and the state of the checksum. Returns 0 if
+ * parse_frame returns 0, and for these packets:
  * - a first fragment: it must go to the same CPU as the fragments that follow
  * - a packet whose destination address is not that of its flow: the checksum includes an address that is not
  *   read (RFC 8200, section 8.1) */

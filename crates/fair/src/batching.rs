@@ -33,7 +33,7 @@ pub enum BatchingMode {
 }
 
 const PREFIX: &str = "evk_";
-/// Limit of attempts, because other processes of this machine may have registered names.
+/// Maximum number of attempts, because other processes of this machine may have registered a name.
 const NAMES_TRIED: u32 = 16;
 /// Three digits at the end of a name leave room for a seven-digit process id (`PID_MAX_LIMIT`).
 const NUMBERS: u32 = 1000;

@@ -271,7 +271,8 @@ impl Sampler {
         Ok(sample)
     }
 
-    /// Attaches a new meter and detaches the full one, whose last rows it reads. For a moment, both count.
+    /// Attaches a new meter, detaches the full meter, and reads the last rows of the full meter. For a
+    /// moment, both meters count.
     fn replace_meter(&mut self, run: Option<&mut Run>) -> Result<(Meter, Option<FilterPlace>), FairError> {
         let next = match (run, self.filter) {
             (Some(run), Some(full)) => {

@@ -4,13 +4,13 @@
 //! bytes of the flows that the choice has on a queue. It compares the sum with the device's counter of
 //! that queue. The agreeing part is `Σ min(chosen, counted) / Σ counted`.
 //!
-//! With few flows, a driver that uses its own hash agrees in about one over the number of queues. With
-//! many flows on every queue, the choice and the counters always agree, but then the driver's choice
-//! has little effect.
+//! With few flows and a driver that uses its own hash, the agreeing part is about 1 / number of queues. With
+//! many flows on every queue, the choice and the counters always agree, but then the driver's choice has
+//! little effect.
 //!
 //! The meter sees TCP and UDP. An interval is no evidence in two cases:
 //! - the meter missed many bytes (IPsec, GRE, fragments, more flows than rows)
-//! - most bytes are of flows that changed their queue
+//! - most bytes belong to flows that changed their queue
 
 use std::fmt;
 
@@ -200,7 +200,7 @@ mod tests {
         assert_eq!(moved, None);
     }
 
-    /// Returns the verdict after nine seconds of 1 MB each.
+    /// Returns the verdict after nine intervals of a second.
     fn judge_of(second: impl Fn(u64) -> Sample) -> Verdict {
         let mut proof = Proof::new(true);
         (0..=9).for_each(|number| proof.take(second(number)));
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn unmetered_traffic_counts_against_no_flow() {
-        // IPsec, GRE, fragments: 1 MB/s without a flow.
+        // IPsec, GRE, fragments: 2 MB/s without a flow.
         assert_eq!(judge_of(|second| sample(&[], &[2 * second * MB, 0])), Verdict::Open);
         // Half of the bytes belong to a flow on the expected queue.
         let half = |second| sample(&[(1, second * MB, 0)], &[second * MB, second * MB]);

@@ -464,8 +464,8 @@ fn managements(state: &StateDirectory, identity: &InterfaceIdentity) -> Vec<Mana
     run.into_iter().chain(others.into_iter().flatten()).collect()
 }
 
-/// Returns the run that changes settings of an interface, by its journal and by the name that it holds among sockets. Its
-/// command is `session` if the journal cannot be read.
+/// Returns the run that changes settings of an interface: the holder of its journal, or of its abstract
+/// socket. The command is `session` if the journal cannot be read.
 fn run_of(state: &StateDirectory, identity: &InterfaceIdentity) -> Option<Management> {
     let of = |command: &str, process: u32| Some(Management { command: command.to_owned(), process });
     match check_unmanaged(state, identity) {

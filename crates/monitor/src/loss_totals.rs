@@ -16,7 +16,8 @@ const MOST: usize = 256;
 pub(crate) struct LossTotals {
     /// Packets and rule, by place, subject and counter.
     found: BTreeMap<(Place, String, String), (u64, &'static str)>,
-    /// The last reading, with the counters that it lacks; `None` if it lacks none.
+    /// The last reading, with the previous values of counters that could not be read; `None` if all counters
+    /// were read.
     filled: Option<HostFacts>,
 }
 

@@ -16,8 +16,8 @@ pub struct Sample {
     pub processors: Vec<Processor>,
     /// Losses since the collector started, at places with at least one loss, in path order.
     pub losses: Vec<Loss>,
-    /// Whether some loss counters could not be read. If true, a place without a listed loss may have
-    /// losses. Recordings without this field do not tell, so they count as incomplete.
+    /// Whether some loss counters could not be read. If true, a place without a listed loss may have losses.
+    /// Recordings without this field count as incomplete.
     #[serde(default = "unknown_losses")]
     pub losses_incomplete: bool,
     /// Places whose counters could not be read, although other counters could be read.

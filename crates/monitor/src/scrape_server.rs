@@ -26,7 +26,7 @@ use crate::exposition::Form;
 const DEADLINE: Duration = Duration::from_secs(5);
 /// Time that a client may wait for its sample: the first sample takes a second.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Maximum size of the head of a request. Prometheus sends some hundred bytes.
+/// Maximum size of a request's header, bytes. Prometheus sends a few hundred bytes.
 const MOST_HEAD: usize = 8192;
 const MOST_HEADERS: usize = 64;
 /// Maximum number of concurrent connections. The server closes further connections.
@@ -418,7 +418,7 @@ fn write_all(stream: &mut Stream, mut bytes: &[u8], deadline: Instant) -> io::Re
     Ok(())
 }
 
-/// Parses a request. Returns `None` if the head is incomplete.
+/// Parses a request. Returns `None` if the request header is incomplete.
 fn asked(head: &[u8]) -> Option<Asked> {
     let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
     let mut request = httparse::Request::new(&mut headers);
@@ -533,7 +533,7 @@ mod tests {
     fn hostile_clients_delay_no_other_one() {
         while_serving(&free(), |at| {
             let good = || ask(at, b"GET /metrics HTTP/1.1\r\n\r\n");
-            // Half-open connections: some clients send nothing, and some never end their head.
+            // Idle connections: some clients send nothing, others never complete the request header.
             let _silent: Vec<TcpStream> = (0..4).map(|_| connect(at)).collect();
             let _slow: Vec<TcpStream> = (0..4)
                 .map(|_| {

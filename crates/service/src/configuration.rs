@@ -228,7 +228,7 @@ fn read_rule(element: &Field<'_>, check: CheckOptions<'_>) -> Option<Rule> {
     })
 }
 
-/// Reads what happens to the changes of `tune` at the end. Returns whether they stay.
+/// Reads whether the changes of `tune` stay when the service ends.
 fn read_at_end(field: &Field<'_>, has_tune: bool) -> Option<bool> {
     let value = field.string("\"revert\" or \"keep\"")?;
     if !has_tune {
@@ -357,7 +357,7 @@ fn read_session(
     Some(Some(arguments))
 }
 
-/// Returns whether the value of an option is a file below the current directory. Policies and models also have names.
+/// Returns whether the value of an option is a relative path of a file. A policy or model may also be a name.
 fn is_relative(key: &str, text: &str) -> bool {
     let is_named = matches!(key, "policy" | "model") && !text.contains('/') && !text.ends_with(".toml");
     FILES.contains(&key) && !is_named && !text.starts_with('/')

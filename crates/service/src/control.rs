@@ -252,8 +252,8 @@ impl Drop for Control {
     }
 }
 
-/// Returns the number of a group, from the lines of `/etc/group` (group(5)). getgrnam(3) is no choice: in a static program,
-/// it loads the modules that nsswitch.conf names, and crashes in libnss_systemd.
+/// Returns the number of a group, from the lines of `/etc/group` (group(5)). Do not use getgrnam(3): in a
+/// static program, it loads the modules that nsswitch.conf names, and crashes in libnss_systemd.
 fn group_number(groups: &str, name: &str) -> Option<Gid> {
     let mut lines = groups.lines().map(|line| line.split(':').collect::<Vec<_>>());
     let line = lines.find(|fields| fields.first() == Some(&name))?;

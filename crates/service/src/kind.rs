@@ -1,4 +1,4 @@
-//! What a worker does with an interface.
+//! The kinds of workers.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +14,7 @@ pub enum Kind {
 impl Kind {
     pub const ALL: [Self; 3] = [Self::Tune, Self::Fair, Self::Steer];
 
-    /// Returns the key of its options in a rule.
+    /// Returns the key of this kind's options in a rule.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -24,7 +24,7 @@ impl Kind {
         }
     }
 
-    /// Returns the command of its workers.
+    /// Returns the command of this kind's workers.
     pub(crate) const fn command(self) -> &'static str {
         match self {
             Self::Tune => "maintain",
@@ -33,7 +33,7 @@ impl Kind {
         }
     }
 
-    /// Names the worker of an interface in a sentence.
+    /// Returns words for the worker of an interface, for a sentence.
     pub(crate) fn of(self, interface: &str) -> String {
         match self {
             Self::Fair => interface.to_owned(),

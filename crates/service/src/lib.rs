@@ -11,7 +11,8 @@
 //!   own journal and privileges, so that the failure of one does not affect another.
 //! - The kernel sends a worker SIGTERM when the supervisor dies (`PR_SET_PDEATHSIG`), and its pipe closes. Both end the
 //!   worker, which restores its settings.
-//! - Decisions are pure: [`Configuration`] says which interface gets which options, [`Course`] when a worker starts again.
+//! - Decisions are pure: [`Configuration`] determines the options of each interface, and [`Course`]
+//!   determines when a worker starts again.
 
 mod configuration;
 mod control;

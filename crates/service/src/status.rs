@@ -87,8 +87,8 @@ pub struct WorkerStatus {
 }
 
 impl WorkerStatus {
-    /// Returns whether the worker manages the interface and has nothing to complain about, or an operator has paused it
-    /// with its settings restored.
+    /// Returns whether the worker manages the interface without a reported problem, or an operator has paused
+    /// it and its settings are restored.
     #[must_use]
     pub fn is_as_wanted(&self) -> bool {
         (self.state.is_active() || self.state == Phase::Paused) && self.reason.is_none()
@@ -101,7 +101,7 @@ pub struct InterfaceStatus {
     pub index: u32,
     /// Number of the interface's rule in the file, from 1.
     pub rule: usize,
-    /// Whether an operator wants it paused, whatever its workers still do.
+    /// Whether an operator has paused the interface, even if its workers have not ended yet.
     pub paused: bool,
     /// The worker of `fair` if the rule has one, else that of `steer`, else that of `tune`.
     #[serde(flatten)]
@@ -145,7 +145,7 @@ pub struct ServiceStatus {
     /// Interfaces that the service does not manage any more, and whose settings are not restored.
     #[serde(default)]
     pub unrestored: Vec<Unrestored>,
-    /// Rules that name an interface exactly, and have none.
+    /// Rules that name an interface exactly, but match no present interface.
     #[serde(default)]
     pub missing: Vec<Missing>,
     /// Numbers of the rules with a pattern that no present interface matches, from 1.
@@ -220,8 +220,8 @@ impl ServiceStatus {
         parts.filter(|part| !part.is_empty()).collect::<Vec<String>>().join("; ")
     }
 
-    /// Returns whether every worker manages its interface, or an operator paused it with its settings restored, no other
-    /// interface has settings of the service, and no interface that a rule names is missing.
+    /// Returns whether the configuration has no error, [`WorkerStatus::is_as_wanted`] holds for every worker,
+    /// no other interface has unrestored settings, and no interface that a rule names is missing.
     #[must_use]
     pub fn is_as_wanted(&self) -> bool {
         let mut workers = self.interfaces.iter().flat_map(|interface| &interface.workers);
@@ -240,7 +240,7 @@ pub fn client_command(template: &'static str, socket: &Path) -> Line {
     }
 }
 
-/// Returns the command that ends `given-up` and `paused` of an interface.
+/// Returns the command that resumes an interface in the state `given-up` or `paused`.
 pub(crate) fn resume(interface: &str, socket: &Path) -> Line {
     client_command("evenkeel service resume", socket).on(&interface, "", &[])
 }

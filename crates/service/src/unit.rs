@@ -22,11 +22,13 @@ pub(crate) struct Unit {
     pub(crate) wanted: Option<Vec<String>>,
     /// Whether the changes of `tune` stay when the service ends.
     pub(crate) keeps: bool,
-    /// Whether the next worker may overwrite the values of other programs: the service or an operator starts afresh.
+    /// Whether the next worker of `tune` may overwrite values of other programs. True at the start of the
+    /// service, after `resume`, and after a reset of the device.
     pub(crate) is_afresh: bool,
     /// Whether the other workers of the interface must end, because `tune` changes settings.
     pub(crate) needs_alone: bool,
-    /// Whether a worker has had the interface for itself since the last success.
+    /// Whether a worker of `tune` was started while no other worker of the interface ran, since its last
+    /// success.
     pub(crate) was_alone: bool,
     /// Whether the interface has left this network namespace.
     pub(crate) is_gone: bool,
@@ -47,7 +49,7 @@ pub(crate) struct Unit {
     pub(crate) was_cleaned: bool,
     /// The settings that earlier workers left changed, with instructions.
     pub(crate) left: Option<String>,
-    /// The changes of `tune`, which name themselves if another program removes the journal.
+    /// The journal entries of `tune`, to name its changes if another program removes the journal.
     pub(crate) made: Entries,
     pub(crate) starts: u64,
     pub(crate) devices: Option<Value>,
@@ -157,7 +159,8 @@ impl Unit {
         self.enter(outside, now, Phase::of(self.kind), self.active_reason(), None);
     }
 
-    /// Returns what is wrong while a worker manages the interface.
+    /// Returns the changes that an active worker could not make, and the settings that earlier workers left
+    /// changed; `None` if there are none.
     fn active_reason(&self) -> Option<String> {
         let device = self.devices.as_ref().and_then(|devices| devices.get(0));
         let unmet = device.and_then(|device| device.get("unmet")?.as_str()).map(str::to_owned);
@@ -174,7 +177,8 @@ impl Unit {
         Managed { kind: self.kind, index: self.index, name: &self.name, made: &self.made, runs }
     }
 
-    /// Looks again for the settings that earlier workers left changed, and follows in the states that name them.
+    /// Looks again for the settings that earlier workers left changed. The reason of a paused unit names
+    /// them.
     pub(crate) fn look_for_left(&mut self, outside: &dyn Outside) {
         self.left = outside.left(&self.managed());
         if self.phase == Some(Phase::Paused) {
@@ -195,7 +199,7 @@ impl Unit {
         (self.devices, self.heard) = (Some(devices), now);
     }
 
-    /// Follows a change of what is wrong while a worker manages the interface.
+    /// Updates the reason of a unit whose worker manages the interface, and logs a change of the reason.
     pub(crate) fn follow_reason(&mut self, outside: &dyn Outside, now: Instant) {
         let (phase, reason) = (self.phase, self.active_reason());
         if let Some(phase) = phase.filter(|phase| phase.is_active() && self.reason != reason) {

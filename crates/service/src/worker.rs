@@ -225,7 +225,7 @@ impl Worker {
         }
     }
 
-    /// Returns whether the worker was asked to end, and has exceeded the limit since.
+    /// Returns whether the worker still runs at least `limit` after SIGTERM, and was not killed.
     pub(crate) fn is_late(&self, limit: Duration, now: Instant) -> bool {
         let is_asked = self.asked.is_some_and(|asked| now.duration_since(asked) >= limit);
         is_asked && !self.killed && self.status.is_none()

@@ -16,7 +16,7 @@ const FLOW: u64 = 3_000;
 const HOST: u64 = 150_000;
 /// Bytes per flow in a record.
 const RECORDED_FLOW: u64 = 170;
-/// Bytes per second of a client that sends requests.
+/// Bytes for each second of a client that sends requests.
 const SECOND: u64 = 24;
 
 /// Estimated memory of a repeat in bytes.

@@ -1,4 +1,4 @@
-//! Starts and ends workers, as the rules and the operators want.
+//! Starts and ends workers according to the rules and the operators' requests.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use crate::status::{Phase, Unrestored};
 use crate::worker::Worker;
 
 impl Supervisor<'_> {
-    /// Starts or ends a worker, as its rule and the operators want.
+    /// Starts or ends a worker according to its rule and the operators' requests.
     pub(super) fn reconcile(&mut self, key: Key, now: Instant) {
         let (index, kind) = key;
         let Some(unit) = self.units.get(&key) else { return };
@@ -23,13 +23,15 @@ impl Supervisor<'_> {
         let is_left = is_paused || unit.worse.is_some() || makes_room;
         let wanted = unit.wanted.clone().filter(|_| !is_left && self.ending.is_none());
         if let Some(worker) = &mut unit.worker {
-            // A worker whose interface has left ends by itself, and says what to do if it was moved.
+            // A worker whose interface has left the namespace ends by itself. If the interface was moved, the
+            // worker reports how to restore its settings.
             if worker.cleans || (unit.is_gone && self.ending.is_none()) {
                 return;
             }
-            // So does a worker of the old name.
+            // `tune` changes settings only while no other worker of the interface runs.
             if kind == Kind::Tune && wanted.as_ref() != Some(&worker.arguments) && has_others {
-                // The others restore the values that they found, which are those of `tune`: they end first.
+                // At their end, the other workers restore the values that `tune` had set. So they must end
+                // first.
                 unit.needs_alone = true;
                 return;
             }
@@ -121,7 +123,8 @@ impl Supervisor<'_> {
         of_interface.filter(|(key, _)| key.1 != kind).any(|(_, unit)| unit.worker.is_some())
     }
 
-    /// Returns whether the start of a session waits for `tune`, and whether a running one must end for it.
+    /// Returns whether the start of a session waits for `tune`, and whether a running session must end for
+    /// `tune`.
     fn gives_way(&self, index: u32) -> (bool, bool) {
         let Some(tune) = self.units.get(&(index, Kind::Tune)) else { return (false, false) };
         let is_wanted = tune.wanted.is_some() && !self.is_paused(&tune.name) && self.ending.is_none();
@@ -153,8 +156,8 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Restores the settings that a worker left. For a session, a short one first restores them, even if it is then
-    /// refused: `revert` would also undo `tune`.
+    /// Restores the settings that a dead worker left changed. For a session, starts a short session, which
+    /// restores them first, even if it is then refused. `revert` would also undo the changes of `tune`.
     fn clean(&mut self, key: Key, now: Instant) {
         let Some(unit) = self.units.get_mut(&key) else { return };
         let (kind, arguments) = match unit.kind {
@@ -171,7 +174,7 @@ impl Supervisor<'_> {
                 };
                 unit.show(now, Phase::Stopping, text);
             }
-            // The next turn of the loop names what is left.
+            // The next turn of the loop reports the settings that are still changed.
             Err(error) => {
                 unit.was_cleaned = true;
                 unit.log(self.outside, Priority::Error, now, &format!("cannot start a worker: {error}"));

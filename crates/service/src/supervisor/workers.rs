@@ -1,4 +1,4 @@
-//! Reads what the workers say, and decides what follows their ends.
+//! Reads the output of the workers, and decides the next step after a worker has ended.
 
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
@@ -11,14 +11,14 @@ use crate::status::Phase;
 use crate::unit::Unit;
 use crate::worker::{Event, GUARDIAN_LIMIT, Worker, words};
 
-/// Time without a status after which a worker is shown as silent, and after which it is ended. It sends one each second. A
-/// worker that was asked to end is ended after the shorter time.
+/// Times without a status after which the service shows a worker as silent, and kills it. A worker sends a
+/// status each second. A worker that got SIGTERM is killed after the shorter time.
 const SILENT: Duration = Duration::from_secs(5);
 const HUNG: Duration = Duration::from_secs(20);
-/// Reasons for the end of a `tune` worker: a session has the interface, and the interface has changed.
+/// Reasons for the end of a `tune` worker: a session manages the interface, or the interface has changed.
 const BUSY: &str = "busy";
 const DEVICE: &str = "device";
-/// Time in which a worker must begin to manage, or say what it waits for.
+/// Time in which a worker must begin to manage its interface, or report what it waits for.
 const BEGIN_LIMIT: Duration = Duration::from_secs(60);
 impl Supervisor<'_> {
     /// Ends the workers of interfaces that got worse after the start.
@@ -34,7 +34,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Reads what the workers say. Returns whether one has ended.
+    /// Reads the output of the workers. Returns whether a worker has ended.
     pub(super) fn read_workers(&mut self, now: Instant) -> bool {
         let mut has_ended = false;
         for unit in self.units.values_mut() {
@@ -43,12 +43,12 @@ impl Supervisor<'_> {
             has_ended |= worker.ended(now).is_some();
             let is_asked = worker.is_asked() || worker.cleans;
             for line in said {
-                // The supervisor has its own words for the start.
+                // The supervisor logs the start itself.
                 if !line.starts_with("managed now;") {
                     let own = format!("{}: ", unit.name);
                     let line = line.strip_prefix(&own).unwrap_or(&line);
                     unit.log(self.outside, Priority::Info, now, line);
-                    // Such as a file that it waits for.
+                    // For example, the line names a file that the worker waits for.
                     if unit.phase == Some(Phase::Starting) {
                         unit.reason = Some(line.to_owned());
                     }
@@ -76,7 +76,7 @@ impl Supervisor<'_> {
         has_ended
     }
 
-    /// Decides what follows the end of a worker.
+    /// Decides the next step after the end of each worker.
     pub(super) fn conclude_workers(&mut self, now: Instant) {
         let sessions = self.units.values().filter(|unit| unit.kind != Kind::Tune && unit.worker.is_some());
         let with_sessions: Vec<u32> = sessions.map(|unit| unit.index).collect();
@@ -84,10 +84,10 @@ impl Supervisor<'_> {
             let Some(status) = unit.worker.as_ref().and_then(|worker| worker.ended(now)) else { continue };
             let Some(worker) = unit.worker.take() else { continue };
             if worker.is_settled == Some(true) {
-                // Another program may have damaged or moved a journal, of which the worker restored nothing.
+                // The worker restores nothing from a journal that another program has damaged or moved.
                 unit.left = self.outside.left(&unit.managed());
                 unit.may_be_changed = unit.left.is_some();
-                // A session has restored what it could, when it began.
+                // A session restores the settings of dead sessions when it begins.
                 unit.was_cleaned = unit.kind != Kind::Tune;
                 if unit.left.is_none() {
                     unit.made.clear();
@@ -99,7 +99,7 @@ impl Supervisor<'_> {
                 continue;
             }
             if worker.is_asked() || self.ending.is_some() {
-                // A message says which setting it could not restore.
+                // The worker's message names the setting that it could not restore.
                 if ![Some(0), Some(130)].contains(&status.code()) {
                     let why = worker.error.clone().unwrap_or_else(|| words(status));
                     unit.log(self.outside, Priority::Warning, now, &why);
@@ -126,7 +126,7 @@ impl Supervisor<'_> {
                 Kind::Fair | Kind::Steer => worker.name != unit.name || worker.queues != queues,
             };
             let (ending, reason) = ending(&worker, status, has_changed);
-            // The device lost settings by itself: they are made again from its present values.
+            // The device lost settings by itself: the next worker starts from its present values.
             unit.is_afresh |= ending == Ending::Device;
             let ran = now.saturating_duration_since(worker.began);
             // No rule wants this unit, for example because the interface was removed. Do not restart the worker: the next
@@ -150,8 +150,8 @@ impl Supervisor<'_> {
     }
 }
 
-/// Shows that a worker has ended while its guardian restores, or that it is silent. One that stays silent is ended: it may
-/// have stopped or hang.
+/// Shows that a worker has ended while its guardian restores the settings, or that a worker is silent. Kills
+/// a worker that exceeds a time limit, because it may hang.
 fn watch_worker(outside: &dyn Outside, unit: &mut Unit, now: Instant) {
     let Some(worker) = unit.worker.as_mut().filter(|worker| !worker.cleans) else { return };
     if worker.is_late(SILENT, now) {
@@ -185,7 +185,6 @@ fn watch_worker(outside: &dyn Outside, unit: &mut Unit, now: Instant) {
     }
     let silence = now.saturating_duration_since(unit.heard);
     if silence >= HUNG {
-        // It had its time.
         worker.kill(now);
         let reason =
             format!("the worker sent no status for {} s; the service kills the worker", silence.as_secs());
@@ -197,7 +196,7 @@ fn watch_worker(outside: &dyn Outside, unit: &mut Unit, now: Instant) {
     }
 }
 
-/// Returns why a worker ended, and the reason in words.
+/// Returns the kind of the end of a worker, and the reason in words.
 fn ending(worker: &Worker, status: ExitStatus, has_changed: bool) -> (Ending, String) {
     if let Some(reason) = &worker.foreign {
         let ending = if has_changed { Ending::Device } else { Ending::Foreign(reason.clone()) };
@@ -225,7 +224,7 @@ mod tests {
 
     const SHORT: Duration = Duration::from_millis(20);
 
-    /// Workers that hang, and a log that is kept.
+    /// Starts workers that hang, and keeps the log lines.
     #[derive(Default)]
     struct Hanging(RefCell<Vec<String>>);
 

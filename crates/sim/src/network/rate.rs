@@ -34,7 +34,7 @@ impl Rate {
         }
     }
 
-    /// Returns the bytes sent in this time, rounded up or down to a whole number.
+    /// Returns the bytes sent in this time, rounded to the nearest whole number.
     #[inline]
     pub(super) fn bytes_in(&self, span: Span) -> u64 {
         ((u128::from(span) * u128::from(self.bytes_per_picosecond) + (1 << 63)) >> 64) as u64

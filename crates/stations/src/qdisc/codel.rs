@@ -1,8 +1,8 @@
 //! CoDel, controlled delay (`include/net/codel_impl.h`; Nichols and Jacobson, *Controlling Queue
 //! Delay*, ACM Queue 2012; RFC 8289).
 //!
-//! Times are picoseconds, but units of 1024 ns in the kernel. ECN is not modelled: packets that the
-//! kernel would mark are dropped.
+//! Times are picoseconds. The kernel uses units of 1024 ns. ECN is not modelled: packets that the kernel
+//! would mark are dropped.
 
 use super::queue::Item;
 use crate::time::{Span, Time};

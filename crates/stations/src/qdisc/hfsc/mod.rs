@@ -7,9 +7,8 @@
 //! share the rest. From the root down, the qdisc then selects the active class with the smallest
 //! virtual time whose upper limit allows service.
 //!
-//! Times are picoseconds, but units of 64 ns in the kernel. Classes are searched linearly, but the
-//! kernel has trees. Not modelled: leaves with a discipline other than `pfifo`, filters, changes of
-//! curves.
+//! Times are picoseconds; the kernel uses units of 64 ns. The simulator searches classes linearly; the kernel
+//! uses trees. Not modelled: leaves with a discipline other than `pfifo`, filters, changes of curves.
 
 mod curve;
 #[cfg(test)]

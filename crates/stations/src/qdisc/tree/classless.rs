@@ -78,8 +78,8 @@ impl Builder<'_> {
     }
 }
 
-/// Returns `pfifo_fast` with three bands. Each band has the device's default queue length, as in Linux
-/// since 4.15.
+/// Returns `pfifo_fast` with three bands. Each band has the device's default queue length, as in Linux since
+/// 4.16.
 fn pfifo_fast() -> Kind {
     let bands = vec![Kind::Pfifo { limit: DEFAULT_LIMIT }; 3];
     Kind::Prio { classifier: super::super::Classifier::Band, bands }

@@ -1,12 +1,13 @@
-//! The clock of a core, and that of the time stamp counter.
+//! The clock rates of a core and of the time stamp counter.
 
 use std::time::Instant;
 
-/// Additions of a chain.
+/// Number of additions in a chain.
 const ADDITIONS: u64 = 100_000;
 
-/// Returns the additions that a core makes in a second, if each needs the result of the one before. Every processor of
-/// x86_64 and aarch64 makes one in a cycle. Both operands are registers: some processors fold additions of constants.
+/// Returns the number of dependent additions per second: each addition needs the result of the previous
+/// addition. On x86_64 and aarch64, a dependent addition takes one cycle. Both operands are registers,
+/// because some processors fold additions of constants.
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 pub(crate) fn core_hz() -> Option<f64> {
     const UNROLLED: u64 = 20;
@@ -53,7 +54,8 @@ pub(crate) fn core_hz() -> Option<f64> {
     None
 }
 
-/// Returns the rate of the time stamp counter over a while: the nominal clock of processors with an invariant one.
+/// Returns the rate of the time stamp counter during `pause`, Hz. An invariant counter has the nominal clock
+/// rate of the processor.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn counter_hz(pause: impl FnOnce()) -> Option<f64> {
     use core::arch::x86_64::_rdtsc;

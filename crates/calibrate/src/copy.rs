@@ -10,10 +10,10 @@ use nix::errno::Errno;
 use crate::CalibrateError;
 
 const PAGE: usize = 4096;
-/// Memory of which a part is copied at a time.
+/// Size of a buffer in memory, and of the part that is copied at a time, bytes.
 const MEMORY: usize = 64 << 20;
 const PART: usize = 1 << 20;
-/// Buffer of a reading application.
+/// Size of the buffer of a reading application, bytes.
 const TARGET: usize = 128 << 10;
 
 /// Anonymous memory of this process.
@@ -23,7 +23,8 @@ struct Mapping {
 }
 
 impl Mapping {
-    /// Maps memory of a node; of any node without one. Every page is written, so that it exists.
+    /// Maps memory of a node, or of any node if `node` is `None`. Writes every page, so that the kernel
+    /// allocates it.
     fn new(length: usize, node: Option<u32>) -> Result<Self, CalibrateError> {
         let failed = CalibrateError::system("map memory");
         // SAFETY: a new anonymous mapping at an address that the kernel chooses.
@@ -45,12 +46,12 @@ impl Mapping {
         if let Some(node) = node {
             mapping.bind(node)?;
         }
-        // SAFETY: the range is the mapping, which no one else uses.
+        // SAFETY: the range is the mapping, which only this value uses.
         unsafe { ptr::write_bytes(mapping.start.as_ptr(), 0x5a, length) };
         Ok(mapping)
     }
 
-    /// Lets pages come from this node only (mbind(2)).
+    /// Lets the kernel allocate pages only on this node (mbind(2)).
     fn bind(&self, node: u32) -> Result<(), CalibrateError> {
         const MPOL_BIND: libc::c_ulong = 2;
         const BITS: usize = libc::c_ulong::BITS as usize;
@@ -114,7 +115,7 @@ fn copy_page(from: *const u8, to: *mut u8) {
     }
 }
 
-/// Writes back and removes a page from all caches.
+/// Writes a page back to memory, and removes it from all caches.
 #[cfg(target_arch = "x86_64")]
 fn evict(page: *const u8) {
     const LINE: usize = 64;
@@ -124,7 +125,8 @@ fn evict(page: *const u8) {
     }
 }
 
-/// Returns the numbers from 0 in an order that no prefetcher knows, the same in every run.
+/// Returns the numbers from 0 to `count` - 1 in a pseudo-random order, which a prefetcher cannot predict. The
+/// order is the same in every run.
 fn shuffled(count: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..count).collect();
     // Fisher and Yates; the numbers of a linear congruential generator (Knuth, MMIX).
@@ -141,13 +143,13 @@ pub(crate) struct Source {
     memory: Mapping,
     target: Mapping,
     order: Vec<usize>,
-    /// First page of the next part, if the pages leave the caches before.
+    /// First page of the next part of a buffer in memory; `None` for a buffer in the cache.
     next: Option<usize>,
 }
 
 impl Source {
-    /// A buffer in the last-level cache: too large for the caches of a core. None if the sizes of the caches are
-    /// unknown, or no buffer is between them.
+    /// Creates a buffer that fits in the last-level cache, but not in the caches of a core. Returns `None` if
+    /// the sizes of the caches are unknown, or too close to each other.
     pub(crate) fn cached(core: u32) -> Result<Option<Self>, CalibrateError> {
         let Some((own, last)) = caches(core) else { return Ok(None) };
         let length = (4 * own).min(last / 2) / PAGE * PAGE;
@@ -163,7 +165,8 @@ impl Source {
         }))
     }
 
-    /// A buffer in the memory of a node; any node without one. None if this processor cannot empty its caches.
+    /// Creates a buffer in the memory of a node, or of any node if `node` is `None`. Returns `None` except on
+    /// x86_64, because only there this module can evict a page from the caches.
     pub(crate) fn in_memory(node: Option<u32>) -> Result<Option<Self>, CalibrateError> {
         if cfg!(not(target_arch = "x86_64")) {
             return Ok(None);
@@ -176,7 +179,7 @@ impl Source {
         }))
     }
 
-    /// Copies the whole buffer, or its next part. Returns the time of a byte, ns.
+    /// Copies the whole buffer, or its next part. Returns the time per byte, ns.
     pub(crate) fn copy(&mut self) -> f64 {
         let base = self.next.unwrap_or(0);
         if let Some(next) = &mut self.next {

@@ -7,12 +7,12 @@
 //! | wakeup, switch | an eventfd between two threads |
 //! | packet | TCP and UDP over a veth pair, sent and received by one thread, so that all work is on one processor |
 //!
-//! All times are differences of `CLOCK_MONOTONIC`. They become cycles with the measured clock. A round measures each
-//! figure once; the rounds repeat until the time is over, so that slow changes of the machine affect all figures. The
-//! result of a figure is the median over the rounds.
+//! All times are differences of `CLOCK_MONOTONIC`. The measured clock rate converts them to cycles. A round
+//! measures each figure once; the rounds repeat until the time is over, so that slow changes of the machine
+//! affect all figures. The result of a figure is the median over the rounds.
 //!
-//! Nothing of the host changes. Threads are pinned, memory belongs to the process, and the namespaces have no names, so
-//! the kernel removes them with the process, even after `kill -9`.
+//! The measurement changes no setting of the host. Threads are pinned, memory belongs to the process, and the
+//! namespaces have no names, so the kernel removes them with the process, even after `kill -9`.
 
 mod clock;
 mod copy;

@@ -1,7 +1,7 @@
 //! The cost of a packet between two network namespaces with a veth pair.
 //!
-//! One thread sends and receives. A veth delivers a packet within the call that sends it, so the time of the calls is
-//! that of all work at both ends, without a wakeup.
+//! One thread sends and receives. A veth delivers a packet within the call that sends it, so the time of the
+//! calls includes all work at both ends, without a wakeup.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -15,13 +15,13 @@ use evenkeel_testbed::{Namespace, RECEIVER_ADDRESS, RECEIVER_INTERFACE, SENDER_A
 use crate::CalibrateError;
 
 const MTU: u32 = 1500;
-/// Payload of a small datagram.
+/// Payload of a small datagram, bytes.
 const SMALL: usize = 64;
 /// Bytes of a write: one segment, or 46 packets.
 const WRITE: usize = 64 << 10;
 /// `GSO_MAX_SEGS` (include/linux/netdevice.h), the kernel's default.
 const MOST_SEGMENTS: u32 = 65_535;
-/// Longest wait for bytes on their way.
+/// Longest wait for sent bytes to arrive.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Time after a change of the offloads until TCP sends whole segments again.
 const WARM_UP: Duration = Duration::from_millis(40);
@@ -43,7 +43,7 @@ pub(crate) enum Offloads {
     Segmentation,
     /// GRO. The kernel splits segments in software before the device (GSO).
     Aggregation,
-    /// Segments are split as well; their packets stay single.
+    /// Neither TSO nor GRO: the kernel splits segments, and the receiver does not merge their packets.
     Off,
 }
 
@@ -71,7 +71,7 @@ pub(crate) struct Transfer {
     pub(crate) packets: f64,
 }
 
-/// Returns why the process cannot make a link, if so.
+/// Returns why the process cannot create a link; `None` if it can.
 pub(crate) fn obstacle() -> Option<String> {
     let host = Host::live();
     let missing = match host.missing_capabilities(&[Capability::SysAdmin, Capability::NetAdmin]) {
@@ -100,9 +100,9 @@ fn within<T: Send>(
 }
 
 impl Link {
-    /// Makes the hosts and the connection.
+    /// Creates the hosts and the connection.
     pub(crate) fn make() -> Result<Self, CalibrateError> {
-        // Without it, TCP makes segments as small as its pacing rate asks for (`tcp_tso_autosize`).
+        // Without this setting, TCP reduces segments to its pacing rate (`tcp_tso_autosize`).
         let whole = ("net/ipv4/tcp_min_tso_segs".to_owned(), "45".to_owned());
         let mut wire = Wire::lay(1, MTU, &[whole]).map_err(CalibrateError::Bed)?;
         wire.receiver_netlink.set_up(wire.receiver_index).map_err(TestbedError::from)?;
@@ -135,7 +135,7 @@ impl Link {
         })
     }
 
-    /// Sets the offloads of the veth pair, and sends some bytes.
+    /// Sets the offloads of the veth pair, and sends data for [`WARM_UP`].
     pub(crate) fn set(&mut self, offloads: Offloads) -> Result<(), CalibrateError> {
         set_offloads(&mut self.wire, offloads)?;
         let began = Instant::now();
@@ -145,7 +145,7 @@ impl Link {
         Ok(())
     }
 
-    /// Sends a small datagram and receives it. Returns the mean time over some of them, ns.
+    /// Sends and receives small datagrams. Returns the mean time per datagram, ns.
     pub(crate) fn datagram(&mut self) -> Result<f64, CalibrateError> {
         const DATAGRAMS: u32 = 100;
         let (source, target) = &self.datagrams;
@@ -180,7 +180,7 @@ impl Link {
             match receiver.read(&mut self.room) {
                 Ok(0) => return Err(failed(ErrorKind::UnexpectedEof.into())),
                 Ok(bytes) => received += bytes,
-                // ksoftirqd has the packets, and needs this processor.
+                // ksoftirqd handles the packets on this processor, so yield the processor.
                 Err(error) if error.kind() == ErrorKind::WouldBlock => thread::yield_now(),
                 Err(error) => return Err(failed(error)),
             }

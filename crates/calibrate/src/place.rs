@@ -11,7 +11,7 @@ use crate::CalibrateError;
 pub struct Places {
     /// Processor of all measurements.
     pub core: u32,
-    /// Processor of the thread that is woken; none if the process may use only one.
+    /// Processor of the thread that is woken; `None` if the process may use only one processor.
     pub other: Option<u32>,
     /// Memory node of `core`.
     pub node: u32,
@@ -27,8 +27,8 @@ fn allowed() -> Result<Vec<u32>, CalibrateError> {
     Ok((0..CpuSet::count() as u32).filter(is_allowed).collect())
 }
 
-/// Returns the places of a measurement on these processors, or on two that the process may use: of one memory node and
-/// of different cores, if there are such.
+/// Returns the places of a measurement on the `wanted` processors. Without `wanted`, chooses two processors
+/// that the process may use, if possible of one memory node and of different cores.
 ///
 /// # Errors
 /// Returns an error if the process may not use a processor.
@@ -65,7 +65,7 @@ fn choose_from(
                 }
                 _ => (false, false),
             };
-            // Of equally near ones, the first.
+            // Of equally near processors, choose the first.
             let rest = allowed.iter().filter(|number| **number != core).rev();
             (core, rest.max_by_key(nearness).copied())
         }

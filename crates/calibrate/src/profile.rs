@@ -5,7 +5,7 @@ use evenkeel_model::machine::{Cost, Figure, MachineProfile, Measured, Operation}
 
 use crate::rounds::{Quantity, Report, name};
 
-/// Acknowledgements of a packet: one for two (RFC 9293, section 3.8.6.3).
+/// Acknowledgements per packet: one for two packets (RFC 9293, section 3.8.6.3).
 const ACKNOWLEDGEMENTS: f64 = 0.5;
 /// Operations whose costs scale with the measured packet. The driver's part (`packet`) needs a NIC, and
 /// the sender's TCP sends segments whole.
@@ -25,7 +25,7 @@ pub struct Packets {
     pub base: f64,
 }
 
-/// Returns a quantity with its uncertainty, times a factor; none without a usable interval.
+/// Returns a quantity with its uncertainty, times a factor; `None` without a usable interval.
 fn figure(quantity: Option<&Quantity>, factor: f64) -> Option<Figure> {
     let quantity = quantity.filter(|quantity| quantity.n >= LEAST_REPEATS)?;
     let interval = quantity.usable()?;
@@ -33,7 +33,7 @@ fn figure(quantity: Option<&Quantity>, factor: f64) -> Option<Figure> {
     Some(Figure { value: quantity.median, measured: Some(measured) }.times(factor))
 }
 
-/// Returns the figures that a profile file has: five digits are more than a measurement resolves.
+/// Rounds a figure to five digits for a profile file. A measurement resolves fewer digits.
 fn rounded(figure: Figure) -> Figure {
     let round = |value: f64| {
         let digits = value.abs().log10().floor();
@@ -48,7 +48,7 @@ fn rounded(figure: Figure) -> Figure {
     Figure { value: round(figure.value), measured }
 }
 
-/// Returns a clock in whole MHz: it varies by more.
+/// Rounds a clock rate to whole MHz. A clock rate varies by more than this.
 fn to_mhz(clock: Figure) -> Figure {
     let whole = |hz: f64| (hz / 1e6).round() * 1e6;
     let measured =
@@ -56,7 +56,8 @@ fn to_mhz(clock: Figure) -> Figure {
     Figure { value: whole(clock.value), measured }
 }
 
-/// Returns the sum of the costs that a further received packet has in a profile, with its acknowledgement's share.
+/// Returns the total cost of one more received packet in a profile, including its share of an
+/// acknowledgement.
 fn packet_of(profile: &MachineProfile) -> f64 {
     let sum = |operation| profile.cost(operation).sum();
     let receiver = sum(Operation::Packet)
@@ -67,9 +68,9 @@ fn packet_of(profile: &MachineProfile) -> f64 {
     receiver + ACKNOWLEDGEMENTS * acknowledgement
 }
 
-/// Returns the profile of this host: the measured figures, and for the rest those of `base`. `nodes` and
-/// `cores_per_node` are those of the host. The cost of a packet over veth becomes a part of the profile only if
-/// `with_packets`: it has warm caches and no driver.
+/// Returns the profile of this host: the measured figures, and the figures of `base` for the rest. `nodes`
+/// and `cores_per_node` describe the host. The cost of a packet over veth becomes a part of the profile only
+/// if `with_packets`: it has warm caches and no driver.
 #[must_use]
 pub fn profile(
     report: &Report,
@@ -103,7 +104,7 @@ pub fn profile(
         profile.copy.cached = cached;
     }
     if let Some(local) = cycles(name::LOCAL) {
-        // Without another node, its memory is as much slower as in the base profile.
+        // Without another node, use the ratio of remote to local copies in the base profile.
         profile.copy.remote =
             rounded(Figure::stated(base.copy.remote.value / base.copy.local.value * local.value));
         profile.copy.local = local;
@@ -115,7 +116,7 @@ pub fn profile(
         let cost = &mut profile.cycles[operation as usize];
         *cost = Cost { total: Some(total), ..*cost };
     };
-    // A wakeup on the same processor costs less, so it stands in only if this host has no other processor.
+    // A wakeup on the same processor costs less, so use it only if this host has no other processor.
     let wake = if report.get(name::WAKE).is_some() { name::WAKE } else { name::WAKE_HERE };
     if let Some(wake) = cycles(wake) {
         set(Operation::Wake, wake);

@@ -14,16 +14,17 @@ use crate::{CalibrateError, clock};
 
 /// Rounds of a calibration: enough for an interval of 12 order statistics.
 const ROUNDS: u32 = 15;
-/// Most of the stated time that the rounds take, if the machine is busy and each takes longer.
+/// Maximum time of the rounds, as a multiple of the stated time. On a busy machine, each round takes longer.
 const MOST_TIME: f64 = 1.5;
 
-/// Largest ratio of the ends of an interval: a wider one shows other work, not a cost.
+/// Largest usable ratio of the ends of an interval. A wider interval shows the load of other programs, not a
+/// cost.
 pub(crate) const WIDEST: f64 = 3.0;
 
-/// Least ratio of the buffers without and with TSO.
+/// Minimum ratio of the number of buffers without TSO to the number with TSO.
 const FEWER: f64 = 4.0;
 
-/// What to measure.
+/// The options of a calibration.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub places: Places,
@@ -34,10 +35,10 @@ pub struct Plan {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Quantity {
     pub name: String,
-    /// `Hz` or `ns`, or none for a number.
+    /// `Hz` or `ns`; empty for a number.
     pub unit: &'static str,
     pub median: f64,
-    /// 95 % interval of the median; none with fewer than six rounds.
+    /// 95 % interval of the median; `None` with fewer than six rounds.
     pub interval: Option<Interval>,
     pub min: f64,
     pub max: f64,
@@ -49,7 +50,7 @@ pub struct Quantity {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
     pub quantities: Vec<Quantity>,
-    /// Names of what was not measured, and why.
+    /// Names of the quantities that were not measured, each with the reason.
     pub gaps: Vec<(String, String)>,
 }
 
@@ -61,7 +62,7 @@ impl Quantity {
 }
 
 impl Report {
-    /// Adds the quantities that a profile cannot use.
+    /// Adds a gap for each quantity that a profile cannot use.
     fn note_unusable(&mut self) {
         let unusable = self.quantities.iter().filter(|quantity| quantity.usable().is_none());
         let why = |quantity: &Quantity| match quantity.interval {
@@ -76,7 +77,7 @@ impl Report {
         self.gaps.extend(gaps);
     }
 
-    /// Adds the cost of a packet if it was sought and no round has it.
+    /// Adds a gap for the cost of a packet, if it was requested but no round measured it.
     fn note_packet(&mut self, is_sought: bool) {
         if is_sought && self.get(name::PACKET).is_none() {
             let why = "TCP sent no whole segments with TSO in any round; measure again, on an idle host";
@@ -139,7 +140,7 @@ struct Slice<'a> {
 }
 
 impl Slice<'_> {
-    /// Returns a function that tells whether to go on: at least once, and until the time is over.
+    /// Returns a function that returns true on its first call, and then until the time is over.
     fn clock(&self) -> impl FnMut() -> Result<bool, CalibrateError> {
         let (began, mut is_first) = (Instant::now(), true);
         move || {
@@ -166,7 +167,7 @@ impl Slice<'_> {
     }
 }
 
-/// What the measurements need, made once.
+/// The objects of all measurements, created once.
 struct Rig {
     cached: Option<Source>,
     local: Option<Source>,
@@ -270,7 +271,7 @@ impl Rig {
         let [waking, whole] = exchange(&self.here)?;
         let wake = waking - write;
         values.add(name::WAKE_HERE, "ns", wake);
-        // An exchange: each of the two writes, wakes the other, switches to it, and reads.
+        // In an exchange, each of the two threads writes, wakes the other thread, switches to it, and reads.
         values.add(name::SWITCH, "ns", (whole - 2.0 * both) / 2.0 - wake);
         if let Some(partner) = &self.there {
             let [waking, whole] = exchange(partner)?;

@@ -22,7 +22,7 @@ fn failed(error: Errno) -> CalibrateError {
     CalibrateError::system("use an eventfd")(error.into())
 }
 
-/// A thread that answers.
+/// A thread that answers each write of the measuring thread.
 pub(crate) struct Partner {
     asks: Arc<EventFd>,
     answers: Arc<EventFd>,
@@ -40,7 +40,7 @@ pub(crate) struct Exchange {
 }
 
 impl Partner {
-    /// Starts a partner on a processor: that of the measuring thread, if it `yields`.
+    /// Starts a partner on a processor. `yields`: whether this is the processor of the measuring thread.
     pub(crate) fn start(processor: u32, yields: bool) -> Result<Self, CalibrateError> {
         let (asks, answers) =
             (Arc::new(EventFd::new().map_err(failed)?), Arc::new(EventFd::new().map_err(failed)?));
@@ -48,7 +48,8 @@ impl Partner {
         let (own_asks, own_answers, own_ends) = (Arc::clone(&asks), Arc::clone(&answers), Arc::clone(&ends));
         let answer = move || {
             let is_ready = pin(processor).is_ok() && (!yields || yield_to_others());
-            // Without its place it does not answer, and the first exchange reports that.
+            // If the thread cannot run as required, it answers [`END`], and the first exchange reports an
+            // error.
             if !is_ready {
                 let _ = own_answers.write(END);
                 return;
@@ -64,7 +65,7 @@ impl Partner {
         Ok(Self { asks, answers, ends, thread: Some(thread) })
     }
 
-    /// Asks and waits for the answer.
+    /// Wakes the partner, and waits for its answer.
     pub(crate) fn exchange(&self) -> Result<Exchange, CalibrateError> {
         thread::sleep(PAUSE);
         let began = Instant::now();
@@ -108,7 +109,8 @@ impl Alone {
         EventFd::new().map(Self).map_err(failed)
     }
 
-    /// Returns the time of a write that wakes no one, measured like that of an exchange, and of a write and a read, ns.
+    /// Returns the time of a write that wakes no thread, and of a write with a read, ns. The write is
+    /// measured as in an exchange.
     pub(crate) fn times(&self) -> Result<(f64, f64), CalibrateError> {
         const CALLS: u32 = 100;
         thread::sleep(PAUSE);

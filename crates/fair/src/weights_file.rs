@@ -186,7 +186,7 @@ fn rule_of(rule: &FlowRule, cgroup: Option<CgroupId>) -> Rule {
 
 /// Returns the mount of cgroup v2 that is closest to the root of the hierarchy, from a table like
 /// `/proc/self/mountinfo` (proc_pid_mountinfo(5)), or why there is none. `is_first`: the table is of the
-/// initial cgroup namespace. In another one, the table shows a mount's root relative to the namespace's
+/// initial cgroup namespace. In another namespace, the table shows a mount's root relative to the namespace's
 /// root, whose depth is unknown.
 fn hierarchy(
     table: &str,

@@ -78,8 +78,8 @@ pub fn nic_of<'f>(facts: &'f HostFacts, names: &[Option<&str>]) -> Option<&'f In
 }
 
 impl Modelled {
-    /// Translates a host with the traffic through one NIC. Without a stated profile, the nearest built-in one has the
-    /// costs of operations.
+    /// Translates a host with the traffic through one NIC. Without a stated profile, uses the costs of the
+    /// nearest built-in profile.
     ///
     /// # Errors
     /// Returns the reason if the model does not support the host.
@@ -217,8 +217,8 @@ impl Receiver {
         }
     }
 
-    /// Returns the machine for a seed. Both sides of a comparison have the same one, so that the interval of the effect
-    /// includes the uncertainty of the measured costs.
+    /// Returns the machine for a seed. Both sides of a comparison have the same machine, so that the interval
+    /// of the effect includes the uncertainty of the measured costs.
     fn machine(&self, seed: u64) -> Machine {
         let Some(profile) = &self.measured else { return self.machine.clone() };
         let mut random = Generator::new(seed, Component::MachineCosts);
@@ -496,7 +496,7 @@ fn receive_buffer(facts: &HostFacts, assumptions: &mut Vec<String>) -> u64 {
     known(limit, RECEIVE_BUFFER.min(most), "bytes in tcp_rmem", assumptions).min(most)
 }
 
-/// Adds the host's features that the model ignores.
+/// Adds the host's features that the model ignores to the assumptions.
 fn ignored(facts: &HostFacts, nic: &Interface, assumptions: &mut Vec<String>) {
     if facts.processors.iter().any(|processor| processor.siblings.len() > 1) {
         assumptions.push("the threads of a core count as one".to_owned());

@@ -35,7 +35,7 @@ pub(super) struct Packets {
     pub(super) sent: u64,
     /// Packets that the receiving device dropped before the ring.
     pub(super) nic: u64,
-    /// Packets that went to a ring, and those that its thread took.
+    /// Packets that went to a ring, and packets that the ring's thread took.
     pub(super) enqueued: u64,
     pub(super) taken: u64,
     /// Packets that went to no ring: neither TCP nor UDP.
@@ -66,7 +66,7 @@ impl TransferBed {
     ) -> Result<Self, TestbedError> {
         let mtu = u32::try_from(knobs.mtu.bytes()).unwrap_or(u32::MAX);
         let mut wire = Wire::lay(1, mtu, &features.steady_tcp())?;
-        // With the checksum, the kernel also switches TSO off.
+        // Without checksum offload, the kernel also disables TSO.
         let off = ["tx-checksum-ip-generic"];
         wire::set_features(&wire.sender, wire.sender_index, SENDER_INTERFACE, &off, false)?;
         let gro = ["rx-gro"];
@@ -84,7 +84,7 @@ impl TransferBed {
         }
         let Wire { sender, receiver, sender_netlink, mut receiver_netlink, sender_index, receiver_index } =
             wire;
-        // Before the first packet, so that the program counts all packets.
+        // Load the program before the first packet, so that it counts all packets.
         let cpus: Vec<u32> = places.rings.iter().map(|cpu| *cpu as u32).collect();
         let mut rings = ReceiveSteering::load(&SteeringOptions {
             ring_packets: knobs.ring,
@@ -98,7 +98,8 @@ impl TransferBed {
         let mut netlink = sender_netlink;
         netlink.set_up(sender_index)?;
         receiver_netlink.set_up(receiver_index)?;
-        // Acknowledgements would otherwise take time of the processor that sends them.
+        // Process acknowledgements on the sender's processor. Otherwise they would take time of the processor
+        // that sends them.
         wire::steer_receives(&sender, SENDER_INTERFACE, 1, &[places.sender])?;
         netlink.replace_qdisc(sender_index, Handle::ROOT, Handle::new(1, 0), &nic::shaper(rate))?;
         let watch = LinkWatch::new(&sender, &receiver)?;

@@ -10,7 +10,7 @@ use crate::traffic::stall;
 /// Largest queue of a CPU map (`cpu_map_update_elem`, kernel/bpf/cpumap.c).
 const LARGEST_RING: u32 = 16_384;
 
-/// Processors of the work of all flows.
+/// The processors that all flows together use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Places {
     pub(super) sender: usize,
@@ -38,7 +38,7 @@ pub(super) fn place(knobs: &TransferKnobs, processors: &[usize]) -> Result<Place
     };
     let (readers, others) = receiving.split_at(flows);
     let rings = match knobs.interrupts {
-        // Without a processor of their own, the interrupts share the sender's.
+        // Without a processor of their own, the interrupts share the sender's processor.
         InterruptCores::Apart if others.is_empty() => vec![*sender],
         InterruptCores::Apart => others.to_vec(),
         InterruptCores::OnApplications => readers.to_vec(),
@@ -95,7 +95,7 @@ pub(crate) fn assess(
     }
     let mut settings: std::collections::BTreeMap<String, String> =
         variant.settings().into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-    // These settings are those of this machine.
+    // This machine determines these settings, so ignore the variant's values.
     ["machine", "round-trip", "highest-clock"].iter().for_each(|name| {
         settings.remove(*name);
     });

@@ -28,7 +28,7 @@ const LOOK: Duration = Duration::from_millis(10);
 const DRAIN: Duration = Duration::from_secs(5);
 /// Headers of a TCP packet with timestamps, from Ethernet on, bytes.
 const HEADERS: u64 = 66;
-/// Use of the processors by other programs from which a repeat gets a note; 1.0 is one processor.
+/// Processor use by other programs above which a repeat gets a note; 1.0 is one processor.
 const DISTURBED: f64 = 0.1;
 
 /// Retransmissions of a flow in the measured time.
@@ -182,7 +182,7 @@ fn measure(
         raw.counters.insert(format!("processor_{number}_pct"), busy * 100.0);
     }
     raw.counters.insert("other_programs_cpu_pct".to_owned(), disturbance * 100.0);
-    // Over the whole repeat, because the rings are empty at its end.
+    // Count over the whole repeat, because the rings are empty at its end.
     raw.counters.extend(
         [
             ("repeat_sent_packets", last.sent),

@@ -12,13 +12,13 @@ use evenkeel_datapath::monotonic_ns;
 use crate::traffic::stall::StallingBuffer;
 use crate::traffic::worker::{Ends, Worker, set_congestion_control};
 
-/// Bytes of a call, as of iperf3.
+/// Bytes of a read or write, as in iperf3.
 const CALL_BYTES: usize = 128 << 10;
 
 /// When and how the readers count.
 #[derive(Debug)]
 pub(super) struct Count {
-    /// Begin of the measurement, `CLOCK_MONOTONIC` ns; `u64::MAX` before it is known.
+    /// Start of the measurement, `CLOCK_MONOTONIC` ns; `u64::MAX` before it is known.
     pub(super) begin_ns: AtomicU64,
     pub(super) bin_ns: u64,
     pub(super) bins: usize,

@@ -25,10 +25,11 @@ use evenkeel_model::record::Record;
 const BLOCKS: [u32; 4] = [3, 12, 48, 192];
 /// Number of repeats, as in the paper.
 const REPEATS: u32 = 10;
-/// Rows whose figures in the paper exceed the capacity of one queue per core. They are printed but not judged.
+/// Rows whose figures in the paper exceed the capacity of one queue per core. They are printed but not
+/// judged.
 const SUSPECT: [(u32, &str); 3] = [(3, "xps:cmax"), (12, "xps:cmax"), (192, "xps:cmax")];
-/// Rows in which the result depends on chance: with three flows, hashing makes flows collide in a third of the
-/// runs. They are printed but not judged.
+/// Rows in which the result depends on chance: with three flows, hashing makes flows collide in a third of
+/// the runs. They are printed but not judged.
 const LUCK: [(u32, &str); 2] = [(3, "cvanilla"), (3, "cmax")];
 
 #[derive(Clone, Debug)]

@@ -45,7 +45,8 @@ const HIGH: (u16, usize) = (11211, 0);
 const BEST_EFFORT: (u16, usize) = (11212, 1);
 const PROCESSORS: u32 = 2;
 
-/// Requests per second of the high-priority class. The rate is low, as is typical of latency-sensitive clients.
+/// Requests per second of the high-priority class. The rate is low, as is typical of latency-sensitive
+/// clients.
 const HIGH_RATE: f64 = 1_000.0;
 const CONNECTIONS: usize = 16;
 const VALUE_BYTES: usize = 1024;

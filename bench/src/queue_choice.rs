@@ -33,7 +33,7 @@ const ROUNDS: usize = 21;
 const QUEUES: u32 = 8;
 const REPEATS: u32 = 200_000;
 const COPIES: u32 = 100_000;
-/// `TC_H_MAKE(1, 0x10)`: any class id.
+/// `TC_H_MAKE(1 << 16, 0x10)`: any class id.
 const CLASS_BASE: u32 = 0x1_0010;
 
 #[derive(Clone, Copy)]

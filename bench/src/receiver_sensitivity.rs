@@ -1,5 +1,5 @@
-//! Varies each calibrated and each assumed parameter of the modelled machines by 20 %, and prints how the headline
-//! figures change.
+//! Varies each calibrated and each assumed parameter of the modelled machines by 20 %, and prints how the
+//! headline figures change.
 
 use std::error::Error;
 use std::fmt::Write;

@@ -68,8 +68,8 @@ fn compile(program: &str, probed: bool, includes: &[PathBuf], out: &Path) -> Res
     let mut command = Command::new(&clang);
     command.args(["-g", "-O2", "-target", "bpf", "-mcpu=v3", "-Wall", "-Wextra", "-Werror", "-c"]);
     command.args(["-Wno-unused-parameter", "-Wno-address-of-packed-member", "-D__bpf__"]);
-    // linux/types.h includes asm/types.h. Debian and Ubuntu install it in a directory per architecture. It is the same
-    // for all 64-bit architectures, so a build for another architecture takes that of this machine.
+    // linux/types.h includes asm/types.h. Debian and Ubuntu install it in a directory per architecture. It is
+    // the same for all 64-bit architectures, so a build for another architecture takes that of this machine.
     command.arg(format!("-I/usr/include/{}-linux-gnu", std::env::consts::ARCH));
     let architecture = std::env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();
     let kernel_name = match architecture.as_str() {

@@ -110,7 +110,8 @@ struct Seen {
     maps: Vec<String>,
     receive_maps: Vec<String>,
     sizes: GsoSizes,
-    /// Handle of the root qdisc; `None` if the interface was moved, because the kernel then deletes its qdiscs.
+    /// Handle of the root qdisc; `None` if the interface was moved, because the kernel then deletes its
+    /// qdiscs.
     root: Option<Handle>,
     sysctls: [String; 2],
 }
@@ -436,8 +437,8 @@ impl Bed {
             }
             Disturbance::MoveAndBack => {
                 self.move_interface()?;
-                // The session checks its interface several times a second. The interface may return between any
-                // two steps of the session.
+                // The session checks its interface several times a second. The interface may return between
+                // any two steps of the session.
                 std::thread::sleep(pause);
                 self.move_back()?;
                 std::thread::sleep(Duration::from_millis(300));

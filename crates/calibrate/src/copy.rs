@@ -199,8 +199,8 @@ impl Source {
     }
 }
 
-/// Returns the sizes of the largest cache that a core does not share with other cores of the package, and of the
-/// last-level cache, bytes.
+/// Returns the sizes of the largest cache that a core does not share with other cores of the package, and of
+/// the last-level cache, bytes.
 fn caches(core: u32) -> Option<(usize, usize)> {
     let mut levels: Vec<(u32, usize)> = Vec::new();
     for index in 0..8 {

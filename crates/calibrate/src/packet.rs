@@ -116,8 +116,9 @@ impl Link {
         let (datagrams, place) = (address(target.local_addr())?, address(listener.local_addr())?);
         source.connect(datagrams).map_err(system("connect a socket"))?;
         target.set_nonblocking(true).map_err(system("set up a socket"))?;
-        // A socket keeps the device's limit of segments from its route lookup. The kernel flushes
-        // routes up to a second after the link is up (net/core/link_watch.c), and the lookup must not be repeated later.
+        // A socket keeps the device's limit of segments from its route lookup. The kernel flushes routes up
+        // to a second after the link is up (net/core/link_watch.c), and the lookup must not be repeated
+        // later.
         thread::sleep(LINK_EVENTS);
         let sending = within(&wire.sender, || TcpStream::connect_timeout(&place, PATIENCE))?;
         let (receiving, _) = listener.accept().map_err(system("accept a connection"))?;

@@ -1,8 +1,8 @@
 //! The cost of waking a thread, and of switching to it.
 //!
-//! The measuring thread writes to an eventfd on which a partner waits, and waits for the partner's answer. On the same
-//! processor, the partner has the policy SCHED_BATCH, so it does not preempt the measuring thread: the write then has the
-//! cost of the wakeup alone. A sleep before each exchange lets the partner wait again.
+//! The measuring thread writes to an eventfd on which a partner waits, and waits for the partner's answer. On
+//! the same processor, the partner has the policy SCHED_BATCH, so it does not preempt the measuring thread:
+//! the write then has the cost of the wakeup alone. A sleep before each exchange lets the partner wait again.
 
 use std::io;
 use std::sync::Arc;

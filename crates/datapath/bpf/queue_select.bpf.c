@@ -336,7 +336,10 @@ static __always_inline void look_at_charged(__u32 limit)
 	__sync_val_compare_and_swap(&device.look_lock, 1, 0);
 }
 
-/* Maximum number of flows per scan before a pick, and minimum interval between such scans. Both bound the cost of a pick. */
+/*
+ * Maximum number of flows per scan before a pick, and minimum interval between such scans. Both bound the
+ * cost of a pick.
+ */
 #define LOOK_BEFORE_PICK 64
 #define LOOK_INTERVAL_NS (50 * 1000ULL)
 

@@ -34,8 +34,8 @@ impl DropReasons {
     /// Loads and attaches the program.
     ///
     /// # Errors
-    /// Returns an error if the kernel refuses the program: without `CAP_BPF` and `CAP_PERFMON`, or before Linux
-    /// 5.17, which introduced drop reasons.
+    /// Returns an error if the kernel refuses the program: without `CAP_BPF` and `CAP_PERFMON`, or before
+    /// Linux 5.17, which introduced drop reasons.
     pub fn attach(namespace_inode: u32) -> Result<Self, DatapathError> {
         let types = Btf::from_vmlinux().map_err(|error| DatapathError::System {
             action: "read the kernel's type information",
@@ -51,8 +51,8 @@ impl DropReasons {
         }
         let object = object::load(OBJECT, opened)?;
         let program = object::program_descriptor(&object, "count_drop")?;
-        // SAFETY: a NULL name is valid, because the load bound the program to its tracepoint (`attach_btf_id`).
-        // `program` keeps its descriptor open during the call.
+        // SAFETY: a NULL name is valid, because the load bound the program to its tracepoint
+        // (`attach_btf_id`). `program` keeps its descriptor open during the call.
         let link =
             unsafe { libbpf_sys::bpf_raw_tracepoint_open(std::ptr::null(), program.as_fd().as_raw_fd()) };
         if link < 0 {
@@ -101,7 +101,8 @@ fn reasons(types: &Btf<'_>) -> Result<BTreeMap<u32, String>, DatapathError> {
     Ok(reasons.iter().filter_map(name).collect())
 }
 
-/// Returns whether the tracepoint has the receiving socket: `kfree_skb(void *, skb, location, reason, rx_sk)`.
+/// Returns whether the tracepoint has the receiving socket: `kfree_skb(void *, skb, location, reason,
+/// rx_sk)`.
 fn names_receiver(types: &Btf<'_>) -> bool {
     const PARAMETERS: usize = 5;
     let traced = types.type_by_name::<types::Typedef<'_>>("btf_trace_kfree_skb");

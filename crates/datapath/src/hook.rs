@@ -13,8 +13,8 @@ pub enum HookKind {
     /// By links to the tcx hooks, which the kernel removes when the process ends.
     #[default]
     Tcx,
-    /// As filters of a clsact qdisc, for kernels before Linux 6.6, which have no tcx hooks. A filter stays when the process
-    /// ends, so the caller attaches and removes it.
+    /// As filters of a clsact qdisc, for kernels before Linux 6.6, which have no tcx hooks. A filter stays
+    /// when the process ends, so the caller attaches and removes it.
     Clsact,
 }
 

@@ -119,8 +119,8 @@ impl Maps {
     }
 
     fn set(&self, settings: &Settings) {
-        // SAFETY: a valid, aligned pointer into the mapping; a program may read a mix of old and new values, each of
-        // which is valid.
+        // SAFETY: a valid, aligned pointer into the mapping; a program may read a mix of old and new values,
+        // each of which is valid.
         unsafe { self.settings.pointer(0).write_volatile((*settings).into()) }
     }
 }
@@ -225,7 +225,8 @@ impl LolaInstance {
                     return Err(DatapathError::System { action: "list the BPF programs", source });
                 }
             }
-            // SAFETY: takes an id and returns a descriptor or a negative error, as for a program that is gone.
+            // SAFETY: takes an id and returns a descriptor or a negative error, as for a program that is
+            // gone.
             let descriptor = unsafe { libbpf_sys::bpf_prog_get_fd_by_id(id) };
             if descriptor < 0 {
                 continue;

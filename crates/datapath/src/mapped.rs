@@ -7,8 +7,8 @@ use std::ptr::NonNull;
 
 use crate::error::DatapathError;
 
-/// `length` values of `T` that BPF programs may change at any time. So every access is a volatile copy, and no
-/// reference into the mapping is returned.
+/// `length` values of `T` that BPF programs may change at any time. So every access is a volatile copy, and
+/// no reference into the mapping is returned.
 #[derive(Debug)]
 pub(crate) struct Mapped<T> {
     memory: NonNull<T>,

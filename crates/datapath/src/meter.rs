@@ -98,8 +98,8 @@ fn announce(program: u32) -> Result<UnixListener, DatapathError> {
 }
 
 impl Meter {
-    /// Loads the meter, and attaches it at ingress of an interface in the current network namespace, in front of the other
-    /// programs.
+    /// Loads the meter, and attaches it at ingress of an interface in the current network namespace, in front
+    /// of the other programs.
     ///
     /// # Errors
     /// Returns an error if the kernel refuses, or the meter would need too much memory.
@@ -116,7 +116,8 @@ impl Meter {
         Self::load(options, OBJECT, BYTES, Hook::Egress)?.attached(ifindex, Hook::Egress)
     }
 
-    /// Loads the meter for a filter at egress of a clsact qdisc, which the caller attaches ([`Self::program`]).
+    /// Loads the meter for a filter at egress of a clsact qdisc, which the caller attaches
+    /// ([`Self::program`]).
     ///
     /// # Errors
     /// Returns an error if the kernel refuses, or the meter would need too much memory.

@@ -34,9 +34,9 @@ pub(crate) fn open(object: &'static str, bytes: &[u8]) -> Result<OpenObject, Dat
         .map_err(|error| load_error(object, &error))
 }
 
-/// Returns an error if an object needs more file descriptors than the process may open. Otherwise libbpf would
-/// continue after the failed system call, and the kernel would report a program without maps instead of the
-/// cause.
+/// Returns an error if an object needs more file descriptors than the process may open. Otherwise libbpf
+/// would continue after the failed system call, and the kernel would report a program without maps instead of
+/// the cause.
 fn require_descriptors(object: &'static str, opened: &OpenObject) -> Result<(), DatapathError> {
     /// File descriptors that libbpf needs for BTF and for probing features of the kernel.
     const MORE: u64 = 8;

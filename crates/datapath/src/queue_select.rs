@@ -26,7 +26,8 @@ const COMPLETE_AT_PEER: &str = "complete_at_peer";
 const LOOK: &str = "look";
 const COUNT_BUSY: &str = "count_busy";
 const START_TIMERS: &str = "start_timers";
-/// Silence after which an uncharged flow loses its slot, ns. The flow gets a slot again with its next segment.
+/// Silence after which an uncharged flow loses its slot, ns. The flow gets a slot again with its next
+/// segment.
 const FORGET_AFTER_NS: u64 = 10_000_000_000;
 
 /// The way in which the chosen queue is passed to the device.
@@ -79,8 +80,8 @@ pub struct SelectOptions {
     pub rate_bps: u64,
     /// Minimum silence after which ageing releases a flow, ns.
     pub ageing_floor_ns: u64,
-    /// Silence after which a flow without a socket in this network namespace (from a container, or routed) may
-    /// change its queue, µs.
+    /// Silence after which a flow without a socket in this network namespace (from a container, or routed)
+    /// may change its queue, µs.
     pub gap_us: u32,
     /// Maximum number of tracked flows, 1 to 131,072. A further flow replaces a short flow that has
     /// nothing outstanding. If there is no such flow, the program hashes and counts the further flow.
@@ -346,8 +347,8 @@ impl QueueSelect {
         object::run_once(&self.object, LOOK).map(|_| ())
     }
 
-    /// Runs the queue choice on an Ethernet frame that is not sent, as if it came from a new socket. Each call
-    /// adds a flow, for tests with more flows than a machine can run.
+    /// Runs the queue choice on an Ethernet frame that is not sent, as if it came from a new socket. Each
+    /// call adds a flow, for tests with more flows than a machine can run.
     ///
     /// # Errors
     /// Returns an error if the kernel refuses to run the program, or the frame is shorter than an Ethernet
@@ -417,8 +418,8 @@ impl QueueSelect {
         }
         let rules: Vec<raw::ek_rule> = rules.iter().map(Rule::to_raw).collect::<Result<_, _>>()?;
         let device = self.device.pointer(0);
-        // Disable the rules while they change. A flow that is looked up during the change gets weight 1, and is
-        // looked up again afterwards.
+        // Disable the rules while they change. A flow that is looked up during the change gets weight 1, and
+        // is looked up again afterwards.
         // SAFETY: pointers into the mapping; the index is below the array's length, as just checked.
         unsafe {
             std::ptr::write_volatile(&raw mut (*device).rule_count, 0);

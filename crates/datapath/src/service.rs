@@ -30,8 +30,8 @@ pub struct FlowService {
     pub queue: u32,
     pub weight: u32,
     /// Bytes that the peer has acknowledged since the start of the connection (`bytes_acked` of `struct
-    /// tcp_sock`, RFC 4898 `tcpEStatsAppHCThruOctetsAcked`). `None` unless the flow is TCP and has a socket in
-    /// this network namespace.
+    /// tcp_sock`, RFC 4898 `tcpEStatsAppHCThruOctetsAcked`). `None` unless the flow is TCP and has a socket
+    /// in this network namespace.
     pub acknowledged_bytes: Option<u64>,
     /// Whether the socket has unsent data; true if unknown.
     pub backlogged: bool,

@@ -26,8 +26,8 @@ pub const MAX_STEERED_FLOWS: usize = raw::EK_STEER_SLOTS as usize;
 pub const MAX_STEERED_CLASSES: usize = raw::EK_STEER_CLASSES as usize;
 /// Maximum number of CPUs over which a class hashes its flows: the length of an array in the BPF program.
 pub const MAX_CLASS_TARGETS: usize = raw::EK_STEER_CLASS_TARGETS as usize;
-/// Delay before a slot is reused. After it, no program that looked up the slot is still running, and no packet
-/// of its flow is in a ring.
+/// Delay before a slot is reused. After it, no program that looked up the slot is still running, and no
+/// packet of its flow is in a ring.
 const SLOT_REST: Duration = Duration::from_secs(1);
 
 /// Native mode, `XDP_FLAGS_DRV_MODE` (`include/uapi/linux/if_link.h`). Generic mode drops a packet for a CPU
@@ -90,8 +90,8 @@ impl Default for SteeringOptions {
     }
 }
 
-/// Number of packets that may be in transit in addition to those in a ring: a batch of each receiver and one of
-/// the ring's thread.
+/// Number of packets that may be in transit in addition to those in a ring: a batch of each receiver and one
+/// of the ring's thread.
 const BATCHES: u64 = 1024;
 /// After this silence, no packet of a flow is in the batch that a ring's thread is processing.
 const SETTLE: Duration = Duration::from_micros(100);
@@ -152,8 +152,8 @@ pub struct SeenFlow {
     pub bytes: u64,
 }
 
-/// Counters of one CPU since the program was loaded. Packets are frames before GRO, or whole GSO packets if no
-/// device segmented them.
+/// Counters of one CPU since the program was loaded. Packets are frames before GRO, or whole GSO packets if
+/// no device segmented them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuCounters {
     /// Packets sent to the CPU's ring.
@@ -330,8 +330,8 @@ impl ReceiveSteering {
             was_attached |= is_attached(&link);
             // SAFETY: takes a descriptor, which is open.
             let result = unsafe { libbpf_sys::bpf_link_detach(link.as_raw_fd()) };
-            // For a link whose device no longer exists, `bpf_xdp_link_detach` (net/core/dev.c) does nothing and
-            // returns 0.
+            // For a link whose device no longer exists, `bpf_xdp_link_detach` (net/core/dev.c) does nothing
+            // and returns 0.
             if result < 0 {
                 let source = io::Error::from_raw_os_error(-result);
                 return Err(DatapathError::System { action: "detach the XDP program", source });
@@ -384,8 +384,8 @@ impl ReceiveSteering {
             std::thread::sleep(left);
         }
         let shared = self.steer.pointer(0);
-        // SAFETY: pointers into the mapping; the program does not read the half that is written, and only this
-        // process uses the other fields.
+        // SAFETY: pointers into the mapping; the program does not read the half that is written, and only
+        // this process uses the other fields.
         unsafe {
             let other = 1 - (std::ptr::read_volatile(&raw const (*shared).active) & 1);
             std::ptr::write_volatile(&raw mut (*shared).rules[other as usize], *rules);

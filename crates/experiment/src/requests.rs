@@ -51,7 +51,8 @@ fn requests_per_second(client: &RawClient) -> Option<f64> {
     (present > 0.0).then(|| client.requests.iter().sum::<u64>() as f64 / present)
 }
 
-/// Returns the answered requests per second of several clients together, over the longest lifetime of a client.
+/// Returns the answered requests per second of several clients together, over the longest lifetime of a
+/// client.
 fn total_per_second<'c>(clients: impl Iterator<Item = &'c RawClient>) -> Option<f64> {
     let (requests, present) = clients.fold((0_u64, 0.0_f64), |(requests, present), client| {
         (requests + client.requests.iter().sum::<u64>(), present.max(client.present.as_secs_f64()))

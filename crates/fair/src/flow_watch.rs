@@ -188,7 +188,8 @@ impl FlowWatch {
         }
         self.check()?;
         let sample = self.take_sample()?;
-        // Twice a second is enough: the listen backlog of the socket is larger than the number of processes that query it.
+        // Twice a second is enough: the listen backlog of the socket is larger than the number of processes
+        // that query it.
         self.ticks = self.ticks.wrapping_add(1);
         if self.ticks.is_multiple_of(5) {
             self.sampler.answer();

@@ -60,9 +60,11 @@ pub struct Status {
     pub picks: u64,
     /// Number of queue choices that changed a flow's queue.
     pub moves: u64,
-    /// Number of segments without a full socket (forwarded, from containers); the kernel picks their queue by hash.
+    /// Number of segments without a full socket (forwarded, from containers); the kernel picks their queue by
+    /// hash.
     pub segments_without_socket: u64,
-    /// Number of segments whose flow found no free slot in the flow table; the kernel picks their queue by hash.
+    /// Number of segments whose flow found no free slot in the flow table; the kernel picks their queue by
+    /// hash.
     pub untracked: u64,
     /// Number of short flows with nothing outstanding that new flows replaced in the full table.
     pub evicted: u64,

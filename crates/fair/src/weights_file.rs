@@ -48,7 +48,8 @@ const DEPTH_UNKNOWN: &str = "this process is in a cgroup namespace, as in a cont
      kernel's hierarchy is unknown; run evenkeel in the host's cgroup namespace (nsenter --cgroup --mount -t 1)";
 /// Inode of the initial cgroup namespace (`PROC_CGROUP_INIT_INO`, include/linux/proc_ns.h).
 const FIRST_CGROUP_NAMESPACE: u64 = 0xEFFF_FFFB;
-/// Inode of the root of a cgroup hierarchy: the first inode of its kernfs (`kernfs_create_root`, fs/kernfs/dir.c).
+/// Inode of the root of a cgroup hierarchy: the first inode of its kernfs (`kernfs_create_root`,
+/// fs/kernfs/dir.c).
 const ROOT_INODE: u64 = 1;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

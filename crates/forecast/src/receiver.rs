@@ -43,7 +43,8 @@ const SEND_BUFFER: u64 = (1 << 31) - 1;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Receiver {
     machine: Machine,
-    /// The profile of the machine's costs, if some of them were measured: each seed draws them from their intervals.
+    /// The profile of the machine's costs, if some of them were measured: each seed draws them from their
+    /// intervals.
     measured: Option<Box<MachineProfile>>,
     performance: bool,
     cores: ReceiverCores,
@@ -366,8 +367,8 @@ impl Applications {
     }
 }
 
-/// Returns the machine: the host's cores, slot and moderation with the costs of a profile. The clock is the profile's if
-/// it was measured, otherwise the nominal one of the processor's name.
+/// Returns the machine: the host's cores, slot and moderation with the costs of a profile. The clock is the
+/// profile's if it was measured, otherwise the nominal one of the processor's name.
 fn machine(
     facts: &HostFacts,
     nic: &Interface,

@@ -1,8 +1,8 @@
 //! Takes samples of the running host.
 //!
-//! A sample reads counters only: one dump of the interfaces and one of the qdiscs, the TCP sockets of listed flows, the
-//! driver's counters, and some files of `/proc`. Settings, interrupts and the addresses of interfaces are read again every ten
-//! seconds, or when an interface appears.
+//! A sample reads counters only: one dump of the interfaces and one of the qdiscs, the TCP sockets of listed
+//! flows, the driver's counters, and some files of `/proc`. Settings, interrupts and the addresses of
+//! interfaces are read again every ten seconds, or when an interface appears.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
@@ -60,8 +60,8 @@ pub struct Collector {
     devices_read: Instant,
     /// Interface index by local address, or the reason why the addresses are unknown.
     addresses: Result<HashMap<IpAddr, u32>, String>,
-    /// The sampled interfaces by index, each with the name in the options that it matched. A rename does not change the
-    /// index.
+    /// The sampled interfaces by index, each with the name in the options that it matched. A rename does not
+    /// change the index.
     followed: BTreeMap<u32, String>,
     managed: HashMap<u32, Vec<Management>>,
     managed_read: Option<Instant>,

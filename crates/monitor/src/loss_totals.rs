@@ -8,8 +8,8 @@ use evenkeel_placement::loss_path::{self, Place, keep_unread};
 
 use crate::sample::{Interval, Loss};
 
-/// Maximum number of losses of sockets and processors that are listed by subject. Sockets come and go, so the number of
-/// subjects has no other bound. Losses of an interface keep their subject.
+/// Maximum number of losses of sockets and processors that are listed by subject. Sockets come and go, so the
+/// number of subjects has no other bound. Losses of an interface keep their subject.
 const MOST: usize = 256;
 
 #[derive(Debug, Default)]

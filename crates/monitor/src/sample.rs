@@ -81,7 +81,8 @@ pub struct Interface {
     pub nfm_100ms: Option<f64>,
     /// Jain's index of the flows' rates over the last whole second, 0 to 1.
     pub jain_1s: Option<f64>,
-    /// Processor time of the collector's BPF meter on this interface; `None` unless `kernel.bpf_stats_enabled` is 1.
+    /// Processor time of the collector's BPF meter on this interface; `None` unless
+    /// `kernel.bpf_stats_enabled` is 1.
     pub bpf_ns: Option<Interval>,
 }
 
@@ -162,8 +163,8 @@ pub struct Processor {
     pub idle: f64,
     /// Hardware interrupts of network interfaces on this processor.
     pub interrupts: Interval,
-    /// Packets that the processor took from receive rings and its backlog (`processed` of `/proc/net/softnet_stat`);
-    /// `None` if the file cannot be read.
+    /// Packets that the processor took from receive rings and its backlog (`processed` of
+    /// `/proc/net/softnet_stat`); `None` if the file cannot be read.
     pub packets: Option<Interval>,
     /// Packets dropped at the processor's backlog.
     pub dropped: Option<Interval>,

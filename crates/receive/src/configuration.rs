@@ -32,8 +32,8 @@ use crate::nic::{
 const TRANSPORTS: [Spelling<Transport>; 2] = [("tcp", Transport::Tcp), ("udp", Transport::Udp)];
 
 impl NicModel {
-    /// Reads a configuration of this NIC. `origin` names the text in errors; `queues` is the default number of
-    /// queues.
+    /// Reads a configuration of this NIC. `origin` names the text in errors; `queues` is the default number
+    /// of queues.
     ///
     /// # Errors
     /// Returns an error if the text is invalid, or the NIC refuses a filter: the first mistake, with line and

@@ -34,8 +34,8 @@ impl TableId {
     }
 }
 
-/// An RSS context: an additional indirection table for the filters that refer to it (`ethtool -X IFACE context
-/// new`). An index into [`crate::ConfiguredNic::contexts`].
+/// An RSS context: an additional indirection table for the filters that refer to it (`ethtool -X IFACE
+/// context new`). An index into [`crate::ConfiguredNic::contexts`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ContextId(pub u16);
 
@@ -59,7 +59,8 @@ impl AddressMatch {
         Self { address, mask: Self::full(address).to_be_bytes() }
     }
 
-    /// Matches addresses with the first `length` bits of `address`; 0 matches all addresses of the IP version.
+    /// Matches addresses with the first `length` bits of `address`; 0 matches all addresses of the IP
+    /// version.
     #[must_use]
     pub const fn prefix(address: IpAddr, length: u8) -> Self {
         let bits: u8 = if address.is_ipv4() { 32 } else { 128 };
@@ -68,7 +69,8 @@ impl AddressMatch {
         Self::masked(address, Self::full(address) & !low)
     }
 
-    /// Matches addresses that equal `address` in the bits of `mask`. For IPv4, the low 32 bits of `mask` count.
+    /// Matches addresses that equal `address` in the bits of `mask`. For IPv4, the low 32 bits of `mask`
+    /// count.
     #[must_use]
     pub const fn masked(address: IpAddr, mask: u128) -> Self {
         let mask = mask & Self::full(address);
@@ -310,8 +312,8 @@ pub struct Filter {
     /// Queue for matching packets. With `spread`, the NIC adds this number to the queue that RSS
     /// chooses.
     pub queue: QueueId,
-    /// Whether RSS spreads matching packets over the queues of the indirection table. Not every table supports
-    /// this.
+    /// Whether RSS spreads matching packets over the queues of the indirection table. Not every table
+    /// supports this.
     pub spread: bool,
     /// RSS context whose indirection table is used; `None` for the NIC's own table.
     pub context: Option<ContextId>,

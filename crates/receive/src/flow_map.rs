@@ -332,8 +332,8 @@ impl FlowMap {
         Ok(())
     }
 
-    /// Adds a context over these queues; see [`ConfiguredNic::add_context`]. No flow moves until a filter uses
-    /// the context.
+    /// Adds a context over these queues; see [`ConfiguredNic::add_context`]. No flow moves until a filter
+    /// uses the context.
     ///
     /// # Errors
     /// Returns an error if the NIC supports no more contexts.

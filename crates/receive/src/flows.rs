@@ -303,8 +303,8 @@ pub fn to_csv(flows: &[ObservedFlow]) -> String {
 }
 
 /// Generates flows as in Dragonet's experiments (section 4.3): UDP to one address and port, from clients with
-/// 16 flows each, at 1 to 512 Mbit/s. The result is deterministic and has no duplicates. `first` is the number
-/// of the first flow.
+/// 16 flows each, at 1 to 512 Mbit/s. The result is deterministic and has no duplicates. `first` is the
+/// number of the first flow.
 pub fn generate(first: u32, count: u32) -> impl Iterator<Item = ObservedFlow> {
     const FLOWS_OF_A_CLIENT: u32 = 16;
     const SERVER: Ipv4Addr = Ipv4Addr::new(10, 200, 0, 1);

@@ -116,8 +116,8 @@ impl Grid {
         content.map(|width| usize::from(*width) + PADDING + 1).sum::<usize>().saturating_sub(1)
     }
 
-    /// Returns the indices of the columns that fit `width`, in display order. It takes columns by importance,
-    /// up to the first one that does not fit.
+    /// Returns the indices of the columns that fit `width`, in display order. It adds columns in the order of
+    /// `importance` until one does not fit.
     fn fitting(&self, content_widths: &[u16], width: usize) -> Vec<usize> {
         let mut by_importance: Vec<usize> = (0..self.columns.len()).collect();
         by_importance.sort_by_key(|index| self.columns[*index].importance);

@@ -63,8 +63,8 @@ pub(crate) fn against_baseline(record: &Record) -> Vec<Paired<'_>> {
     all
 }
 
-/// Returns the ratio of a variant's metric to the baseline's metric, paired by repeat; `None` if a pair has a value
-/// without a ratio, such as 0. Repeats that lack the metric have no pair.
+/// Returns the ratio of a variant's metric to the baseline's metric, paired by repeat; `None` if a pair has a
+/// value without a ratio, such as 0. Repeats that lack the metric have no pair.
 pub(crate) fn ratio(baseline: &VariantRecord, variant: &VariantRecord, key: &str) -> Option<MeanInterval> {
     let (first, second): (Vec<f64>, Vec<f64>) = baseline
         .repeats

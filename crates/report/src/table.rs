@@ -59,7 +59,8 @@ fn header(text: &mut String, record: &Record, options: TableOptions) {
     text.push('\n');
 }
 
-/// Returns the set-up of a run: scenario, world and versions; then the times; then the windows, if the rate scales them.
+/// Returns the set-up of a run: scenario, world and versions; then the times; then the windows, if the rate
+/// scales them.
 pub(crate) fn setup(record: &Record) -> Vec<String> {
     let title = format!(
         "{} on {}, kernel {}, evenkeel {}",

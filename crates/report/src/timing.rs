@@ -6,10 +6,11 @@ use evenkeel_metrics::stretched_window_ns;
 use evenkeel_model::scenario::{Scenario, WorkloadKind};
 use evenkeel_model::units::{BitRate, Nanoseconds};
 
-/// The test bed's meter has no longer bins. In ns.
+/// Length of the longest bin of the test bed's meter, in ns.
 const LONGEST_BIN: u64 = 300_000_000;
 
-/// Times of a repeat. They are longer at a lower rate, so that the same number of bytes pass.
+/// Times of a repeat. Bins, windows and the duration are longer at a lower rate, so that the same number of
+/// bytes pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timing {
     /// Length of a bin of the series. A bin is the shortest window or a part of it.
@@ -78,9 +79,9 @@ impl Timing {
         }
     }
 
-    /// Computes the times for tenants. Unlike the windows, the length of a repeat does not scale with the line rate,
-    /// because CPU time is measured over the whole repeat. If a line is the bottleneck, windows scale with the
-    /// line's rate. The function drops a window that is longer than a repeat.
+    /// Computes the times for tenants. Unlike the windows, the length of a repeat does not scale with the
+    /// line rate, because CPU time is measured over the whole repeat. If a line is the bottleneck, windows
+    /// scale with the line's rate. The function drops a window that is longer than a repeat.
     fn of_tenants(scenario: &Scenario, line: Option<BitRate>) -> Self {
         const BIN: u64 = 1_000_000;
         let duration = scenario.measure.duration();

@@ -1,4 +1,5 @@
-//! Decides whether a device lost a setting by itself, or another program changed it. Pure: the caller reads the device.
+//! Decides whether a device lost a setting by itself, or another program changed it. Pure: the caller reads
+//! the device.
 
 use evenkeel_model::change::Knob;
 
@@ -16,9 +17,9 @@ pub struct DeviceState {
 /// Returns why the device lost a setting between two readings; `None` if another program changed the setting.
 /// `is_as_before`: whether the setting has the value from before the service's change, or no longer exists.
 ///
-/// A change of the number of queues resets the settings of queues (`netif_set_real_num_tx_queues`, net/core/dev.c). A
-/// carrier that flaps explains only settings of queues and interrupts, because a program's change of rings, channels or
-/// offloads makes the carrier flap, too.
+/// A change of the number of queues resets the settings of queues (`netif_set_real_num_tx_queues`,
+/// net/core/dev.c). A carrier that flaps explains only settings of queues and interrupts, because a program's
+/// change of rings, channels or offloads makes the carrier flap, too.
 #[must_use]
 pub fn reset_of(
     knob: &Knob,

@@ -17,7 +17,8 @@ const LASTING: u32 = 4;
 /// A share is worse if it is above this value and has grown by more than [`MOST_GROWTH`]. At a loss of
 /// 1 %, a TCP window has some ten segments (RFC 9438, section 5).
 const MOST: f64 = 0.01;
-/// Above the largest ratio of retransmissions measured for repeated starts of `fair` (8.67, docs/reference/fair.md).
+/// Above the largest ratio of retransmissions measured for repeated starts of `fair` (8.67,
+/// docs/reference/fair.md).
 const MOST_GROWTH: f64 = 10.0;
 /// Minimum number of segments or packets: before the start, and in a window.
 const LEAST_BEFORE: u64 = 5000;

@@ -60,8 +60,8 @@ impl Interfaces {
         self.sysfs.as_ref()?.transmit_queues(name).ok()
     }
 
-    /// Returns the packets that an interface sent and dropped, or received and dropped for `steer`; 0 if they cannot be
-    /// read.
+    /// Returns the packets that an interface sent and dropped, or received and dropped for `steer`; 0 if they
+    /// cannot be read.
     #[must_use]
     pub(crate) fn packets(&self, name: &str, kind: Kind) -> (u64, u64) {
         let read = |file: &str| {

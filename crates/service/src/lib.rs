@@ -7,10 +7,10 @@
 //!                         └── control socket ◀── evenkeel status, service pause, resume, reload
 //! ```
 //!
-//! - The supervisor changes no setting. An interface has a worker process for each [`Kind`] that its rule wants, with its
-//!   own journal and privileges, so that the failure of one does not affect another.
-//! - The kernel sends a worker SIGTERM when the supervisor dies (`PR_SET_PDEATHSIG`), and its pipe closes. Both end the
-//!   worker, which restores its settings.
+//! - The supervisor changes no setting. An interface has a worker process for each [`Kind`] that its rule
+//!   wants, with its own journal and privileges, so that the failure of one does not affect another.
+//! - The kernel sends a worker SIGTERM when the supervisor dies (`PR_SET_PDEATHSIG`), and its pipe closes.
+//!   Both end the worker, which restores its settings.
 //! - Decisions are pure: [`Configuration`] determines the options of each interface, and [`Course`]
 //!   determines when a worker starts again.
 

@@ -186,7 +186,8 @@ impl Unit {
         }
     }
 
-    /// Stores the status of the worker's devices. The journal's entries do not belong to the status of the service.
+    /// Stores the status of the worker's devices. The journal's entries do not belong to the status of the
+    /// service.
     pub(crate) fn hear(&mut self, mut devices: Value, now: Instant) {
         let changes = devices.pointer_mut("/0/changes").and_then(Value::as_array_mut);
         for change in changes.into_iter().flatten().filter_map(Value::as_object_mut) {

@@ -1,5 +1,5 @@
-//! Adds a congestion control algorithm: Scalable TCP (Kelly, *Scalable TCP: improving performance in highspeed wide
-//! area networks*, CCR 33(2), 2003; `net/ipv4/tcp_scalable.c`), and compares it with CUBIC.
+//! Adds a congestion control algorithm: Scalable TCP (Kelly, *Scalable TCP: improving performance in
+//! highspeed wide area networks*, CCR 33(2), 2003; `net/ipv4/tcp_scalable.c`), and compares it with CUBIC.
 //!
 //! cargo run --release --package evenkeel-sim --example `congestion_control`
 

@@ -208,7 +208,8 @@ impl Sink {
         self.taken.get(index).map(|&(_, flow)| flow)
     }
 
-    /// Returns a flow's acknowledgement for data in the other direction. Afterwards, no acknowledgement is due.
+    /// Returns a flow's acknowledgement for data in the other direction. Afterwards, no acknowledgement is
+    /// due.
     pub fn acknowledge(&mut self, flow: u32) -> Ack {
         self.peers[flow as usize].receiver.acknowledgement()
     }

@@ -1,7 +1,7 @@
 //! Simulated time in whole picoseconds.
 //!
-//! At every line rate in use, a byte takes a whole number of picoseconds (20 ps at 400 Gbit/s).
-//! Rounding therefore never makes two runs differ.
+//! At common line rates, a byte takes a whole number of picoseconds (20 ps at 400 Gbit/s), so times are
+//! exact. At other rates, times are rounded in the same way in every run.
 
 use evenkeel_model::units::Nanoseconds;
 

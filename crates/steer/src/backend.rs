@@ -53,7 +53,8 @@ pub struct QueueCount {
 
 /// A NIC under management. Dropping the back end restores the NIC's settings without a report.
 pub trait Backend {
-    /// Returns the name of the back end: `xdp`, `ntuple` or `rps`; `none` in a plan for a NIC of another host.
+    /// Returns the name of the back end: `xdp`, `ntuple` or `rps`; `none` in a plan for a NIC of another
+    /// host.
     fn name(&self) -> &'static str;
 
     /// Returns the NIC with its current configuration, including the filters of other programs. The

@@ -114,8 +114,8 @@ pub fn agreement(first: &Results, second: &Results) -> Agreement {
     agreement
 }
 
-/// Returns the notes about a study's points that the other study does not have for the same points, and the notes
-/// that nothing was measured.
+/// Returns the notes about a study's points that the other study does not have for the same points, and the
+/// notes that nothing was measured.
 fn notes(own: &Results, other: &Results, which: &str) -> Vec<String> {
     let mut points: BTreeMap<&str, usize> = BTreeMap::new();
     for point in &own.points {

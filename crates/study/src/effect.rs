@@ -102,7 +102,8 @@ pub fn effect(
 /// Returns the logarithms of the ratios of common repeats.
 ///
 /// # Errors
-/// Returns the reason if a ratio has a value of 0: the ratio of the other repeats would leave out the worst ones.
+/// Returns the reason if a ratio has a value of 0: the ratio of the other repeats would leave out the worst
+/// ones.
 pub fn logarithms(
     first: &BTreeMap<u32, f64>,
     second: &BTreeMap<u32, f64>,

@@ -82,8 +82,8 @@ pub struct Recommendation {
     pub scenario: &'static str,
     pub metric: String,
     pub what: &'static str,
-    /// The best setup, and the setups that differ from it by less than 1 % or not significantly. Empty with too few
-    /// repeats to tell setups apart.
+    /// The best setup, and the setups that differ from it by less than 1 % or not significantly. Empty with
+    /// too few repeats to tell setups apart.
     pub best: Vec<String>,
     /// All setups, the best first.
     pub ranking: Vec<Ranked>,

@@ -99,7 +99,8 @@ impl Nic {
         Handle::new(ROOT, FIRST_QUEUE + queue as u16)
     }
 
-    /// Returns the HTB classes of the hardware queues with their initial settings; empty for the topology `mq`.
+    /// Returns the HTB classes of the hardware queues with their initial settings; empty for the topology
+    /// `mq`.
     #[must_use]
     pub fn htb_queues(&self) -> Vec<HtbQueue> {
         let NicOptions { topology, rate, queues, .. } = self.options;

@@ -1,4 +1,5 @@
-//! One repeat: build the test bed, start the traffic, warm up, measure, probe the latency, remove the test bed.
+//! One repeat: build the test bed, start the traffic, warm up, measure, probe the latency, remove the test
+//! bed.
 
 use std::io::{Read, Seek};
 use std::net::IpAddr;

@@ -1,5 +1,5 @@
-//! Tests with flows whose sockets are in another network namespace, such as a container's. Forwarding drops the
-//! socket, and the queue choice identifies the flows by their addresses.
+//! Tests with flows whose sockets are in another network namespace, such as a container's. Forwarding drops
+//! the socket, and the queue choice identifies the flows by their addresses.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;

@@ -28,7 +28,10 @@ struct ek_tuple {
 	ek_u16 family;   /* AF_INET or AF_INET6 */
 };
 
-/* Reason and flow of a dropped packet. All bytes of the flow are 0 for packets other than TCP or UDP over IP. */
+/*
+ * Reason and flow of a dropped packet. All bytes of the flow are 0 for packets other than TCP or UDP over
+ * IP.
+ */
 struct ek_drop {
 	struct ek_tuple tuple;
 	ek_u32 reason; /* enum skb_drop_reason */

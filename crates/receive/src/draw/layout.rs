@@ -78,7 +78,8 @@ fn size(vertex: &super::Vertex) -> Place {
     }
 }
 
-/// Returns the layer of each vertex: the length of the longest path to it. Arrows lead only to later vertices.
+/// Returns the layer of each vertex: the length of the longest path to it. Arrows lead only to later
+/// vertices.
 fn layers(drawing: &Drawing) -> Vec<usize> {
     let mut arrows: Vec<(usize, usize)> = drawing.arrows.iter().map(|arrow| (arrow.from, arrow.to)).collect();
     arrows.sort_unstable();

@@ -1,8 +1,8 @@
 //! Physical resource graphs: how a NIC processes a packet, step by step (Dragonet, section 3.1).
 //!
 //! - A *function node* enables one of its ports by a predicate on the packet.
-//! - An *operator node* is the AND or OR of ports of other nodes. A port is true if it is enabled, and false if
-//!   its node has enabled another port.
+//! - An *operator node* is the AND or OR of ports of other nodes. A port is true if it is enabled, and false
+//!   if its node has enabled another port.
 //! - A *configuration node* is a filter table or RSS. It steers a packet to a queue, or passes it on through
 //!   its port `miss`.
 //! - A *queue node* is the end of a path.
@@ -89,7 +89,8 @@ impl Graph {
         &self.nodes
     }
 
-    /// Follows a packet of this kind through the graph. `hit` is the configuration node that steers it, if any.
+    /// Follows a packet of this kind through the graph. `hit` is the configuration node that steers it, if
+    /// any.
     pub(super) fn walk(&self, header: &Header, hit: Option<NodeId>) -> Walk {
         let mut walk = Walk::default();
         let mut reached = vec![false; self.nodes.len()];

@@ -2,10 +2,10 @@
 //!
 //! A class and a filter's match are conjunctions of masked fields.
 //! - Two conjunctions are compatible if they are equal in all bits that both fix.
-//! - A filter takes packets of a class if it is compatible with the class, unless filters of higher precedence
-//!   cover their whole intersection.
-//! - Coverage is decided exactly by splitting the intersection bit by bit, within a budget. Beyond the budget,
-//!   the filter counts as reached.
+//! - A filter takes packets of a class if it is compatible with the class, unless filters of higher
+//!   precedence cover their whole intersection.
+//! - Coverage is decided exactly by splitting the intersection bit by bit, within a budget. Beyond the
+//!   budget, the filter counts as reached.
 //! - RSS is linear, so the entries that a class reaches are an affine space over its free bits.
 
 use super::configured::{ConfiguredNic, FilterId};

@@ -1,5 +1,5 @@
-//! Receive side scaling: a hash over addresses and ports selects an entry of a table of queues (Microsoft, "RSS
-//! hashing types"; Linux, Documentation/networking/scaling.rst).
+//! Receive side scaling: a hash over addresses and ports selects an entry of a table of queues (Microsoft,
+//! "RSS hashing types"; Linux, Documentation/networking/scaling.rst).
 
 use std::net::IpAddr;
 
@@ -11,8 +11,8 @@ use crate::packet::Packet;
 pub struct RssKey(pub [u8; 40]);
 
 impl RssKey {
-    /// The key of the test vectors in Microsoft's "Verifying the RSS hash calculation". Some drivers use it by
-    /// default (DPDK's driver for the Intel 82599). Linux drivers use a random key that is chosen at boot
+    /// The key of the test vectors in Microsoft's "Verifying the RSS hash calculation". Some drivers use it
+    /// by default (DPDK's driver for the Intel 82599). Linux drivers use a random key that is chosen at boot
     /// (`netdev_rss_key_fill`).
     pub const MICROSOFT: Self = Self([
         0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3, 0x8f, 0xb0, 0xd0,
@@ -27,8 +27,8 @@ impl RssKey {
         hexadecimal_bytes(text.trim())?.first_chunk().copied().map(Self)
     }
 
-    /// Returns the Toeplitz hash of these bytes: for each set bit of the input, XOR the 32 key bits that start
-    /// at the bit's position.
+    /// Returns the Toeplitz hash of these bytes: for each set bit of the input, XOR the 32 key bits that
+    /// start at the bit's position.
     #[must_use]
     pub fn hash(&self, input: impl IntoIterator<Item = u8>) -> u32 {
         input.into_iter().enumerate().fold(0, |hash, (at, byte)| {

@@ -36,8 +36,9 @@ pub(crate) fn signature(flow: &FlowTuple) -> u32 {
     hashed(SIGNATURE_KEY) << 16 | hashed(BUCKET_KEY)
 }
 
-/// Returns the hash with one key: for each set key bit, XOR the stream that starts at this bit. `common` holds
-/// the folded fields without the flow type. The low half of the key selects from the low half of the stream.
+/// Returns the hash with one key: for each set key bit, XOR the stream that starts at this bit. `common`
+/// holds the folded fields without the flow type. The low half of the key selects from the low half of the
+/// stream.
 fn hash(key: u32, flow_type: u32, common: u32) -> u32 {
     let high = common ^ flow_type ^ flow_type >> 16;
     // The flow type is not part of the stream that starts at bit 0.

@@ -203,8 +203,8 @@ pub struct FilterTable {
     pub rows: TableId,
     /// A table that must be empty while this table is in use, and vice versa.
     pub excludes: Option<TableId>,
-    /// Whether the hardware stores a hash of the five-tuple instead of the five-tuple. A packet of another flow
-    /// with the same hash then also matches (Intel 82599 datasheet, section 7.1.2.7).
+    /// Whether the hardware stores a hash of the five-tuple instead of the five-tuple. A packet of another
+    /// flow with the same hash then also matches (Intel 82599 datasheet, section 7.1.2.7).
     pub signature: bool,
 }
 

@@ -104,7 +104,8 @@ impl PolicyFile {
                 *taken = matches!(spec.queues, QueueShare::Own(_));
             }
         }
-        // Reject a pinned list that contains an exclusive queue before checking exclusive lists for duplicates.
+        // Reject a pinned list that contains an exclusive queue before checking exclusive lists for
+        // duplicates.
         for spec in &self.classes {
             let QueueShare::Pinned(list) = &spec.queues else { continue };
             if let Some(queue) = list.iter().find(|queue| own[queue.index()]) {

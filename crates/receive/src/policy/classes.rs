@@ -52,7 +52,8 @@ impl Selector {
         self.selects_with(flow, !flow.is_unowned)
     }
 
-    /// Returns whether the flow meets all conditions. `unknown` is the result for an unknown process or cgroup.
+    /// Returns whether the flow meets all conditions. `unknown` is the result for an unknown process or
+    /// cgroup.
     fn selects_with(&self, flow: &ObservedFlow, unknown: bool) -> bool {
         if let Some(class) = &flow.class {
             return self.labels.iter().any(|label| label.eq_ignore_ascii_case(class));

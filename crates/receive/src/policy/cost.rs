@@ -125,8 +125,8 @@ impl Mul<Weight> for Cost {
 
 /// A term of a policy: the cost of flows on queues, independent of the NIC.
 ///
-/// The term keeps a view of the placement, and the search reports every change to it. The cost depends only on
-/// the flows and their queues, never on the order of the changes.
+/// The term keeps a view of the placement, and the search reports every change to it. The cost depends only
+/// on the flows and their queues, never on the order of the changes.
 pub trait CostFunction: fmt::Debug + Send {
     fn place(&mut self, flow: &Flow, queue: QueueId);
 
@@ -152,8 +152,8 @@ pub trait CostFunction: fmt::Debug + Send {
         false
     }
 
-    /// Returns whether a queue has more load than its final share. The search moves flows of such queues first,
-    /// so that other flows can stay.
+    /// Returns whether a queue has more load than its final share. The search moves flows of such queues
+    /// first, so that other flows can stay.
     fn is_overloaded(&self, queue: QueueId) -> bool {
         let _ = queue;
         true
@@ -176,8 +176,8 @@ pub trait CostFunction: fmt::Debug + Send {
         0
     }
 
-    /// Returns the fact about a flow that the function needs and that is unknown. The flow then costs nothing on any
-    /// queue.
+    /// Returns the fact about a flow that the function needs and that is unknown. The flow then costs nothing
+    /// on any queue.
     fn lacks(&self, flow: &Flow) -> Option<&'static str> {
         let _ = flow;
         None

@@ -24,8 +24,8 @@ use crate::{QueueId, Transport};
 const MOST_CLASSES: usize = 64;
 /// Maximum number of terms of a pool; bounds the time of a search, which computes each term for each flow.
 const MOST_TERMS: usize = 16;
-/// Default share of the queues for high-priority flows, per cent: 4 of 10 queues, as in Dragonet's experiments
-/// (section 4.3).
+/// Default share of the queues for high-priority flows, per cent: 4 of 10 queues, as in Dragonet's
+/// experiments (section 4.3).
 const ISOLATED_SHARE: f64 = 40.0;
 /// Longest name of a process, bytes (`TASK_COMM_LEN`, include/linux/sched.h).
 const LONGEST_PROCESS: usize = 15;
@@ -449,7 +449,8 @@ impl Reader<'_> {
             (None, Some(pin)) => queue_list(pin).map(QueueShare::Pinned),
             (None, None) => Some(QueueShare::Shared),
         };
-        // On queues that a class shares with others, no placement could keep the classes apart (Algorithm 2 of the paper).
+        // On queues that a class shares with others, no placement could keep the classes apart (Algorithm 2
+        // of the paper).
         if isolates && matches!(share, Some(QueueShare::Shared | QueueShare::Pinned(_))) {
             let at = pin.as_ref().map_or_else(|| element.clone(), Field::at_key);
             let advice = "reserve queues for the class: queues = 4, queues = \"40%\" or queues = [6, 7]";

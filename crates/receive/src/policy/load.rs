@@ -18,8 +18,8 @@ pub enum Measure {
 /// Number of fraction bits of a rate: rates are in 1/1024 Mbit/s.
 const RATE_FRACTION: u32 = 10;
 
-/// The variance of the loads of k queues, by rate in (Mbit/s)²: `Σ (load - mean)² / k`. The mean is the load of
-/// all flows divided by k. So load on forbidden queues increases the variance.
+/// The variance of the loads of k queues, by rate in (Mbit/s)²: `Σ (load - mean)² / k`. The mean is the load
+/// of all flows divided by k. So load on forbidden queues increases the variance.
 #[derive(Clone, Debug)]
 pub struct Balance {
     measure: Measure,

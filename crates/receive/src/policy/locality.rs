@@ -51,8 +51,8 @@ impl Queues {
     }
 }
 
-/// Distance of flows from their readers: a flow costs 0 on the reader's CPU, 1 on another CPU of the same NUMA
-/// node, and 2 elsewhere. Flows without a known reader cost nothing.
+/// Distance of flows from their readers: a flow costs 0 on the reader's CPU, 1 on another CPU of the same
+/// NUMA node, and 2 elsewhere. Flows without a known reader cost nothing.
 #[derive(Clone, Debug)]
 pub struct Locality {
     queues: Arc<Queues>,

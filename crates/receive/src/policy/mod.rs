@@ -230,8 +230,8 @@ impl Policy {
         terms.map(|(_, term)| term).all(|term| term.knows_load_only())
     }
 
-    /// Returns the rank of a flow in the order of placement: by class in the order of the file, the rest last.
-    /// Within a class, the flow with the highest load comes first.
+    /// Returns the rank of a flow in the order of placement: by class in the order of the file, the rest
+    /// last. Within a class, the flow with the highest load comes first.
     #[must_use]
     pub fn rank(&self, flow: &Flow) -> (ClassId, std::cmp::Reverse<u64>) {
         let burden = self.pool_of(flow).terms.iter().map(|(_, term)| term.burden(flow)).max();

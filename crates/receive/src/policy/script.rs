@@ -299,7 +299,7 @@ fn fixed(number: f64) -> Option<i128> {
 
 /// Implements `reject(flows, cost)`.
 fn verdict(flows: i64, cost: f64) -> Result<Verdict, Box<EvalAltResult>> {
-    // Above any number of flows that an index can name.
+    // Larger than any number of flows that an index can name.
     const MOST_FLOWS: i64 = 1 << 32;
     if !(0..=MOST_FLOWS).contains(&flows) {
         return Err(format!("reject({flows}): the number of flows must be between 0 and {MOST_FLOWS}").into());

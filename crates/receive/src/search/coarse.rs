@@ -35,7 +35,8 @@ fn by_version(matches: &FilterMatch) -> Vec<FilterMatch> {
     }
 }
 
-/// The largest number of filters that [`Search::cover`] installs for a class: one per protocol and IP version.
+/// The largest number of filters that [`Search::cover`] installs for a class: one per protocol and IP
+/// version.
 const MOST_PARTS: usize = 4;
 
 /// The class filters, in the order of the classes, while the search installs them.
@@ -257,8 +258,8 @@ impl Search {
         }
     }
 
-    /// Sets each entry of the indirection table to the queue of least cost, starting with the entries that have
-    /// most flows.
+    /// Sets each entry of the indirection table to the queue of least cost, starting with the entries that
+    /// have most flows.
     fn fit_indirection(&mut self) {
         let mut entries: Vec<usize> = (0..self.map.nic().indirection().len()).collect();
         entries.retain(|entry| !self.map.flows_of_entry(*entry).is_empty());

@@ -1,9 +1,11 @@
 //! The search for a configuration of the NIC with a low policy cost.
 //!
 //! Dragonet's greedy search (TRIOS 2015, section 3.2), with these differences:
-//! - It starts with all flows on the queues of the NIC's default steering. A well-placed flow needs no filter.
-//! - The *oracle*, which returns the NIC's options for a flow, is derived from the model's tables. It works for
-//!   every model. It offers only the first table that has room and whose filter would decide (`oracle.rs`).
+//! - It starts with all flows on the queues of the NIC's default steering. A well-placed flow needs no
+//!   filter.
+//! - The *oracle*, which returns the NIC's options for a flow, is derived from the model's tables. It works
+//!   for every model. It offers only the first table that has room and whose filter would decide
+//!   (`oracle.rs`).
 //! - The policy names the queue to try. Queues that differ only by load are not tried one by one.
 //! - Cost and flow map are updated incrementally.
 //!
@@ -18,8 +20,8 @@
 //! (`coarse.rs`). A flow on a forbidden queue can take the filter of a flow that would be on an allowed queue
 //! without it. Unmet requirements are reported ([`Search::unmet`]).
 //!
-//! Filters are removed lazily: a filter stays, and the next flow that needs one reuses it. [`Search::compact`]
-//! removes unused filters.
+//! Filters are removed lazily: a filter stays, and the next flow that needs one reuses it.
+//! [`Search::compact`] removes unused filters.
 
 mod coarse;
 mod optimum;

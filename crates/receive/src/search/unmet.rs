@@ -55,7 +55,8 @@ impl Verdict {
         self.unless_unsure(self.violations == 0)
     }
 
-    /// Returns whether no flow is on a forbidden queue, and no flow could be placed better; `None` if unknown.
+    /// Returns whether no flow is on a forbidden queue, and no flow could be placed better; `None` if
+    /// unknown.
     #[must_use]
     pub fn is_met(self) -> Option<bool> {
         self.unless_unsure(self.violations == 0 && self.improvable == 0)

@@ -306,15 +306,16 @@ fn lacking(
     (lacking, missing_figures)
 }
 
-/// Returns the variants with packets that the meter did not count, or with a note that nothing was measured or
-/// that a figure is missing. Both records can have such a note: equal figures are then no agreement.
+/// Returns the variants with packets that the meter did not count, or with a note that nothing was measured
+/// or that a figure is missing. If both records have such a note, equal figures do not show agreement.
 fn incomplete(common: &[(&VariantRecord, &VariantRecord)], question: &Question) -> Vec<String> {
     let is_incomplete = |repeat: &&RepeatRecord| repeat.meter_overflowed();
     let cause = |note: &String| -> Option<String> {
         if note.starts_with(NOTHING_MEASURED) {
             return Some(note.split_once(':').map_or(note.as_str(), |(cause, _)| cause).to_owned());
         }
-        // The missing figure may not be among the asked ones, which are counted as missing themselves.
+        // If the user asked for some metrics, `lacking` counts those that are missing. The note may be about
+        // another metric.
         let (cause, _) = note.split_once(LACKS_FIGURE).filter(|_| question.metrics.is_empty())?;
         Some(cause.to_owned())
     };
@@ -413,8 +414,8 @@ struct Shared {
     first: (u64, u64),
 }
 
-/// Returns the repeats that have the same seed in two records of the simulator: the n-th repeat of seed S has seed
-/// S + n - 1.
+/// Returns the repeats that have the same seed in two records of the simulator: the n-th repeat of seed S has
+/// seed S + n - 1.
 fn shared_repeats(first: &Record, second: &Record) -> Option<Shared> {
     if first.world != "sim" || second.world != "sim" || first.scenario != second.scenario {
         return None;

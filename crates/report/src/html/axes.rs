@@ -2,7 +2,7 @@
 
 use crate::format::short;
 
-/// The axis is logarithmic if the largest value exceeds the smallest by more than this factor.
+/// An axis of times is logarithmic if the largest value exceeds the smallest by more than this factor.
 const WIDE: f64 = 50.0;
 /// Ends of a logarithmic axis.
 const LEAST: f64 = 1e-12;

@@ -74,7 +74,8 @@ impl Area {
 }
 
 impl Lines {
-    /// Returns one drawing with all lines. With more than [`MOST_TOGETHER`] lines, returns a drawing for each line.
+    /// Returns one drawing with all lines. With more than [`MOST_TOGETHER`] lines, returns a drawing for each
+    /// line.
     pub(super) fn draw(&self) -> Vec<Markup> {
         if self.lines.len() <= MOST_TOGETHER {
             return vec![self.together()];

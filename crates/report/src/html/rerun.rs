@@ -85,7 +85,8 @@ impl Rerun {
     }
 }
 
-/// Returns the setups of variants that the scenario does not have. A file of setups (`--qdiscs`) defined them.
+/// Returns the setups of variants that the scenario does not have. A file of setups (`--qdiscs`) defined
+/// them.
 fn own_setups<'n>(scenario: &Scenario, names: impl Iterator<Item = &'n str>) -> BTreeSet<&'n str> {
     let is_own = |name: &&str| scenario.all_variants().all(|variant| variant.name != *name);
     let setup = |name: &'n str| name.split(' ').next().unwrap_or(name);

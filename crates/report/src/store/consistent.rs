@@ -20,7 +20,7 @@ const ROUNDING: f64 = 1e-6;
 /// Receive buffer of a flow if the scenario states none: the maximum of `tcp_rmem` in Linux before 6.17
 /// (net/ipv4/tcp.c).
 const RECEIVE_BUFFER: ByteSize = ByteSize::from_kib(6 << 10);
-/// Above the maximum number of processors of a kernel (`NR_CPUS`, arch/x86/Kconfig).
+/// Maximum number of processors of a kernel (`NR_CPUS`, arch/x86/Kconfig).
 const MOST_PROCESSORS: f64 = 8192.0;
 /// Longest work item of a simulated core, in seconds. The core counts the item when it ends, so a part
 /// of the item can be before the measurement.

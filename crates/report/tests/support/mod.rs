@@ -99,7 +99,7 @@ fn variant_of(name: &str, notes: &[&str], repeats: Vec<RepeatRecord>) -> Variant
     }
 }
 
-/// Returns a run of four variants, of which one has a single repeat. The record uses every field.
+/// Returns a record of four variants, of which one has a single repeat. It uses every field of a record.
 pub fn record() -> Record {
     const QDISC: &str = "no SFQ, BQL or interrupt interval in this kernel: pfifo leaves";
     const POOLS: &str = "two pools of four queues, emulated by the classifier";

@@ -129,8 +129,8 @@ impl Supervisor<'_> {
             // The device lost settings by itself: the next worker starts from its present values.
             unit.is_afresh |= ending == Ending::Device;
             let ran = now.saturating_duration_since(worker.began);
-            // No rule wants this unit, for example because the interface was removed. Do not restart the worker: the next
-            // reconciliation removes the unit.
+            // No rule wants this unit, for example because the interface was removed. Do not restart the
+            // worker: the next reconciliation removes the unit.
             match unit.course.next(&ending, ran, now) {
                 _ if unit.wanted.is_none() => {
                     unit.log(self.outside, Priority::Warning, now, &reason);
@@ -260,7 +260,8 @@ mod tests {
         }
     }
 
-    /// Returns the state of an interface whose worker has hung for a time since its start, and whether it is asked to end.
+    /// Returns the state of an interface whose worker has hung for a time since its start, and whether it is
+    /// asked to end.
     fn hung_at_start(waits_for: Option<&str>, seconds: u64) -> (Option<Phase>, bool) {
         let (outside, began) = (Hanging::default(), Instant::now());
         let mut unit = Unit::new("evk0", 1, Kind::Fair, began);

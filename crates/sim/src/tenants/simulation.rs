@@ -589,7 +589,8 @@ impl Simulation {
         }
     }
 
-    /// Handles a segment at its receiver. Its arrival frees the sender's socket memory, because a veth passes the skb on.
+    /// Handles a segment at its receiver. Its arrival frees the sender's socket memory, because a veth passes
+    /// the skb on.
     fn received(&mut self, processor: Slot, segment: Segment, merged: u32) {
         let number = segment.flow;
         let connection = &mut self.connections[number as usize];

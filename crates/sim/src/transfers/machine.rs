@@ -1,9 +1,9 @@
 //! Machines of senders and receivers: cores, memory nodes, caches, interconnect, and the cycles of each
 //! operation.
 //!
-//! The figures are those of a profile ([`evenkeel_model::machine`]), whose file has their sources. One table of cycles
-//! serves both ends of a connection. Work that happens for each packet in every row of the built-in profiles' source
-//! (driver and GRO, memory) is charged per packet, the rest per buffer that reaches TCP.
+//! The figures are those of a profile ([`evenkeel_model::machine`]), whose file has their sources. One table
+//! of cycles serves both ends of a connection. Work that happens for each packet in every row of the built-in
+//! profiles' source (driver and GRO, memory) is charged per packet, the rest per buffer that reaches TCP.
 
 use evenkeel_model::machine::{MachineProfile, Operation};
 

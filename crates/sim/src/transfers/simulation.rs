@@ -641,7 +641,7 @@ fn wire_bytes_of(segment: &Segment) -> u32 {
     (0..segment.packets()).map(|index| wire_bytes(segment.packet_payload(index))).sum()
 }
 
-/// Returns the time of a segment on a link.
+/// Returns the transmission time of a segment on a link.
 fn transmission(segment: &Segment, rate: u64) -> Span {
     (u128::from(wire_bytes_of(segment)) * 8 * u128::from(SECOND) / u128::from(rate.max(1))) as Span
 }

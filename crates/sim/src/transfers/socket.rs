@@ -141,8 +141,8 @@ impl Socket {
         std::mem::take(&mut self.backlog)
     }
 
-    /// Passes received packets to TCP and returns the reply. If the receive buffer is full, drops the packets and returns
-    /// `None`.
+    /// Passes received packets to TCP and returns the reply. If the receive buffer is full, drops the packets
+    /// and returns `None`.
     pub fn receive(&mut self, now: Time, buffer: &Buffer) -> Option<crate::tcp::Reply> {
         let queued = self.readable_bytes + self.receiver.out_of_order_bytes();
         // TCP always admits one more buffer (`tcp_rmem_schedule`).

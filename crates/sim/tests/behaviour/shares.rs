@@ -129,9 +129,9 @@ fn a_packet_alone_is_acknowledged_without_delay() {
     }
 }
 
-/// Checks the latency of a probe. 64 bytes of payload are 154 bytes on the wire, 1.232 µs at 1 Gbit/s.
-/// Half a round trip is half of this time, one latency of 2 µs, and 40 µs in an application. It exceeds
-/// the interrupt interval.
+/// Checks the latency of a probe. 64 bytes of payload are 154 bytes on the wire, 1.232 µs at 1 Gbit/s. Half a
+/// round trip consists of half of this time, one latency of 2 µs, and 40 µs in an application. The round trip
+/// exceeds the interrupt interval.
 #[test]
 fn a_probe_alone_measures_the_latencies_of_line_and_applications() {
     let settings = Settings { flows: 0, probe_bytes: Some(64), ..base() };

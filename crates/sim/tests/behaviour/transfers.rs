@@ -1,4 +1,5 @@
-//! Checks the receiving hosts of transfers: every packet is accounted for on any machine, and closed forms hold.
+//! Checks the receiving hosts of transfers: every packet is accounted for on any machine, and closed forms
+//! hold.
 
 use std::collections::BTreeMap;
 

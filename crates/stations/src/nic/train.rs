@@ -75,8 +75,8 @@ impl Train<'_> {
 }
 
 impl Pace {
-    /// Returns the position at which packet `index` of this pace begins, if each earlier packet has `packet_bytes`. The
-    /// first index is 0.
+    /// Returns the position at which packet `index` of this pace begins, if each earlier packet has
+    /// `packet_bytes`. The first index is 0.
     #[inline]
     pub(super) fn position_of(&self, index: u32, packet_bytes: u32) -> u64 {
         let index = self.place + index;

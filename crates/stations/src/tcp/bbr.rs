@@ -87,7 +87,8 @@ pub(super) struct Bbr {
     round_started: bool,
     minimum_rtt: Span,
     minimum_rtt_at: Time,
-    /// When the probe of the RTT may end (`probe_rtt_done_stamp`); `Time::NEVER` until few packets are in flight.
+    /// When the probe of the RTT may end (`probe_rtt_done_stamp`); `Time::NEVER` until few packets are in
+    /// flight.
     probe_end: Time,
     probe_round_done: bool,
     /// The window to restore after a loss or a probe (`prior_cwnd`).

@@ -244,8 +244,8 @@ impl Window {
         Some((control.as_mut(), controls))
     }
 
-    /// Handles an acknowledgement, if the algorithm sets window and pacing rate. Returns whether it ignores the rates
-    /// of the packets in flight.
+    /// Handles an acknowledgement, if the algorithm sets window and pacing rate. Returns whether it ignores
+    /// the rates of the packets in flight.
     pub fn control(&mut self, ack: &Acknowledged, sample: &FlightSample, pacing_rate: &mut u64) -> bool {
         self.controlled(pacing_rate)
             .is_some_and(|(control, mut controls)| control.control(ack, sample, &mut controls))

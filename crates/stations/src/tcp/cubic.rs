@@ -249,10 +249,9 @@ impl Cubic {
         self.found
     }
 
-    /// Handles window growth in slow start. Linux 4.4 begins a round of HyStart here
-    /// (`bictcp_cong_avoid`). Since Linux 5.6, the delay check begins the round. In 4.4, a round
-    /// continues while the window does not limit the flow, and its ACK train soon exceeds the length
-    /// that ends slow start.
+    /// Handles window growth in slow start. Linux 4.4 begins a round of HyStart here (`bictcp_cong_avoid`).
+    /// In 6.18, the delay check begins the round. In 4.4, a round continues while the window does not limit
+    /// the flow, and its ACK train soon exceeds the length that ends slow start.
     pub fn grows_in_slow_start(&mut self, now: Time, unacknowledged: u64, next: u64) {
         if self.profile == Profile::Linux4_4 && unacknowledged > self.round_end {
             self.start_round(now.0 / self.units().tick, next);
@@ -292,8 +291,8 @@ impl Cubic {
     fn delay_grew(&mut self, delay: u64) -> bool {
         let unit = self.units().delay;
         let judged = self.samples >= HYSTART_SAMPLES;
-        // Since Linux 5.6, later samples may lower the delay of the round. Linux 4.4 only uses the
-        // first 8 samples.
+        // In Linux 6.18, later samples may lower the delay of the round. Linux 4.4 only uses the first 8
+        // samples.
         if !judged || self.profile == Profile::Linux6_18 {
             self.round_delay = self.round_delay.min(delay);
         }

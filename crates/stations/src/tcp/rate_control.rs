@@ -77,7 +77,8 @@ pub(super) trait RateControl: fmt::Debug + Send {
     /// Handles the start of recovery (`ssthresh`).
     fn begin_recovery(&mut self, window: u32);
 
-    /// Handles a retransmission timeout, after the sender has set its window (`set_state` with `TCP_CA_Loss`).
+    /// Handles a retransmission timeout, after the sender has set its window (`set_state` with
+    /// `TCP_CA_Loss`).
     fn time_out(&mut self, window: u32);
 
     /// Handles an undo of an unnecessary recovery (`undo_cwnd`).

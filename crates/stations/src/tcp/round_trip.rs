@@ -95,7 +95,8 @@ impl RoundTrip {
     /// Returns the retransmission timeout after `backoff` consecutive timeouts.
     pub fn timeout(&self, backoff: u32) -> Span {
         let base = if self.smoothed_8 == 0 { INITIAL_TIMEOUT } else { self.smoothed() + self.variance };
-        // 2^20 µs already exceed the longest timeout, so a larger shift has no effect.
+        // With 20 doublings, any base above 115 µs exceeds the longest timeout, so a larger shift has no
+        // effect.
         base.saturating_mul(1 << backoff.min(20)).min(LONGEST_TIMEOUT)
     }
 }

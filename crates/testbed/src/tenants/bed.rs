@@ -41,8 +41,8 @@ impl TenantBed {
     /// Builds the test bed without a tree of qdiscs. Flows then connect faster, and equally fast for
     /// all qdiscs.
     pub(super) fn build(options: &TenantBedOptions) -> Result<Self, TestbedError> {
-        // `mq` requires a device that was created with several queues (`netif_is_multiqueue`), even if only one
-        // is in use.
+        // `mq` requires a device that was created with several queues (`netif_is_multiqueue`), even if only
+        // one is in use.
         let made = options.queues.max(2);
         let mut wire = Wire::lay(made, options.mtu, &options.sender_sysctls)?;
         if options.queues < made {

@@ -84,8 +84,8 @@ impl Drop for Sampler {
 /// Raises the thread's priority and timer precision. A sample takes microseconds, and a late sample is
 /// useless.
 fn be_prompt() {
-    // SAFETY: takes numbers, and a structure that the kernel reads. Without the privilege the thread keeps its
-    // ordinary priority.
+    // SAFETY: takes numbers, and a structure that the kernel reads. Without the privilege the thread keeps
+    // its ordinary priority.
     unsafe {
         libc::prctl(libc::PR_SET_TIMERSLACK, 1_000, 0, 0, 0);
         let first = libc::sched_param { sched_priority: 1 };

@@ -13,7 +13,8 @@ use evenkeel_datapath::monotonic_ns;
 
 use super::worker::{Ends, Worker, set_option};
 
-/// TOS `lowdelay` (RFC 1349): the kernel gives the packets priority `TC_PRIO_INTERACTIVE` (`rt_tos2priority`).
+/// TOS `lowdelay` (RFC 1349): the kernel gives the packets priority `TC_PRIO_INTERACTIVE`
+/// (`rt_tos2priority`).
 const LOW_DELAY: i32 = 0x10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

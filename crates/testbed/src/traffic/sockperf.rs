@@ -61,8 +61,8 @@ pub fn client_args(options: &ClientOptions) -> Result<Vec<OsString>, ArgumentErr
     Ok(args)
 }
 
-/// Returns the arguments of a sockperf server over TCP, without the program's name. The server runs until it is
-/// killed.
+/// Returns the arguments of a sockperf server over TCP, without the program's name. The server runs until it
+/// is killed.
 #[must_use]
 pub fn server_args(bind: Ipv4Addr, port: u16) -> Vec<OsString> {
     vec![

@@ -107,7 +107,7 @@ fn read(stream: &mut TcpStream, stop: &AtomicBool, count: &Count) -> io::Result<
         stall => Some(StallingBuffer::new(CALL_BYTES, stall)?),
     };
     let mut bins = vec![0; count.bins];
-    // Work that is due, in units of 1/MiB ns.
+    // Work that is due, in units of 2^-20 ns.
     let mut due = 0;
     loop {
         let buffer = match &mut stalling {

@@ -8,8 +8,8 @@ use evenkeel_model::units::ByteSize;
 
 use super::{Checked, Facts, ROUNDING, against, at_least, at_most, same};
 
-/// Delay between the last packet of a shuffle's flow and the interrupt that passes it to TCP: always
-/// less than this, in seconds.
+/// Upper limit of the delay between the last packet of a shuffle's flow and the interrupt that passes the
+/// packet to TCP, in seconds.
 const LAST_INTERRUPT: f64 = 1e-3;
 /// All flows of a shuffle start within this time, in seconds.
 const STARTS_WITHIN: f64 = 1e-3;

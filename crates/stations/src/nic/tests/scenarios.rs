@@ -1,5 +1,6 @@
-//! Random scenarios: the closed form, the computation packet by packet, and the reference agree to the picosecond. The
-//! tests also check the properties of each schedule, such as the fairness of deficit round robin.
+//! Random scenarios: the closed form, the computation packet by packet, and the reference agree to the
+//! picosecond. The tests also check the properties of each schedule, such as the fairness of deficit round
+//! robin.
 
 use proptest::prelude::*;
 

@@ -140,8 +140,8 @@ fn a_cycle_probes_drains_and_cruises() {
     }
     assert_near(path.pace(), 125.0 * 0.99);
     assert_eq!(path.bbr.window_gain(), 2 * UNIT);
-    // The phase with gain 5/4 lasts until its target is in flight: 125 packets, three TSO segments, and two packets
-    // (bbr_quantization_budget).
+    // The phase with gain 5/4 lasts until its target is in flight: 125 packets, three TSO segments, and two
+    // packets (bbr_quantization_budget).
     for _ in 0..3 {
         path.round(100, |ack| ack.in_flight_before = 150);
         assert_eq!(path.bbr.phase, 0);

@@ -267,8 +267,8 @@ impl Sender {
     /// (`tcp_small_queue_check`).
     fn check_small_queue(&mut self, payload: u32, doublings: u32) -> Result<(), Blocked> {
         let Some(limit) = self.small_queue_limit_for(payload) else { return Ok(()) };
-        // `sk_wmem_alloc` is 1 higher (`sk_alloc`), so two of the largest skbs exceed a limit of two
-        // skbs. With no data below TCP, no completion would restart the flow.
+        // `sk_wmem_alloc` is 1 higher (`sk_alloc`), so two skbs of this size exceed a limit of two skbs. With
+        // no data below TCP, no completion would restart the flow.
         if self.bytes_below == 0 || self.bytes_below < limit << doublings {
             return Ok(());
         }

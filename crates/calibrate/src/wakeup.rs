@@ -101,7 +101,7 @@ fn yield_to_others() -> bool {
     unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &parameters) == 0 }
 }
 
-/// The same calls without a partner.
+/// The calls of an exchange, without a partner.
 pub(crate) struct Alone(EventFd);
 
 impl Alone {

@@ -24,7 +24,7 @@ const KIND: &str = "a qdisc";
 pub struct BatchOptions {
     /// Name of the qdisc, unique on the machine: at most 15 ASCII letters, digits, `_` and `.`.
     pub name: String,
-    /// Maximum hold time of a segment in an empty queue, ns; 0: no hold.
+    /// Maximum time for which the queue holds a segment that arrives when the queue is empty, ns; 0: no hold.
     pub hold_ns: u64,
     /// A queue with this many segments is not held.
     pub batch_packets: u32,

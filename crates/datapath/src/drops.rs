@@ -18,7 +18,7 @@ static BYTES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/drops.bpf.o"));
 pub struct DropCount {
     /// The kernel's name without the prefix `SKB_DROP_REASON_`, such as `SOCKET_RCVBUFF`.
     pub reason: String,
-    /// `None` for packets that belong to no IP flow.
+    /// `None` for packets other than TCP or UDP over IP.
     pub flow: Option<Tuple>,
     pub packets: u64,
 }

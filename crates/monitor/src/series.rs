@@ -114,8 +114,8 @@ fn losses(exported: &Exported, take: Take<'_>) {
     }
 }
 
-/// Takes a sum of losses. If counters could not be read, a sum of 0 is unknown, and the function omits
-/// the series.
+/// Exports a sum of losses. If counters could not be read, a sum of 0 is unknown, and the function omits the
+/// series.
 fn take_losses<'l>(
     exported: &Exported,
     own: impl Iterator<Item = &'l Loss>,

@@ -7,8 +7,8 @@
 //! A round polls each queue once. A queue with more packets than the poll's 64 waits for the next round
 //! (`repoll` in `net_rx_action`). `netdev_budget` therefore ends a round only with several queues.
 //!
-//! The thread ksoftirqd does the remaining work. It shares the core fairly with the processes until it
-//! has no work left. Meanwhile, softirqs run only in ksoftirqd (`ksoftirqd_running`, Linux 4.9 to 6.6).
+//! The thread ksoftirqd does the remaining work. It shares the core fairly with the processes until it has no
+//! work left. Meanwhile, softirqs run only in ksoftirqd (`ksoftirqd_running`, Linux 4.9 to 6.4).
 
 use std::collections::VecDeque;
 

@@ -241,8 +241,8 @@ impl ReceiveQueue {
         self.polled = 0;
     }
 
-    /// Returns the number of packets between the NIC and TCP: in flight to the ring, in the ring, in a
-    /// poll, or held by GRO.
+    /// Returns the numbers of packets between the NIC and TCP: first those on the way to the ring and in the
+    /// ring, then those in a poll and held by GRO.
     #[must_use]
     pub fn packets(&self) -> (u64, u64) {
         let trains = self.arriving.iter().chain(&self.ring).map(|(train, _)| u64::from(train.packets()));

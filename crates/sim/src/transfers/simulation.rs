@@ -607,7 +607,7 @@ impl Simulation {
         let wait = if node == own_node {
             host.slot.carry(first_at.0, bytes).saturating_sub(arrived.0)
         } else {
-            // The interconnect delays the slot.
+            // The packets also wait for the interconnect, in the NIC's buffer.
             let wait = host.between(own_node, node).wait(first_at.0);
             if wait * host.machine.interconnect_bps / 8.0 / SECOND as f64 > host.machine.nic_buffer as f64 {
                 host.dropped += u64::from(packets);

@@ -11,7 +11,7 @@ const LONGEST_TIMEOUT: Span = 120 * SECOND;
 ///
 /// - The estimator uses the largest deviation within a round trip. This value grows immediately, but
 ///   decays by a quarter per round trip.
-/// - A sample far *below* the smoothed value raises the deviation only by an eighth.
+/// - For a sample far *below* the smoothed value, only an eighth of the difference counts for the deviation.
 #[derive(Clone, Debug)]
 pub(super) struct RoundTrip {
     /// Smoothed RTT times 8, so that the gain of 1/8 loses no precision; 0 before the first sample.

@@ -30,7 +30,8 @@ pub const FAIR_KEYS: [&str; 7] =
 /// The options of `steer` that a rule may have.
 pub const STEER_KEYS: [&str; 8] =
     ["policy", "backend", "model", "queues", "netns", "interval", "idle", "nic-dir"];
-/// Options whose values are files, or names of files if they have a `/`.
+/// Options whose values are paths. A value of `policy` or `model` is a name if it has neither `/` nor the
+/// suffix `.toml`.
 const FILES: [&str; 4] = ["weights", "policy", "model", "nic-dir"];
 /// The argument of a `tune` worker whose changes stay at the end.
 pub(crate) const KEEPS: &str = "--at-end=keep";

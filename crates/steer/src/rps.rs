@@ -4,7 +4,7 @@
 //! RPS spreads flows over CPUs by the kernel's hash. RFS sends a flow to the CPU of its reader. RPS and
 //! RFS have no filters, so they support only two parts of a policy:
 //!
-//! - Flows without a class stay on the CPUs of the rest.
+//! - Flows stay on the CPUs of the queues that no class has for itself.
 //! - For locality, flows follow their readers.
 //!
 //! The queue of a flow is unknown.

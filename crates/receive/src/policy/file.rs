@@ -53,7 +53,7 @@ pub struct TermSpec {
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum QueueShare {
-    /// The queues of the rest.
+    /// The queues that the class shares with the flows of no class.
     Shared,
     /// A number of queues for exclusive use.
     Count(u16),

@@ -44,7 +44,8 @@ use crate::flows::ObservedFlow;
 use crate::key::Pattern;
 use crate::{FilterMatch, FlowTuple, QueueId};
 
-/// A class of a policy, by its position in the file. The last class is the rest.
+/// A class of a policy, by its position in the file. The last class is the *rest*: the flows of no other
+/// class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClassId(pub u8);
 

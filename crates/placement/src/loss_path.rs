@@ -64,6 +64,14 @@ impl Place {
             Self::Path => "path or peer",
         }
     }
+
+    /// Returns whether the packets of the interfaces contain the packets lost here: they were received, or sent, before
+    /// they were lost. The network layer loses both received packets and packets that it could not send, so its losses
+    /// count as not contained.
+    #[must_use]
+    pub const fn is_among_packets(self) -> bool {
+        matches!(self, Self::AcceptQueue | Self::TcpBacklog | Self::ReceiveQueue | Self::Path)
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -336,8 +336,8 @@ fn watched_text(interface: &str, watched: &Watched) -> String {
         Effect::NoTraffic { before, after } => {
             let _ = writeln!(
                 text,
-                "the effect on losses is unknown: {interface} carried {before} packets in the watch before the changes, \
-                 and {after} in the watch after them; evenkeel check --watch 10s shows losses under load"
+                "the effect on losses is unknown: {interface} carried or lost {before} packets in the watch before the \
+                 changes, and {after} in the watch after them; evenkeel check --watch 10s shows losses under load"
             );
         }
         Effect::Losses(compared) if compared.is_empty() => {

@@ -1,10 +1,11 @@
-//! Judges whether a change reduced losses: lost packets per million carried packets, before and after.
+//! Judges whether a change reduced losses: lost packets per million packets, before and after.
 //!
 //! Counters are compared over two watches, one before the changes and one after. Traffic differs
-//! between the watches, so losses are divided by the packets carried: losses of an interface by its
-//! own packets, losses of the host by the packets of all interfaces. A difference must exceed three
-//! standard deviations. Losses come in bursts, so the deviation is the larger of that of Poisson counts
-//! and that of the parts of a watch.
+//! between the watches, so losses are divided by packets: losses of an interface by its own packets,
+//! losses of the host by the packets of all interfaces. The divisor also contains the lost packets that
+//! the counters of packets lack, such as drops of a qdisc. A difference must exceed three standard
+//! deviations. Losses come in bursts, so the deviation is the larger of that of Poisson counts and that
+//! of the parts of a watch.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -86,6 +87,13 @@ impl Stretch {
         let of_parts = if parts.len() < 2 { 0.0 } else { residuals * count / (count - 1.0) };
         (share, of_parts.max(lost).max(1.0) / packets.powi(2))
     }
+
+    /// Returns the packets of the interface, with the lost packets that its counters lack.
+    fn offered(&self) -> u64 {
+        let lost = self.parts.iter().flat_map(|part| &part.lost);
+        let missing = lost.filter(|((place, _), _)| !place.is_among_packets());
+        missing.map(|(_, lost)| *lost).fold(self.packets, u64::saturating_add)
+    }
 }
 
 impl Part {
@@ -93,8 +101,8 @@ impl Part {
     fn at(&self, place: &(Place, String)) -> (f64, f64) {
         let lost = self.lost.get(place).copied().unwrap_or(0);
         let packets = self.carried.get(&place.1).copied().unwrap_or(self.on_host);
-        // A device that drops all packets carries none.
-        (lost as f64, packets.max(lost) as f64)
+        let missing = if place.0.is_among_packets() { 0 } else { lost };
+        (lost as f64, packets.saturating_add(missing).max(lost) as f64)
     }
 }
 
@@ -112,9 +120,9 @@ pub enum Verdict {
 pub struct Compared {
     pub place: Place,
     pub subject: String,
-    /// Lost packets per million packets of the interface or host, before.
+    /// Lost packets per million packets of the interface or host, lost packets included, before.
     pub before_ppm: f64,
-    /// Lost packets per million packets of the interface or host, after.
+    /// The same, after.
     pub after_ppm: f64,
     pub verdict: Verdict,
 }
@@ -130,7 +138,7 @@ pub struct Watched {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Effect {
-    /// Too few packets before or after for a conclusion.
+    /// Too few packets before or after for a conclusion, lost packets included.
     NoTraffic { before: u64, after: u64 },
     /// The losses at each place with at least one loss; empty if no packet was lost.
     Losses(Vec<Compared>),
@@ -142,8 +150,9 @@ pub fn compare(before: &Stretch, after: &Stretch) -> Watched {
 }
 
 fn effect(before: &Stretch, after: &Stretch) -> Effect {
-    if before.packets < FEWEST_PACKETS || after.packets < FEWEST_PACKETS {
-        return Effect::NoTraffic { before: before.packets, after: after.packets };
+    let offered = [before, after].map(Stretch::offered);
+    if offered.iter().any(|packets| *packets < FEWEST_PACKETS) {
+        return Effect::NoTraffic { before: offered[0], after: offered[1] };
     }
     let places: BTreeSet<&(Place, String)> = before.places().chain(after.places()).collect();
     let compared = places.into_iter().map(|place| {
@@ -225,10 +234,29 @@ mod tests {
         );
     }
 
+    /// The counters of packets lack packets that a ring dropped, and contain those that a full receive buffer dropped.
+    #[test]
+    fn a_total_loss_is_traffic_and_a_ratio_of_one() {
+        assert!(compare(&stretch(5000, 0), &stretch(0, 5000)).is_worse());
+        let ppm = |after: Stretch| match effect(&stretch(5000, 0), &after) {
+            Effect::Losses(compared) => compared[0].after_ppm,
+            other @ Effect::NoTraffic { .. } => panic!("{other:?}"),
+        };
+        assert_eq!(ppm(stretch(0, 5000)), 1e6);
+        assert_eq!(ppm(stretch(5000, 5000)), 5e5);
+        let mut at_socket = stretch(5000, 0);
+        at_socket.parts[0].lost.insert((Place::ReceiveQueue, "UDP 0.0.0.0:53".to_owned()), 5000);
+        assert_eq!(ppm(at_socket), 1e6);
+        let mut idle = stretch(10, 0);
+        idle.parts[0].lost.insert((Place::ReceiveQueue, "UDP 0.0.0.0:53".to_owned()), 5000);
+        let quiet = Effect::NoTraffic { before: 5000, after: 10 };
+        assert_eq!(effect(&stretch(5000, 0), &idle), quiet, "of other interfaces");
+    }
+
     #[test]
     fn without_traffic_nothing_is_said() {
         let quiet = compare(&stretch(10, 0), &stretch(1_000_000, 9));
-        assert_eq!(quiet.effect, Effect::NoTraffic { before: 10, after: 1_000_000 });
+        assert_eq!(quiet.effect, Effect::NoTraffic { before: 10, after: 1_000_009 });
         assert!(!quiet.is_worse());
         assert_eq!(effect(&stretch(5000, 0), &stretch(5000, 0)), Effect::Losses(Vec::new()));
     }
@@ -263,7 +291,7 @@ mod tests {
             host(vec![Interface { lower: vec!["eth0".to_owned()], ..bond }, port, other])
         };
         let first = over(at("bond0", 0, 0), at("eth0", 0, 0));
-        let mut second = over(at("bond0", 10_000, 0), at("eth0", 50_000, 500));
+        let mut second = over(at("bond0", 10_000, 0), at("eth0", 49_500, 500));
         second.unknown = ["eth9", "eth0"]
             .map(|name| Unknown::new(format!("/sys/class/net/{name}/statistics"), name))
             .into();

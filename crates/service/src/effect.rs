@@ -1,5 +1,5 @@
-//! Judges whether an interface got worse after its worker began. It compares the shares of
-//! retransmitted segments and of dropped packets before and after. Pure: the caller provides counters
+//! Judges whether an interface got worse after its worker began. Compares the shares of retransmitted
+//! segments and of dropped packets before and after. Pure: the caller provides counters
 //! and times.
 
 use std::collections::VecDeque;
@@ -26,27 +26,43 @@ const LEAST: u64 = 1000;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
-    /// `OutSegs` and `RetransSegs` of TCP in the network namespace.
-    pub(crate) segments: u64,
-    pub(crate) retransmitted: u64,
-    /// Sent and dropped packets of the interface.
-    pub(crate) packets: u64,
-    pub(crate) dropped: u64,
+    /// Segments of TCP in the network namespace; `None` if the table cannot be read.
+    pub(crate) segments: Option<Count>,
+    /// Packets of the interface; `None` if its counters cannot be read.
+    pub(crate) packets: Option<Count>,
 }
 
-impl Counts {
-    /// Returns events and totals since `before`: first retransmissions, then drops.
-    fn since(&self, before: &Self) -> [(u64, u64); 2] {
-        [
-            (
-                self.retransmitted.saturating_sub(before.retransmitted),
-                self.segments.saturating_sub(before.segments),
-            ),
-            (self.dropped.saturating_sub(before.dropped), self.packets.saturating_sub(before.packets)),
-        ]
+/// Two counters that count no packet twice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Count {
+    /// `OutSegs`, which does not count retransmissions (`__tcp_transmit_skb`, net/ipv4/tcp_output.c), or the packets of
+    /// an interface, which do not contain those that it dropped.
+    pub(crate) good: u64,
+    /// `RetransSegs`, or dropped packets.
+    pub(crate) bad: u64,
+}
+
+impl Count {
+    const fn total(self) -> u64 {
+        self.good.saturating_add(self.bad)
+    }
+
+    const fn since(self, before: Self) -> Self {
+        Self { good: self.good.saturating_sub(before.good), bad: self.bad.saturating_sub(before.bad) }
+    }
+
+    fn share(self) -> f64 {
+        self.bad as f64 / self.total().max(1) as f64
     }
 }
 
+impl Counts {
+    const fn at(&self, place: usize) -> Option<Count> {
+        if place == SEGMENTS { self.segments } else { self.packets }
+    }
+}
+
+const SEGMENTS: usize = 0;
 const WORDS: [(&str, &str); 2] = [("retransmissions", "segments"), ("drops", "packets")];
 
 /// The samples of an interface, one per second.
@@ -59,10 +75,12 @@ pub(crate) struct Effect {
 #[derive(Clone, Debug)]
 struct Trial {
     began: Instant,
-    /// Shares before the start. `None` if too few packets were sent.
+    /// Shares before the start. `None` if too few packets were sent, or the counters could not be read.
     before: [Option<f64>; 2],
-    /// Consecutive seconds in which a share was worse.
+    /// Consecutive seconds in which a share was worse. A second without counters does not count.
     worse: [u32; 2],
+    /// Whether the counters could not be read, and [`Effect::unread`] has not returned them yet.
+    is_unread: [bool; 2],
 }
 
 impl Effect {
@@ -79,11 +97,13 @@ impl Effect {
         }
         // Use the oldest sample of the window. The window begins after the start of the trial.
         let is_recent = |at: &Instant| *at >= trial.began && now.saturating_duration_since(*at) <= WINDOW;
-        let (_, first) = self.samples.iter().find(|(at, _)| is_recent(at))?;
-        for (place, (events, total)) in counts.since(first).into_iter().enumerate() {
-            let Some(before) = trial.before[place] else { continue };
-            let share = events as f64 / total.max(1) as f64;
-            let is_worse = total >= LEAST && share > MOST && share > before * MOST_GROWTH;
+        for place in [0, 1] {
+            let (Some(before), Some(last)) = (trial.before[place], counts.at(place)) else { continue };
+            let recent = self.samples.iter().filter(|(at, _)| is_recent(at));
+            let Some(first) = recent.filter_map(|(_, counts)| counts.at(place)).next() else { continue };
+            let since = last.since(first);
+            let share = since.share();
+            let is_worse = since.total() >= LEAST && share > MOST && share > before * MOST_GROWTH;
             trial.worse[place] = if is_worse { trial.worse[place] + 1 } else { 0 };
             if trial.worse[place] >= LASTING {
                 let (what, of) = WORDS[place];
@@ -102,13 +122,22 @@ impl Effect {
     /// few packets were sent in that minute, compares with the time since the counters began.
     pub(crate) fn begin(&mut self, now: Instant) {
         let Some((_, last)) = self.samples.back() else { return };
-        let first = self.samples.front().map_or(*last, |(_, first)| *first);
-        let (minute, all) = (last.since(&first), last.since(&Counts::default()));
-        let share = |(events, total): (u64, u64)| {
-            (total >= LEAST_BEFORE).then(|| events as f64 / total.max(1) as f64)
-        };
-        let before = [0, 1].map(|place| share(minute[place]).or_else(|| share(all[place])));
-        self.trial = Some(Trial { began: now, before, worse: [0; 2] });
+        let share = |count: Count| (count.total() >= LEAST_BEFORE).then(|| count.share());
+        let before = [0, 1].map(|place| {
+            let last = last.at(place)?;
+            let first = self.samples.iter().find_map(|(_, counts)| counts.at(place))?;
+            share(last.since(first)).or_else(|| share(last))
+        });
+        let is_unread = [0, 1].map(|place| last.at(place).is_none());
+        self.trial = Some(Trial { began: now, before, worse: [0; 2], is_unread });
+    }
+
+    /// Returns what the trial does not judge, because its counters could not be read at the start. Returns it once.
+    pub(crate) fn unread(&mut self) -> Option<String> {
+        let unread = std::mem::take(&mut self.trial.as_mut()?.is_unread);
+        let words: Vec<&str> =
+            WORDS.iter().zip(unread).filter(|(_, unread)| *unread).map(|((what, _), _)| *what).collect();
+        (!words.is_empty()).then(|| words.join(" and "))
     }
 
     pub(crate) fn end(&mut self) {
@@ -117,14 +146,14 @@ impl Effect {
 }
 
 /// Returns `OutSegs` and `RetransSegs` from `/proc/net/snmp`: a line of names, then a line of values.
-pub(crate) fn tcp_counts(table: &str) -> Option<(u64, u64)> {
+pub(crate) fn tcp_counts(table: &str) -> Option<Count> {
     let mut lines = table.lines().filter_map(|line| line.strip_prefix("Tcp: "));
     let (names, values) = (lines.next()?, lines.next()?);
     let value = |wanted: &str| {
         let at = names.split(' ').position(|name| name == wanted)?;
         values.split(' ').nth(at)?.parse().ok()
     };
-    Some((value("OutSegs")?, value("RetransSegs")?))
+    Some(Count { good: value("OutSegs")?, bad: value("RetransSegs")? })
 }
 
 #[cfg(test)]
@@ -139,8 +168,8 @@ mod tests {
     fn verdict(effect: &mut Effect, start: &mut (Instant, Counts), lost: &[u64]) -> Option<(usize, String)> {
         for (second, lost) in lost.iter().enumerate() {
             start.0 += SECOND;
-            start.1.segments += 10_000;
-            start.1.retransmitted += lost;
+            let segments = start.1.segments.get_or_insert_default();
+            (segments.good, segments.bad) = (segments.good + 10_000 - lost, segments.bad + lost);
             if let Some(reason) = effect.sample(start.0, start.1) {
                 return Some((second + 1, reason));
             }
@@ -182,46 +211,79 @@ mod tests {
     #[test]
     fn without_traffic_before_nothing_is_judged() {
         let (mut effect, start) = (Effect::default(), Instant::now());
-        effect.sample(start, Counts::default());
+        let idle = Counts { segments: Some(Count::default()), packets: None };
+        effect.sample(start, idle);
         effect.begin(start);
-        assert_eq!(verdict(&mut effect, &mut (start, Counts::default()), &[900; 20]), None);
+        assert_eq!(verdict(&mut effect, &mut (start, idle), &[900; 20]), None);
         // Without traffic in the minute before, the counters since boot count.
-        let (mut effect, counts) = (Effect::default(), Counts { segments: 1_000_000, ..Counts::default() });
+        let (mut effect, counts) = (Effect::default(), of_segments(1_000_000, 0));
         effect.sample(start, counts);
         effect.begin(start);
         assert!(verdict(&mut effect, &mut (start, counts), &[900; 20]).is_some());
     }
 
+    fn of_segments(good: u64, bad: u64) -> Counts {
+        Counts { segments: Some(Count { good, bad }), packets: None }
+    }
+
+    fn of_packets(good: u64, bad: u64) -> Counts {
+        Counts { segments: None, packets: Some(Count { good, bad }) }
+    }
+
     #[test]
     fn drops_of_the_interface_are_judged_too() {
-        let (mut effect, mut now) = (Effect::default(), Instant::now());
-        let mut counts = Counts { packets: 1_000_000, dropped: 10, ..Counts::default() };
-        effect.sample(now, counts);
-        effect.begin(now);
-        let mut found = None;
-        for _ in 0..10 {
-            now += SECOND;
-            (counts.packets, counts.dropped) = (counts.packets + 5000, counts.dropped + 500);
-            found = found.or(effect.sample(now, counts));
+        // A total loss, too: the counter of packets then stands still.
+        for (good, words) in [(4500, "10.00 % of packets"), (0, "100.00 % of packets")] {
+            let (mut effect, start) = (Effect::default(), Instant::now());
+            effect.sample(start, of_packets(1_000_000, 10));
+            effect.begin(start);
+            let found = (1..10).find_map(|second| {
+                let counts = of_packets(1_000_000 + good * u64::from(second), 10 + 500 * u64::from(second));
+                effect.sample(start + SECOND * second, counts)
+            });
+            assert_eq!(found.unwrap(), format!("drops rose from 0.00 % to {words}"));
         }
-        assert!(found.unwrap().starts_with("drops rose from 0.00 % to 10.00 % of packets"));
     }
 
     #[test]
     fn counters_that_restart_are_no_losses() {
         let (mut effect, now) = (Effect::default(), Instant::now());
-        let counts = Counts { packets: 1_000_000, dropped: 900, ..Counts::default() };
-        effect.sample(now, counts);
+        effect.sample(now, of_packets(1_000_000, 900));
         effect.begin(now);
         for second in 1..10 {
-            assert_eq!(effect.sample(now + SECOND * second, Counts::default()), None);
+            assert_eq!(effect.sample(now + SECOND * second, of_packets(0, 0)), None);
         }
+    }
+
+    /// The counters since boot have a share of 30 %, of which nothing is new.
+    #[test]
+    fn counters_that_cannot_be_read_are_no_zeros() {
+        let (unread, boot) = (Counts::default(), of_packets(700_000, 300_000));
+        for (before, after) in [(unread, boot), (boot, unread)] {
+            let (mut effect, start) = (Effect::default(), Instant::now());
+            effect.sample(start, before);
+            effect.sample(start + SECOND, after);
+            effect.begin(start + SECOND);
+            for second in 2..10 {
+                let counts = if second % 4 == 2 { unread } else { boot };
+                assert_eq!(effect.sample(start + SECOND * second, counts), None);
+            }
+        }
+        let (mut effect, start) = (Effect::default(), Instant::now());
+        effect.sample(start, of_packets(0, 0));
+        effect.begin(start);
+        assert_eq!(effect.unread().as_deref(), Some("retransmissions"));
+        assert_eq!(effect.unread(), None, "said once");
+        effect.sample(start + SECOND, unread);
+        effect.begin(start + SECOND);
+        assert_eq!(effect.unread().as_deref(), Some("retransmissions and drops"));
+        assert_eq!(Effect::default().unread(), None);
     }
 
     #[test]
     fn the_table_of_the_kernel_is_read_by_name() {
         let table = "Ip: Forwarding\nIp: 1\nTcp: RtoAlgorithm InSegs OutSegs RetransSegs\nTcp: 1 7 1000 12\n";
-        assert_eq!(tcp_counts(table), Some((1000, 12)));
+        assert_eq!(tcp_counts(table), Some(Count { good: 1000, bad: 12 }));
         assert_eq!(tcp_counts("Tcp: OutSegs\nTcp: x\n"), None);
         assert_eq!(tcp_counts(""), None);
     }

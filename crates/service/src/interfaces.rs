@@ -6,6 +6,7 @@ use evenkeel_host::{Ethtool, Sysfs};
 use evenkeel_netlink::{Netlink, NetlinkError};
 
 use crate::Kind;
+use crate::effect::Count;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Interface {
@@ -60,10 +61,10 @@ impl Interfaces {
         self.sysfs.as_ref()?.transmit_queues(name).ok()
     }
 
-    /// Returns the packets that an interface sent and dropped, or received and dropped for `steer`; 0 if they
-    /// cannot be read.
+    /// Returns the packets that an interface sent and dropped, or received and dropped for `steer`; `None` if
+    /// they cannot be read.
     #[must_use]
-    pub(crate) fn packets(&self, name: &str, kind: Kind) -> (u64, u64) {
+    pub(crate) fn packets(&self, name: &str, kind: Kind) -> Option<Count> {
         let read = |file: &str| {
             self.sysfs.as_ref()?.read(&format!("class/net/{name}/statistics/{file}")).ok()?.parse().ok()
         };
@@ -71,7 +72,7 @@ impl Interfaces {
             Kind::Steer => ["rx_packets", "rx_dropped"],
             Kind::Fair | Kind::Tune => ["tx_packets", "tx_dropped"],
         };
-        (read(packets).unwrap_or(0), read(dropped).unwrap_or(0))
+        Some(Count { good: read(packets)?, bad: read(dropped)? })
     }
 
     fn driver(&self, name: &str) -> Option<String> {

@@ -24,10 +24,14 @@ impl Supervisor<'_> {
     /// Ends the workers of interfaces that got worse after the start.
     pub(super) fn judge(&mut self, now: Instant) {
         let table = std::fs::read_to_string("/proc/thread-self/net/snmp").unwrap_or_default();
-        let (segments, retransmitted) = tcp_counts(&table).unwrap_or_default();
+        let segments = tcp_counts(&table);
         for unit in self.units.values_mut() {
-            let (packets, dropped) = self.interfaces.packets(&unit.name, unit.kind);
-            let worse = unit.effect.sample(now, Counts { segments, retransmitted, packets, dropped });
+            let packets = self.interfaces.packets(&unit.name, unit.kind);
+            let worse = unit.effect.sample(now, Counts { segments, packets });
+            if let Some(what) = unit.effect.unread().filter(|_| unit.watches_effect) {
+                let text = format!("cannot read the counters of {what}, and does not watch them");
+                unit.log(self.outside, Priority::Warning, now, &text);
+            }
             if let Some(reason) = worse.filter(|_| unit.watches_effect) {
                 unit.worse = Some(format!("{reason} after {} began", unit.kind.word()));
             }

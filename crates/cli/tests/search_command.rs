@@ -76,6 +76,31 @@ fn a_policy_that_has_nothing_to_judge_says_so() {
     }
 }
 
+/// A flow without rate has no part in a balance of rates, so no placement is known to be balanced.
+#[test]
+fn an_unknown_rate_meets_no_policy_about_rates() {
+    let directory = tempfile::tempdir().unwrap();
+    let (known, unknown) = ("udp,10.0.0.1,7,10.9.9.9,80,,5\n", "udp,10.0.0.1,8,10.9.9.9,80,,\n");
+    let list = [known, unknown].concat();
+    let policy = "policy = \"balance-rate\"";
+    let json = solved(directory.path(), "i82599", &list, policy);
+    assert!(json["met"].is_null() && json["accepted"] == true, "{json}");
+    let words = "policy balance-rate not judged: the rate of 1 of 2 flows is unknown";
+    let table = solve(directory.path(), "i82599", "10", &list, policy, &[]).stdout;
+    assert!(table.contains(words), "{table}");
+    let flows = file(directory.path(), "flows.csv", &list);
+    let plan =
+        ["steer", "--plan", "--model", "ntuple", "--queues", "4", "--policy", "balance-rate", "--flows"];
+    let plan = |more: &[&str]| run(&[&plan[..], &[flows.to_str().unwrap()], more].concat());
+    assert!(plan(&[]).stdout.contains(words));
+    let json: Value = serde_json::from_str(&plan(&["--format", "json"]).stdout).unwrap();
+    assert!(json["met"].is_null(), "{json}");
+    let rates: Vec<&Value> = json["flows"].as_array().unwrap().iter().map(|flow| &flow["rate_bps"]).collect();
+    assert!(rates.contains(&&Value::Null) && rates.contains(&&Value::from(5)), "{json}");
+    let zero = list.replace(",,\n", ",,0\n");
+    assert_eq!(solved(directory.path(), "i82599", &zero, policy)["met"], true, "0 is a known rate");
+}
+
 #[test]
 fn the_smallest_policy_balances_on_every_model() {
     let directory = tempfile::tempdir().unwrap();

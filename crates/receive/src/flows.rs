@@ -32,15 +32,15 @@ pub struct ObservedFlow {
     pub tuple: FlowTuple,
     /// Name of the flow's class, if known.
     pub class: Option<String>,
-    /// Receive rate, bit/s; 0 if unknown.
-    pub rate_bps: u64,
+    /// Receive rate, bit/s, if known.
+    pub rate_bps: Option<u64>,
     /// CPU of the thread that reads the flow.
     pub reader: Option<u32>,
     /// Name of the process that owns the socket (`/proc/PID/comm`).
     pub process: Option<String>,
     /// Path of the socket's cgroup v2, from the root.
     pub cgroup: Option<String>,
-    /// Whether it is known that no process reads the flow. Otherwise a missing process or cgroup is unknown.
+    /// Whether it is known that no process reads the flow. Otherwise a missing process, cgroup or reader is unknown.
     pub is_unowned: bool,
     pub queue: Option<QueueId>,
 }
@@ -51,7 +51,7 @@ impl ObservedFlow {
         Self {
             tuple,
             class: None,
-            rate_bps: 0,
+            rate_bps: None,
             reader: None,
             process: None,
             cgroup: None,
@@ -246,10 +246,10 @@ impl Columns {
         })
     }
 
-    fn rate(&self, record: &StringRecord) -> Result<u64, String> {
+    fn rate(&self, record: &StringRecord) -> Result<Option<u64>, String> {
         const RATE: usize = 6;
-        let rate = self.parsed(record, RATE, "not a whole number of bit/s up to 1.6 Tbit/s")?.unwrap_or(0);
-        if rate > MOST_RATE_BPS {
+        let rate = self.parsed(record, RATE, "not a whole number of bit/s up to 1.6 Tbit/s")?;
+        if let Some(rate) = rate.filter(|rate| *rate > MOST_RATE_BPS) {
             return Err(format!(
                 "{} {rate} is above the speed of the fastest link, 1.6 Tbit/s",
                 COLUMNS[RATE]
@@ -291,7 +291,7 @@ pub fn to_csv(flows: &[ObservedFlow]) -> String {
             &tuple.destination.to_string(),
             &tuple.destination_port.to_string(),
             flow.class.as_deref().unwrap_or_default(),
-            &number(Some(flow.rate_bps).filter(|rate| *rate > 0)),
+            &number(flow.rate_bps),
             &number(flow.reader.map(u64::from)),
             flow.process.as_deref().unwrap_or_default(),
             flow.cgroup.as_deref().unwrap_or_default(),
@@ -322,7 +322,7 @@ pub fn generate(first: u32, count: u32) -> impl Iterator<Item = ObservedFlow> {
             destination: IpAddr::V4(SERVER),
             destination_port: MEMCACHED,
         };
-        let rate_bps = 1_000_000 << (number.wrapping_mul(7) % 10);
+        let rate_bps = Some(1_000_000 << (number.wrapping_mul(7) % 10));
         ObservedFlow { rate_bps, is_unowned: true, ..ObservedFlow::new(tuple) }
     })
 }
@@ -341,7 +341,7 @@ mod tests {
     fn names_remarks_and_blanks_are_passed_over() {
         let text = "\u{feff}# clients\n\nPROTOCOL,src,src_port,dst,dst_port,class\n  \n tcp , 10.0.0.1,1,10.0.0.2,2,\r\n";
         let flows = parse(text, "f.csv", u16::MAX).unwrap();
-        assert_eq!((flows.len(), flows[0].class.as_deref(), flows[0].rate_bps), (1, None, 0));
+        assert_eq!((flows.len(), flows[0].class.as_deref(), flows[0].rate_bps), (1, None, None));
         assert_eq!(flows[0].tuple.to_string(), "tcp 10.0.0.1:1 > 10.0.0.2:2");
         // The NIC sees an IPv4-mapped address as IPv4.
         let mapped = parse("udp,::ffff:10.0.0.1,1,10.0.0.2,2", "f.csv", u16::MAX).unwrap();

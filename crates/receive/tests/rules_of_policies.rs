@@ -169,7 +169,7 @@ impl Placement<'_> {
             }
             _ => {
                 let load = |flow: &ObservedFlow| match name {
-                    "balance-rate" => flow.rate_bps as f64 / 1e6,
+                    "balance-rate" => flow.rate_bps.unwrap() as f64 / 1e6,
                     _ => 1.0,
                 };
                 let on = |queue: &usize| {
@@ -224,8 +224,9 @@ fn flow() -> impl Strategy<Value = ObservedFlow> {
     let facts = (class, 0_u64..50, prop::option::of(0_u32..4), prop::option::of(0_u16..4));
     (address, facts).prop_map(|((host, port, service, is_tcp), (class, rate, reader, before))| ObservedFlow {
         class: class.map(str::to_owned),
-        rate_bps: rate * 1_000_000,
+        rate_bps: Some(rate * 1_000_000),
         reader,
+        is_unowned: reader.is_none(),
         queue: before.map(QueueId),
         ..ObservedFlow::new(FlowTuple {
             transport: if is_tcp { Transport::Tcp } else { Transport::Udp },

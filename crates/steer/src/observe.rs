@@ -61,7 +61,7 @@ struct Known {
     bytes: u64,
     looked: Instant,
     active: Instant,
-    rate_bps: u64,
+    rate_bps: Option<u64>,
 }
 
 pub struct Observer {
@@ -157,7 +157,7 @@ impl Observer {
         namespace != self.interface.namespace || addresses.contains(&address)
     }
 
-    /// Returns a flow's rate, bit/s; `None` if the flow is idle. Prefers the back end's count to the
+    /// Returns a flow's rate, bit/s, if it is known; `None` if the flow is idle. Prefers the back end's count to the
     /// socket's count, because the back end's count is closer to the rate on the wire.
     fn activity(
         &mut self,
@@ -165,14 +165,14 @@ impl Observer {
         counted: Option<Traffic>,
         socket: Option<(f64, f64)>,
         now: Instant,
-    ) -> Option<u64> {
+    ) -> Option<Option<u64>> {
         let (idle, is_new) = (self.options.idle, !self.known.contains_key(&tuple));
         let known = self.known.entry(tuple).or_insert(Known {
             packets: 0,
             bytes: 0,
             looked: now,
             active: now,
-            rate_bps: 0,
+            rate_bps: None,
         });
         let elapsed = now.duration_since(known.looked).as_secs_f64();
         if let Some(counted) = counted {
@@ -184,14 +184,14 @@ impl Observer {
                 known.active = now;
             }
             if elapsed > 0.0 && !is_new {
-                known.rate_bps = (bytes as f64 * 8.0 / elapsed) as u64;
+                known.rate_bps = Some((bytes as f64 * 8.0 / elapsed) as u64);
             }
             (known.packets, known.bytes) = (counted.packets, counted.bytes);
         } else if let Some((rate_bps, packets)) = socket {
             if packets > 0.0 {
                 known.active = now;
             }
-            known.rate_bps = rate_bps as u64;
+            known.rate_bps = Some(rate_bps as u64);
         }
         known.looked = now;
         (now.duration_since(known.active) < idle).then_some(known.rate_bps)

@@ -46,8 +46,8 @@ pub struct FlowView {
     pub destination: String,
     /// Name of the flow's class in the policy.
     pub class: String,
-    /// Receive rate that the last search used, bit/s; 0 if unknown.
-    pub rate_bps: u64,
+    /// Receive rate that the last search used, bit/s, if known.
+    pub rate_bps: Option<u64>,
     /// `None` if the queue is unknown.
     pub queue: Option<u16>,
     /// Whether a filter for the flow or its class selects the queue.
@@ -287,10 +287,13 @@ impl Session {
     fn has_changed(&self, flow: &ObservedFlow) -> bool {
         let known = self.index(&flow.tuple);
         let Some(before) = known.and_then(|index| self.search.flow(index)) else { return false };
-        let difference = flow.rate_bps.abs_diff(before.rate_bps);
-        let moved = difference >= RATE_STEP_BPS && difference >= before.rate_bps / 4;
-        let now = self.search.policy().classify(flow);
+        let then = before.rate_bps.unwrap_or(0);
+        let difference = flow.rate_bps.unwrap_or(0).abs_diff(then);
+        let moved = difference >= RATE_STEP_BPS && difference >= then / 4;
+        let policy = self.search.policy();
+        let now = policy.classify(flow);
         moved
+            || policy.unknown(&now) != policy.unknown(before)
             || flow.reader != before.reader
             || (now.class, now.is_unsure) != (before.class, before.is_unsure)
     }

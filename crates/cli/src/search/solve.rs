@@ -147,9 +147,11 @@ impl Solved {
             .map(QueueId)
             .map(|queue| {
                 let flows = self.search.map().flows_on(queue);
-                let rate: u64 =
-                    flows.iter().filter_map(|flow| self.search.flow(*flow)).map(|flow| flow.rate_bps).sum();
-                vec![queue.0.to_string(), flows.len().to_string(), format!("{:.1} Mbit/s", rate as f64 / 1e6)]
+                let rates = flows.iter().filter_map(|flow| self.search.flow(*flow)).map(|flow| flow.rate_bps);
+                // The sum is unknown if a rate is.
+                let rate = rates.sum::<Option<u64>>();
+                let rate = rate.map_or("-".to_owned(), |rate| format!("{:.1} Mbit/s", rate as f64 / 1e6));
+                vec![queue.0.to_string(), flows.len().to_string(), rate]
             })
             .collect();
         page.table(&[Heading::number("queue"), Heading::number("flows"), Heading::number("rate")], &queues);

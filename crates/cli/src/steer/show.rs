@@ -142,11 +142,11 @@ fn show_status(page: &mut Page, status: &Status) {
     }
 }
 
-fn rate(bps: u64) -> String {
+fn rate(bps: Option<u64>) -> String {
     match bps {
-        0 => "rate unknown".to_owned(),
-        1..1_000_000 => format!("{:.1} kbit/s", bps as f64 / 1e3),
-        _ => format!("{:.1} Mbit/s", bps as f64 / 1e6),
+        None => "rate unknown".to_owned(),
+        Some(bps @ ..1_000_000) => format!("{:.1} kbit/s", bps as f64 / 1e3),
+        Some(bps) => format!("{:.1} Mbit/s", bps as f64 / 1e6),
     }
 }
 

@@ -123,6 +123,25 @@ impl Mul<Weight> for Cost {
     }
 }
 
+/// A fact about a flow that a term may need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fact {
+    Rate,
+    Reader,
+    PreviousQueue,
+}
+
+impl Fact {
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Rate => "rate",
+            Self::Reader => "reader",
+            Self::PreviousQueue => "previous queue",
+        }
+    }
+}
+
 /// A term of a policy: the cost of flows on queues, independent of the NIC.
 ///
 /// The term keeps a view of the placement, and the search reports every change to it. The cost depends only
@@ -176,11 +195,20 @@ pub trait CostFunction: fmt::Debug + Send {
         0
     }
 
-    /// Returns the fact about a flow that the function needs and that is unknown. The flow then costs nothing
-    /// on any queue.
-    fn lacks(&self, flow: &Flow) -> Option<&'static str> {
+    /// Returns the fact that the function needs and the flow lacks. The flow then costs nothing on any queue.
+    fn lacks(&self, flow: &Flow) -> Option<Fact> {
         let _ = flow;
         None
+    }
+
+    /// Returns the fact that the function needs and that is unknown, so that the cost of the flow is unknown. A flow that no
+    /// process reads has no reader, and a new flow has no previous queue.
+    fn unknown(&self, flow: &Flow) -> Option<Fact> {
+        self.lacks(flow).filter(|fact| match fact {
+            Fact::Rate => true,
+            Fact::Reader => !flow.is_unowned,
+            Fact::PreviousQueue => false,
+        })
     }
 
     /// Resets time limits before the calls of a search.

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use crate::QueueId;
 use crate::flows::MOST_RATE_BPS;
 use crate::policy::Flow;
-use crate::policy::cost::{Cost, CostFunction, TERM_UNIT};
+use crate::policy::cost::{Cost, CostFunction, Fact, TERM_UNIT};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measure {
@@ -61,7 +61,7 @@ impl Balance {
     fn load(&self, flow: &Flow) -> i128 {
         match self.measure {
             Measure::Flows => 1,
-            Measure::Rate => i128::from(rate_load(flow.rate_bps)),
+            Measure::Rate => i128::from(rate_load(flow.rate_bps.unwrap_or(0))),
         }
     }
 
@@ -164,8 +164,8 @@ impl CostFunction for Balance {
         self.load(flow) as u64
     }
 
-    fn lacks(&self, flow: &Flow) -> Option<&'static str> {
-        (self.measure == Measure::Rate && flow.rate_bps == 0).then_some("rate")
+    fn lacks(&self, flow: &Flow) -> Option<Fact> {
+        (self.measure == Measure::Rate && flow.rate_bps.is_none()).then_some(Fact::Rate)
     }
 
     fn boxed(&self) -> Box<dyn CostFunction> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::QueueId;
 use crate::policy::Flow;
-use crate::policy::cost::{Cost, CostFunction, TERM_UNIT};
+use crate::policy::cost::{Cost, CostFunction, Fact, TERM_UNIT};
 
 /// The receive queues in use, and the CPUs that serve them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,8 +93,8 @@ impl CostFunction for Locality {
         Cost { violations: 0, amount: i128::from(further) * TERM_UNIT }
     }
 
-    fn lacks(&self, flow: &Flow) -> Option<&'static str> {
-        flow.reader.is_none().then_some("reader")
+    fn lacks(&self, flow: &Flow) -> Option<Fact> {
+        flow.reader.is_none().then_some(Fact::Reader)
     }
 
     fn boxed(&self) -> Box<dyn CostFunction> {
@@ -135,8 +135,8 @@ impl CostFunction for FewestChanges {
         Cost { violations: 0, amount: i128::from(more) * TERM_UNIT }
     }
 
-    fn lacks(&self, flow: &Flow) -> Option<&'static str> {
-        flow.before.is_none().then_some("previous queue")
+    fn lacks(&self, flow: &Flow) -> Option<Fact> {
+        flow.before.is_none().then_some(Fact::PreviousQueue)
     }
 
     fn boxed(&self) -> Box<dyn CostFunction> {

@@ -32,7 +32,7 @@ use std::fmt::Write;
 
 pub use bind::{BindError, BindProblem};
 pub use classes::Selector;
-pub use cost::{Cost, CostFunction, Weight};
+pub use cost::{Cost, CostFunction, Fact, Weight};
 pub use file::{ClassSpec, PolicyFile, QueueShare, ReadScript, TermKind, TermSpec};
 pub use load::{Balance, Measure};
 pub use locality::{FewestChanges, Locality, Queues};
@@ -60,9 +60,11 @@ impl ClassId {
 pub struct Flow {
     pub tuple: FlowTuple,
     pub class: ClassId,
-    /// Receive rate, bit/s; 0 if unknown.
-    pub rate_bps: u64,
+    /// Receive rate, bit/s, if known.
+    pub rate_bps: Option<u64>,
     pub reader: Option<u32>,
+    /// Whether it is known that no process reads the flow.
+    pub is_unowned: bool,
     /// Previous queue.
     pub before: Option<QueueId>,
     /// Whether an earlier class may take the flow, because its process or cgroup is unknown.
@@ -130,6 +132,7 @@ impl Policy {
             class: ClassId(class.unwrap_or(rest) as u8),
             rate_bps: observed.rate_bps,
             reader: observed.reader,
+            is_unowned: observed.is_unowned,
             before: observed.queue,
             is_unsure: earlier.iter().any(|class| class.selector.may_select(observed)),
         }
@@ -239,13 +242,19 @@ impl Policy {
         (flow.class, std::cmp::Reverse(burden.unwrap_or(0)))
     }
 
+    /// Returns the fact that a term needs and that is unknown, so that no cost of the flow is known.
+    #[must_use]
+    pub fn unknown(&self, flow: &Flow) -> Option<Fact> {
+        self.pool_of(flow).terms.iter().find_map(|(_, term)| term.unknown(flow))
+    }
+
     /// Returns a remark for each fact that terms need and that no flow of their pool has, because the
     /// terms then have no effect. If there are flows, also returns a remark for each class without
     /// conditions that no flow names.
     #[must_use]
     pub fn remarks<'f>(&self, flows: impl Iterator<Item = &'f Flow> + Clone) -> Vec<String> {
         // The pools whose flows lack a fact, by fact.
-        let mut lacking: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
+        let mut lacking: BTreeMap<Fact, BTreeSet<usize>> = BTreeMap::new();
         for (number, pool) in self.pools.iter().enumerate() {
             let of_pool = flows.clone().filter(|flow| self.classes[flow.class.index()].pool == number);
             for (_, term) in &pool.terms {
@@ -259,7 +268,8 @@ impl Policy {
         }
         // The flows need not be placed yet.
         let present: BTreeSet<ClassId> = flows.clone().map(|flow| flow.class).collect();
-        let remark = |(fact, pools): (&str, BTreeSet<usize>)| {
+        let remark = |(fact, pools): (Fact, BTreeSet<usize>)| {
+            let fact = fact.words();
             let class = |id: &ClassId| &self.classes[id.index()];
             let (lack, have): (Vec<&Class>, Vec<&Class>) =
                 present.iter().map(class).partition(|class| pools.contains(&class.pool));

@@ -36,7 +36,7 @@ use rhai::{AST, CallFnOptions, Dynamic, Engine, EvalAltResult, FuncArgs, Positio
 use crate::QueueId;
 use crate::flows::MOST_RATE_BPS;
 use crate::policy::Flow;
-use crate::policy::cost::{Cost, CostFunction, TERM_UNIT};
+use crate::policy::cost::{Cost, CostFunction, Fact, TERM_UNIT};
 
 /// Maximum number of operations per call.
 ///
@@ -128,6 +128,8 @@ pub struct Script {
     ast: AST,
     source: ScriptSource,
     has: [bool; HOOKS.len()],
+    /// Whether the script may read the rate of a flow or queue.
+    reads_rates: bool,
     watch: Arc<Watch>,
 }
 
@@ -194,7 +196,8 @@ impl Script {
             let problem = "the script must define queue_cost(queue), flow_cost(flow, queue) or cost(queues)";
             return Err(source.error(Position::NONE, problem));
         }
-        Ok(Self { engine, ast, source, has, watch })
+        let reads_rates = source.text.contains(".rate");
+        Ok(Self { engine, ast, source, has, reads_rates, watch })
     }
 
     fn call(&self, function: &str, arguments: impl FuncArgs) -> Result<Cost, ScriptError> {
@@ -355,7 +358,7 @@ fn sandbox(watch: &Arc<Watch>) -> Engine {
     engine
         .register_type_with_name::<FlowView>("flow")
         .register_get("class", |view: &mut FlowView| view.class.clone())
-        .register_get("rate", |view: &mut FlowView| view.flow.rate_bps.cast_signed())
+        .register_get("rate", |view: &mut FlowView| view.flow.rate_bps.unwrap_or(0).cast_signed())
         .register_get("protocol", |view: &mut FlowView| view.flow.tuple.transport.name().to_owned())
         .register_get("source", |view: &mut FlowView| view.flow.tuple.source.to_string())
         .register_get("source_port", |view: &mut FlowView| i64::from(view.flow.tuple.source_port))
@@ -480,7 +483,8 @@ impl Scripted {
     fn changed(&self, flow: &Flow, queue: QueueId, sign: i64) -> Option<QueueView> {
         let mut view = self.queues.get(queue.index())?.clone();
         view.flows += sign;
-        view.rate = view.rate.saturating_add(sign * flow.rate_bps.min(MOST_RATE_BPS).cast_signed());
+        let rate = flow.rate_bps.unwrap_or(0).min(MOST_RATE_BPS).cast_signed();
+        view.rate = view.rate.saturating_add(sign * rate);
         if let Some(count) = view.by_class.get_mut(flow.class.index()) {
             *count += sign;
         }
@@ -528,6 +532,10 @@ impl CostFunction for Scripted {
             cost += self.whole_cost(&queues) - self.whole();
         }
         cost
+    }
+
+    fn unknown(&self, flow: &Flow) -> Option<Fact> {
+        (self.script.reads_rates && flow.rate_bps.is_none()).then_some(Fact::Rate)
     }
 
     fn begin(&self) {

@@ -19,7 +19,15 @@ fn fails(text: &str) -> String {
 
 fn flow(class: u8, rate_bps: u64) -> Flow {
     let tuple = generate(0, 1).next().unwrap().tuple;
-    Flow { tuple, class: ClassId(class), rate_bps, reader: None, before: None, is_unsure: false }
+    Flow {
+        tuple,
+        class: ClassId(class),
+        rate_bps: Some(rate_bps),
+        reader: None,
+        is_unowned: false,
+        before: None,
+        is_unsure: false,
+    }
 }
 
 // ---- Files -------------------------------------------------------------------------------------------

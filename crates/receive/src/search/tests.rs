@@ -306,10 +306,10 @@ fn a_duplicate_is_the_flow_that_is_there() {
     let mut search = search("i82599", "policy = \"balance-rate\"", 4);
     let first = search.solve(&flows(20)).unwrap();
     let mut changed = flows(20)[3].clone();
-    changed.rate_bps = 7_000_000_000;
+    changed.rate_bps = Some(7_000_000_000);
     assert_eq!(search.add(&[changed]).unwrap(), [first[3]]);
     check(&search);
-    assert_eq!(search.flow(first[3]).unwrap().rate_bps, 7_000_000_000);
+    assert_eq!(search.flow(first[3]).unwrap().rate_bps, Some(7_000_000_000));
     assert_eq!(search.map().len(), 20);
 }
 
@@ -324,7 +324,8 @@ fn greedy_by_rate_is_close_to_the_best_of_all_placements() {
         let mut search = Search::new(nic("xdp-cpumap", queues), policy).unwrap();
         search.solve(&flows).unwrap();
         assert!(search.cost() >= best.cost, "nothing is better than the best");
-        let mean = seen.iter().map(|flow| flow.rate_bps as f64 / 1e6).sum::<f64>() / f64::from(queues);
+        let mean =
+            seen.iter().map(|flow| flow.rate_bps.unwrap() as f64 / 1e6).sum::<f64>() / f64::from(queues);
         let gap = (search.cost() - best.cost).value().max(0.0).sqrt() / mean;
         assert!(gap < 0.1, "{count} flows on {queues} queues: {} of {}", search.cost(), best.cost);
     }
@@ -467,6 +468,39 @@ fn the_time_limit_of_scripts_begins_anew_after_a_search() {
     check(&search);
 }
 
+/// A cost that an unknown fact decides does not meet a policy.
+#[test]
+fn unknown_rates_and_readers_leave_the_policy_unjudged() {
+    let script = |body: &str| format!("policy = 'script'\nscript = 'fn queue_cost(queue) {{ {body} }}'\n");
+    let (reads, ignores) =
+        (script("let rate = queue.rate / 1000000; rate * rate"), script("queue.flows * queue.flows"));
+    let both = "[[term]]\npolicy = 'balance'\n[[term]]\npolicy = 'balance-rate'\n";
+    for (text, told) in [
+        ("policy = 'balance'", "met"),
+        ("policy = 'fewest-changes'", "met"),
+        ("policy = 'balance-rate'", "not judged: the rate of 1 of 3 flows is unknown"),
+        (both, "not judged: the rate of 1 of 3 flows is unknown"),
+        ("policy = 'locality'", "not judged: the reader of 2 of 3 flows is unknown"),
+        (&reads, "not judged: the rate of 1 of 3 flows is unknown"),
+        (&ignores, "met"),
+    ] {
+        let mut flows: Vec<ObservedFlow> = generate(0, 3).collect();
+        flows[0].rate_bps = None;
+        // The first flow has no reader, and the readers of the others are unknown.
+        flows[1..].iter_mut().for_each(|flow| flow.is_unowned = false);
+        let mut search = search("xdp-cpumap", text, 4);
+        search.solve(&flows).unwrap();
+        let (verdict, _) = search.verdict();
+        assert_eq!(verdict.to_string(), told, "{text}");
+        assert_eq!(verdict.is_met(), (told == "met").then_some(true), "{text}");
+        assert_eq!(verdict.is_accepted(), Some(true), "{text}");
+        // A rate of 0 is known.
+        flows.iter_mut().for_each(|flow| (flow.rate_bps, flow.is_unowned) = (Some(0), true));
+        search.solve(&flows).unwrap();
+        assert_eq!(search.verdict().0.is_met(), Some(true), "{text}");
+    }
+}
+
 #[test]
 fn a_script_that_loops_ends_the_search_with_one_error() {
     let text = "policy = \"script\"\nscript = '''\nfn queue_cost(queue) {\n  if queue.flows > 3 { loop { queue.flows; } }\n  queue.flows\n}\n'''\n";
@@ -495,7 +529,7 @@ fn observed() -> impl Strategy<Value = ObservedFlow> {
                 FlowTuple { transport, source, source_port: 1000 + port, destination, destination_port: 80 };
             ObservedFlow {
                 class: is_high.then(|| "high".to_owned()),
-                rate_bps: rate * 1_000_000,
+                rate_bps: Some(rate * 1_000_000),
                 reader: Some(u32::from(host)),
                 ..ObservedFlow::new(tuple)
             }

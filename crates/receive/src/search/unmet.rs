@@ -6,7 +6,7 @@ use std::fmt;
 use evenkeel_model::text::{counted, thousands};
 
 use super::Search;
-use crate::policy::Cost;
+use crate::policy::{Cost, Fact};
 use crate::{FilterMatch, QueueId, TableId};
 
 /// Flows of a class that are not placed as the policy requires, and the reason.
@@ -40,13 +40,16 @@ pub struct Verdict {
     pub improvable: usize,
     /// Number of flows whose class is unknown, because their process or cgroup is unknown.
     pub unsure: usize,
+    /// A fact that the policy needs, and the number of flows of which it is unknown.
+    pub unknown: Option<(Fact, usize)>,
 }
 
 impl Verdict {
     #[must_use]
-    pub fn new(flows: usize, cost: Cost, unmet: &[Unmet], unsure: usize) -> Self {
+    fn new(flows: usize, cost: Cost, unmet: &[Unmet]) -> Self {
         let improvable = unmet.iter().filter(|unmet| !unmet.is_violation).map(|unmet| unmet.flows).sum();
-        Self { flows, violations: usize::try_from(cost.violations).unwrap_or(0), improvable, unsure }
+        let violations = usize::try_from(cost.violations).unwrap_or(0);
+        Self { flows, violations, improvable, unsure: 0, unknown: None }
     }
 
     /// Returns whether no flow is on a forbidden queue; `None` if unknown.
@@ -59,6 +62,9 @@ impl Verdict {
     /// unknown.
     #[must_use]
     pub fn is_met(self) -> Option<bool> {
+        if self.violations == 0 && self.unknown.is_some() {
+            return None;
+        }
         self.unless_unsure(self.violations == 0 && self.improvable == 0)
     }
 
@@ -70,14 +76,13 @@ impl Verdict {
 impl fmt::Display for Verdict {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [flows, violations, improvable] = [self.flows, self.violations, self.improvable].map(thousands);
+        let class = (self.unsure > 0).then_some(("class", self.unsure));
+        let unknown = class.or(self.unknown.map(|(fact, count)| (fact.words(), count)));
+        if let Some((fact, count)) = unknown.filter(|_| self.violations == 0) {
+            let count = thousands(count);
+            return write!(formatter, "not judged: the {fact} of {count} of {flows} flows is unknown");
+        }
         match (self.violations, self.improvable) {
-            (0, _) if self.unsure > 0 => {
-                write!(
-                    formatter,
-                    "not judged: the class of {} of {flows} flows is unknown",
-                    thousands(self.unsure)
-                )
-            }
             (0, 0) => formatter.write_str("met"),
             (0, _) => write!(
                 formatter,
@@ -98,7 +103,16 @@ impl Search {
     #[must_use]
     pub fn verdict(&self) -> (Verdict, Vec<Unmet>) {
         let unmet = self.unmet();
-        (Verdict::new(self.indices().len(), self.cost(), &unmet, self.unsure()), unmet)
+        let verdict = Verdict::new(self.indices().len(), self.cost(), &unmet);
+        (Verdict { unsure: self.unsure(), unknown: self.unknown(), ..verdict }, unmet)
+    }
+
+    /// Returns a fact that the policy needs, and the number of flows of which it is unknown.
+    fn unknown(&self) -> Option<(Fact, usize)> {
+        let indices = self.indices();
+        let facts = || indices.iter().filter_map(|index| self.policy.unknown(self.flow(*index)?));
+        let fact = facts().min()?;
+        Some((fact, facts().filter(|other| *other == fact).count()))
     }
 
     /// Returns the number of flows whose class is unknown.

@@ -186,6 +186,19 @@ fn a_missing_series_is_named_on_the_page() {
 }
 
 #[test]
+fn a_series_of_another_variant_is_named_and_not_drawn() {
+    let place = place();
+    let drawn = end(in_place(&place, &["report", "record", "-o", "-"])).stdout;
+    assert!(drawn.contains("class=\"flow\"") && !drawn.contains("Not drawn"));
+    let series = |name: &str| place.path().join("record/series").join(name);
+    fs::copy(series("dqa-0.csv.gz"), series("cmax-0.csv.gz")).unwrap();
+    let page = end(in_place(&place, &["report", "record", "-o", "-"]));
+    let words = "Not drawn: cmax, because series/cmax-0.csv.gz does not match the record: ";
+    assert!(page.code == 0 && page.stdout.contains(words), "{}", page.stderr);
+    assert!(page.stdout.contains("class=\"flow\""), "dqa is drawn");
+}
+
+#[test]
 fn two_records_are_compared() {
     let place = place();
     let page = end(in_place(&place, &["report", "record", "record", "-o", "-"]));

@@ -109,7 +109,7 @@ fn from_series(source: &Source<'_>, variants: &Variants) -> (Vec<Panel>, Vec<Str
     (panels, remarks)
 }
 
-/// Reads a series. The error contains no directory name, because users may send the page to other
+/// Reads a series that matches the record. The error contains no directory name, because users may send the page to other
 /// people.
 fn read(
     directory: &Path,
@@ -117,15 +117,21 @@ fn read(
     variant: &VariantRecord,
     repeat: usize,
 ) -> Result<Option<Series>, String> {
-    let file = variant.repeats.get(repeat).and_then(|repeat| repeat.series.as_deref()).unwrap_or_default();
-    store::read_series(directory, record, &variant.name, repeat).map_err(|error| match error {
-        StoreError::Missing { .. } => format!("{file} does not exist"),
-        StoreError::DamagedSeries { .. } => format!("{file} cannot be decompressed"),
-        StoreError::MalformedSeries { line, reason, .. } => format!("{file}, line {line}: {reason}"),
-        StoreError::OutsideRecord { .. } => format!("{file} is not a file within the record"),
-        StoreError::Io { source, .. } => format!("{file} cannot be read: {source}"),
-        _ => format!("{file} cannot be read"),
-    })
+    let Some(recorded) = variant.repeats.get(repeat) else { return Ok(None) };
+    let file = recorded.series.as_deref().unwrap_or_default();
+    let series =
+        store::read_series(directory, record, &variant.name, repeat).map_err(|error| match error {
+            StoreError::Missing { .. } => format!("{file} does not exist"),
+            StoreError::DamagedSeries { .. } => format!("{file} cannot be decompressed"),
+            StoreError::MalformedSeries { line, reason, .. } => format!("{file}, line {line}: {reason}"),
+            StoreError::OutsideRecord { .. } => format!("{file} is not a file within the record"),
+            StoreError::Io { source, .. } => format!("{file} cannot be read: {source}"),
+            _ => format!("{file} cannot be read"),
+        })?;
+    match series.as_ref().and_then(|series| series.contradiction(record, recorded)) {
+        Some(difference) => Err(format!("{file} does not match the record: {difference}")),
+        None => Ok(series),
+    }
 }
 
 fn none(source: &Source<'_>) -> String {

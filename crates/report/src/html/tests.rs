@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use evenkeel_model::record::{
-    ClientsRecord, ExpectationRecord, PaperRecord, Record, Refusal, RepeatRecord, SCHEMA, SecondRecord,
-    VariantRecord,
+    ClientsRecord, ExpectationRecord, FlowRecord, PaperRecord, Record, Refusal, RepeatRecord, SCHEMA,
+    SecondRecord, VariantRecord,
 };
 
 use super::{Source, Study, StudyFinding, comparison, study};
@@ -285,7 +285,18 @@ fn with_series(record: &Record, flows: usize, bins: usize) -> (tempfile::TempDir
             flows: (0..flows).map(flow).collect(),
         })
         .collect();
-    let written = store::write(&place.path().join("record"), record, &series).unwrap();
+    let mut record = record.clone();
+    record.duration_s = bins as f64 * 1e-3;
+    for (variant, series) in record.variants.iter_mut().zip(&series) {
+        let of_series = |flow: &SeriesFlow| FlowRecord {
+            name: flow.name.clone(),
+            bytes: flow.bytes.iter().sum(),
+            packets: flow.packets.iter().sum(),
+            ..FlowRecord::default()
+        };
+        variant.repeats[0].flows = series.flows.iter().map(of_series).collect();
+    }
+    let written = store::write(&place.path().join("record"), &record, &series).unwrap();
     (place, written)
 }
 
@@ -308,6 +319,33 @@ fn flows_are_drawn_over_time() {
     let text = super::record(&Source { record: &record, directory: Some(&directory) });
     assert!(text.contains("class=\"area\"") && !text.contains("class=\"flow\""));
     assert!(text.contains("slowest flow"));
+}
+
+#[test]
+fn a_series_that_contradicts_the_record_is_named_and_not_drawn() {
+    let (place, record) = with_series(&sample(&["dqa", "cmax"]), 2, 10);
+    let directory = place.path().join("record");
+    let flows = |record: &Record, change: fn(&mut Record)| {
+        let mut changed = record.clone();
+        change(&mut changed);
+        let text = super::record(&Source { record: &changed, directory: Some(&directory) });
+        (text.matches("class=\"flow\"").count(), text)
+    };
+    assert_eq!(flows(&record, |_| {}).0, 4);
+    let changes: [(fn(&mut Record), &str); 5] = [
+        (|record| drop(record.variants[0].repeats[0].flows.pop()), "2 flows, but the record has 1"),
+        (|record| record.variants[0].repeats[0].flows[1].bytes += 1, "20024 bytes of "),
+        (|record| record.variants[0].repeats[0].flows[0].packets = 0, "10 packets of "),
+        (|record| record.variants[0].repeats[0].flows.swap(0, 1), "is "),
+        (|record| record.duration_s = 0.02, "10 bins of 1000000 ns, but the record has 0.02 s"),
+    ];
+    for (change, told) in changes {
+        let (drawn, text) = flows(&record, change);
+        let begin = "Not drawn: dqa, because series/dqa-0.csv.gz does not match the record: ";
+        let (_, words) = text.split_once(begin).unwrap();
+        let words: String = words.chars().take(100).collect();
+        assert!(words.contains(told) && drawn <= 2, "{told}: {words}");
+    }
 }
 
 #[test]

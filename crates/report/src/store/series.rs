@@ -13,6 +13,8 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::path::Path;
 
+use evenkeel_model::record::{Record, RepeatRecord};
+use evenkeel_model::text::counted;
 use flate2::Compression;
 use flate2::read::MultiGzDecoder;
 use flate2::write::GzEncoder;
@@ -31,6 +33,37 @@ pub struct Series {
     pub bin_ns: u64,
     /// All flows have the same number of bins.
     pub flows: Vec<SeriesFlow>,
+}
+
+impl Series {
+    /// Returns the first difference from the figures of the same repeat in the record, which the run computed from the
+    /// series.
+    pub(crate) fn contradiction(&self, record: &Record, repeat: &RepeatRecord) -> Option<String> {
+        let (here, there) = (self.flows.len(), repeat.flows.len());
+        if here != there {
+            return Some(format!("{}, but the record has {there}", counted(here, "flow")));
+        }
+        let sum = |values: &[u64]| values.iter().map(|value| u128::from(*value)).sum::<u128>();
+        for (series, flow) in self.flows.iter().zip(&repeat.flows) {
+            if series.name != flow.name {
+                return Some(format!("the flow {:?} is {:?} in the record", series.name, flow.name));
+            }
+            for (what, sum, recorded) in
+                [("bytes", sum(&series.bytes), flow.bytes), ("packets", sum(&series.packets), flow.packets)]
+            {
+                if sum != u128::from(recorded) {
+                    return Some(format!("{sum} {what} of {:?}, but the record has {recorded}", flow.name));
+                }
+            }
+        }
+        // A repeat whose length the workload determines has no duration. The last bin may be cut off.
+        let (bins, bin_s) = (self.flows.first().map_or(0, |flow| flow.bytes.len()), self.bin_ns as f64 / 1e9);
+        let seconds = bins as f64 * bin_s;
+        let is_as_long = (record.duration_s - seconds).abs() < bin_s * 1.001;
+        let is_timed = bins > 0 && record.duration_s > 0.0;
+        (is_timed && !is_as_long)
+            .then(|| format!("{bins} bins of {} ns, but the record has {} s", self.bin_ns, record.duration_s))
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,10 +4,11 @@
 
 mod support;
 
-use std::net::UdpSocket;
+use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use evenkeel_monitor::{Collector, Options, Sample};
+use evenkeel_netlink::Netlink;
 use evenkeel_testbed::TestbedError;
 use nix::sys::signal::Signal;
 use support::foreign_program::{Hook, hide_packets};
@@ -204,20 +205,33 @@ fn losses_are_shown_where_they_happen() {
 #[test]
 fn without_observation_flows_are_sockets_and_the_sample_says_why() {
     let managed = Managed::new();
-    let load = managed.load(2, "20M", 5);
+    let load = managed.load(2, "20M", 12);
     let sample = within(&managed, || {
         let mut collector = Collector::open(&Options { observe: false, ..named(&[NAME]) }).unwrap();
         sampled(&mut collector, 2)
     });
-    drop(load);
     let interface = &sample.interfaces[0];
     assert!(interface.flows.len() >= 2, "{interface:#?}");
     let flow = &interface.flows[0];
     assert!(flow.bytes.delta > 1_000_000 && flow.queue.is_none() && flow.busy.is_none(), "{flow:?}");
     assert_eq!((interface.nfm_1s, interface.colliding_flows), (None, None));
     assert!(interface.queues.iter().all(|queue| queue.busy_flows.is_none() && queue.bytes.is_some()));
-    let says = sample.not_read.iter().any(|why| why.contains("without queues and fairness"));
-    assert!(says, "{:?}", sample.not_read);
+    let says = |sample: &Sample, words: &str| sample.not_read.iter().any(|why| why.contains(words));
+    assert!(says(&sample, "without queues and fairness"), "{:?}", sample.not_read);
+    assert!(!says(&sample, "several interfaces"), "{:?}", sample.not_read);
+
+    // The loopback has the address, too: which interface the flows use is unknown.
+    const LOOPBACK: u32 = 1;
+    let shared: SocketAddr = flow.source.parse().unwrap();
+    let sample = within(&managed, || {
+        Netlink::open().unwrap().add_address(LOOPBACK, shared.ip(), 32).unwrap();
+        let mut collector = Collector::open(&Options { observe: false, ..named(&[NAME]) }).unwrap();
+        sampled(&mut collector, 2)
+    });
+    drop(load);
+    assert_eq!(sample.interfaces[0].flows, [], "{:?}", sample.not_read);
+    let words = " belong to no interface here: several interfaces have the local address";
+    assert!(says(&sample, words), "{:?}", sample.not_read);
 }
 
 #[test]

@@ -5,7 +5,7 @@
 //! interfaces are read again every ten seconds, or when an interface appears.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use evenkeel_apply::{
@@ -16,7 +16,8 @@ use evenkeel_fair::{FlowReading, WatchedFlow, endpoints, waits_by_queue};
 use evenkeel_host::facts::{Counters, Tree, read_counters, read_devices};
 use evenkeel_host::{CpuTimes, Host};
 use evenkeel_model::host::{HostFacts, Interface as Facts, InterfaceKind, Softnet};
-use evenkeel_netlink::Netlink;
+use evenkeel_model::text::counted;
+use evenkeel_netlink::{AddressOwner, LocalAddresses};
 use evenkeel_placement::loss_path::{COUNTERS, Place};
 
 use crate::error::MonitorError;
@@ -58,10 +59,10 @@ pub struct Collector {
     tree: Tree,
     devices: HostFacts,
     devices_read: Instant,
-    /// Interface index by local address, or the reason why the addresses are unknown.
-    addresses: Result<HashMap<IpAddr, u32>, String>,
-    /// The sampled interfaces by index, each with the name in the options that it matched. A rename does not
-    /// change the index.
+    /// The local addresses, or the reason why they are unknown.
+    addresses: Result<LocalAddresses, String>,
+    /// The sampled interfaces by index, each with the name in the options that it matched. A rename does not change the
+    /// index.
     followed: BTreeMap<u32, String>,
     managed: HashMap<u32, Vec<Management>>,
     managed_read: Option<Instant>,
@@ -180,6 +181,9 @@ impl Collector {
             not_read.insert(why);
             HashMap::new()
         });
+        if let (false, Ok(addresses)) = (is_metered, &self.addresses) {
+            not_read.extend(unassigned(addresses, &sockets));
+        }
         let mut bpf_ns = HashMap::new();
         let mut interfaces: Vec<(Interface, Vec<u32>)> = Vec::new();
         for interface in facts.interfaces.iter().filter(sampled) {
@@ -344,10 +348,12 @@ impl Collector {
     /// listed flows' sockets.
     fn unmetered(&self, interface: &mut Interface, index: u32, sockets: Option<&Sockets>) -> Vec<u32> {
         let (Ok(addresses), Some(sockets)) = (&self.addresses, sockets) else { return Vec::new() };
-        let is_own = |local: &SocketAddr| addresses.get(&local.ip()) == Some(&index);
         let mut own: Vec<_> = sockets
             .iter()
-            .filter(|((local, _), socket)| is_own(local) && socket.acknowledged.delta > 0)
+            .filter(|((local, _), socket)| {
+                socket.acknowledged.delta > 0
+                    && socket.owner(local, addresses) == AddressOwner::Interface(index)
+            })
             .collect();
         own.sort_by_key(|(ends, socket)| (std::cmp::Reverse(socket.acknowledged.delta), **ends));
         interface.active_flows = Some(own.len() as u64);
@@ -444,9 +450,20 @@ fn with_uppers(facts: &HostFacts, lowest: u32) -> Vec<u32> {
     found
 }
 
-fn addresses() -> Result<HashMap<IpAddr, u32>, String> {
-    let found = Netlink::open().and_then(|mut netlink| netlink.all_addresses());
-    found.map(|found| found.into_iter().collect()).map_err(|error| format!("cannot read addresses: {error}"))
+fn addresses() -> Result<LocalAddresses, String> {
+    LocalAddresses::read().map_err(|error| format!("cannot read addresses: {error}"))
+}
+
+/// Returns the remark about TCP sockets that sent, and whose interface is unknown.
+fn unassigned(addresses: &LocalAddresses, sockets: &Sockets) -> Option<String> {
+    let is_unassigned = |((local, _), socket): &(&Ends, &TcpSocket)| {
+        socket.acknowledged.delta > 0 && socket.owner(local, addresses) == AddressOwner::Several
+    };
+    let count = sockets.iter().filter(is_unassigned).count();
+    (count > 0).then(|| {
+        let sockets = counted(count, "TCP socket");
+        format!("{sockets} belong to no interface here: several interfaces have the local address")
+    })
 }
 
 /// Returns the sessions that manage an interface.

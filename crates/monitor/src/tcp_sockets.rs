@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use evenkeel_host::{Host, Owner, Owners};
-use evenkeel_netlink::NetlinkError;
 use evenkeel_netlink::sock_diag::{self, SocketDiagnosis, SocketProtocol, SocketRecord, SocketState};
+use evenkeel_netlink::{AddressOwner, LocalAddresses, NetlinkError};
 
 use crate::sample::{Interval, SocketDetail};
 
@@ -25,6 +25,8 @@ const STATES: [SocketState; 6] =
 #[derive(Clone, Debug)]
 pub(crate) struct TcpSocket {
     pub(crate) inode: u32,
+    /// Index of the interface to which the socket is bound; 0 if it is not bound.
+    bound: u32,
     /// Payload that the peer has acknowledged, bytes.
     pub(crate) acknowledged: Interval,
     retransmitted: Interval,
@@ -32,6 +34,10 @@ pub(crate) struct TcpSocket {
 }
 
 impl TcpSocket {
+    pub(crate) fn owner(&self, local: &SocketAddr, addresses: &LocalAddresses) -> AddressOwner {
+        addresses.owner(local.ip(), self.bound)
+    }
+
     pub(crate) fn detail(&self, owner: Option<&Owner>) -> SocketDetail {
         let detail = &self.detail;
         SocketDetail {
@@ -132,6 +138,7 @@ impl TcpSockets {
                 .and_then(|before| before.get(&record.cookie).copied().or(is_new.then_some((0, 0))));
             let socket = TcpSocket {
                 inode: record.inode,
+                bound: record.interface,
                 acknowledged: Interval::since(before.map(|before| before.0), acknowledged),
                 retransmitted: Interval::since(before.map(|before| before.1), retransmitted),
                 detail,

@@ -6,8 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use evenkeel_model::host::{PortUse, ProcessFacts, SocketFacts, SocketKind, TcpFacts, parse_processor_list};
 use evenkeel_model::text::excerpt;
-use evenkeel_netlink::Netlink;
 use evenkeel_netlink::sock_diag::{SocketDetail, SocketDiagnosis, SocketProtocol, SocketRecord, SocketState};
+use evenkeel_netlink::{AddressOwner, LocalAddresses};
 
 use super::distinct::{repeated, second};
 use super::protocols::has_ipv6;
@@ -46,10 +46,14 @@ pub(super) fn sockets(tree: &Tree, interfaces: &BTreeMap<u32, String>) -> Result
         let is_listed = records.is_ok();
         match records {
             Ok(records) => {
-                let addresses = addresses(interfaces);
+                let addresses = LocalAddresses::read().inspect_err(|error| {
+                    tree.note(SOURCE, format!("the interfaces of TCP connections: {error}"));
+                });
+                let addresses = addresses.unwrap_or_default();
                 for (record, detail) in records {
                     inodes.insert(record.inode, found.len());
-                    found.push(tcp_facts(&record, detail, &addresses));
+                    let interface = interface_of(tree, &record, &addresses, interfaces);
+                    found.push(tcp_facts(&record, detail, interface));
                 }
             }
             Err(error) => {
@@ -266,29 +270,35 @@ fn tcp_sockets() -> Result<Vec<(SocketRecord, SocketDetail)>, HostError> {
     Ok(found)
 }
 
-fn addresses(interfaces: &BTreeMap<u32, String>) -> HashMap<IpAddr, String> {
-    let mut found = HashMap::new();
-    let Ok(mut netlink) = Netlink::open() else { return found };
-    for (address, index) in netlink.all_addresses().unwrap_or_default() {
-        if let Some(name) = interfaces.get(&index) {
-            found.insert(address, name.clone());
+/// Returns the interface of a connection. Notes a connection whose address several interfaces have.
+fn interface_of(
+    tree: &Tree,
+    record: &SocketRecord,
+    addresses: &LocalAddresses,
+    interfaces: &BTreeMap<u32, String>,
+) -> Option<String> {
+    let address = record.local.ip();
+    match addresses.owner(address, record.interface) {
+        AddressOwner::Interface(index) => interfaces.get(&index).cloned(),
+        AddressOwner::Several if record.state != SocketState::LISTEN => {
+            let why = format!(
+                "the interface of TCP connections from {address}: several interfaces have this address"
+            );
+            tree.note(SOURCE, why);
+            None
         }
+        AddressOwner::Several | AddressOwner::Nowhere => None,
     }
-    found
 }
 
-fn tcp_facts(
-    record: &SocketRecord,
-    detail: SocketDetail,
-    addresses: &HashMap<IpAddr, String>,
-) -> SocketFacts {
+fn tcp_facts(record: &SocketRecord, detail: SocketDetail, interface: Option<String>) -> SocketFacts {
     let listens = record.state == SocketState::LISTEN;
     let counters = record.counters.unwrap_or_default();
     SocketFacts {
         kind: if listens { SocketKind::TcpListen } else { SocketKind::Tcp },
         local: record.local.to_string(),
         remote: if listens { String::new() } else { record.remote.to_string() },
-        interface: addresses.get(&record.local.ip()).cloned(),
+        interface,
         process: None,
         receive_queue: record.receive_queue.into(),
         send_queue: detail.send_queue.into(),

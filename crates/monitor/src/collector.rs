@@ -71,6 +71,8 @@ pub struct Collector {
     flows: Option<FlowThread>,
     sockets: TcpSockets,
     before: Option<Reading>,
+    /// Time of the last sample, milliseconds since 1970 UTC.
+    at_ms: u64,
 }
 
 /// The counters with which the next sample is compared.
@@ -112,6 +114,7 @@ impl Collector {
             flows: if options.observe { Some(FlowThread::start()?) } else { None },
             sockets: TcpSockets::default(),
             before: None,
+            at_ms: 0,
         };
         // The meters start to count here, so the first window ends one second later.
         let facts = read_counters(&collector.tree, &collector.devices)?.facts;
@@ -133,7 +136,9 @@ impl Collector {
         }
         let at = Instant::now();
         let before = self.before.take();
-        let seconds = before.as_ref().map_or(0.0, |before| (at - before.at).as_secs_f64());
+        let elapsed = before.as_ref().map_or(Duration::ZERO, |before| at - before.at);
+        let seconds = elapsed.as_secs_f64();
+        self.at_ms = next_time(self.at_ms, elapsed, SystemTime::now());
         let mut not_read: BTreeSet<String> = BTreeSet::new();
         let is_counter = |source: &str| COUNTERS.contains(&source) || source.starts_with("/proc/net/");
         let gaps = facts
@@ -216,10 +221,9 @@ impl Collector {
         };
         let processors = processors(&facts, times.as_ref(), before.as_ref(), at);
         self.before = Some(Reading { at, facts, times, bpf_ns });
-        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Ok(Sample {
             schema: SCHEMA,
-            at_ms: u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX),
+            at_ms: self.at_ms,
             seconds,
             interfaces: interfaces.into_iter().map(|(interface, _)| interface).collect(),
             processors,
@@ -404,6 +408,13 @@ impl Collector {
     }
 }
 
+/// Returns the time of a sample, ms since 1970. If the clock was set back, the time continues after the previous sample.
+fn next_time(before_ms: u64, elapsed: Duration, now: SystemTime) -> u64 {
+    let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    let now = ms(now.duration_since(UNIX_EPOCH).unwrap_or_default());
+    if now > before_ms { now } else { before_ms.saturating_add(ms(elapsed).max(1)) }
+}
+
 fn is_root() -> bool {
     nix::unistd::geteuid().is_root()
 }
@@ -541,4 +552,18 @@ fn processors(
         found
     };
     facts.processors.iter().map(|one| processor(one.number)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_rise_although_the_clock_is_set_back() {
+        let at = |ms| UNIX_EPOCH + Duration::from_millis(ms);
+        assert_eq!(next_time(0, Duration::ZERO, at(5000)), 5000);
+        assert_eq!(next_time(5000, Duration::from_secs(1), at(6001)), 6001);
+        assert_eq!(next_time(6001, Duration::from_secs(1), at(2000)), 7001);
+        assert_eq!(next_time(7001, Duration::ZERO, at(7001)), 7002);
+    }
 }

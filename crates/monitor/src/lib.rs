@@ -14,6 +14,7 @@ mod exposition;
 mod flow_thread;
 mod interval;
 mod loss_totals;
+mod plausible;
 mod queues;
 mod recording;
 mod sample;

@@ -9,6 +9,7 @@ use evenkeel_files::{InputError, Kind, read_bytes, shown};
 use evenkeel_model::text::{excerpt, list, plain_words};
 use serde::Deserialize;
 
+use crate::plausible;
 use crate::sample::{SCHEMA, Sample};
 use crate::view::Point;
 
@@ -18,6 +19,8 @@ pub enum RecordingError {
     Input(#[from] InputError),
     #[error("{origin}:{line}:{column}: the recording is damaged: {why}")]
     Damaged { origin: String, line: usize, column: usize, why: String },
+    #[error("{origin}:{line}: the recording has an impossible figure: {why}")]
+    Impossible { origin: String, line: usize, why: String },
     #[error(
         "{origin}:{line}: recorded with schema {found}, but this version reads schema {SCHEMA}; use the version of \
          evenkeel that recorded it"
@@ -46,7 +49,7 @@ impl Recording {
     /// interfaces.
     ///
     /// # Errors
-    /// Returns an error if the file cannot be read, a line is damaged or has another schema, or no
+    /// Returns an error if the file cannot be read, a line is damaged, has another schema or an impossible figure, or no
     /// sample has one of the interfaces. An incomplete last line is no error, because it belongs to an
     /// interrupted recording.
     pub fn read(path: &Path, only: &[String]) -> Result<Self, RecordingError> {
@@ -71,6 +74,10 @@ impl Recording {
             let place = start..end.unwrap_or(bytes.len());
             match parse_line(&bytes[place.clone()]) {
                 Ok(mut sample) => {
+                    let before = recording.points.last().map(|point| point.at_ms);
+                    if let Err(why) = plausible::check(&sample, before) {
+                        return Err(RecordingError::Impossible { origin: recording.origin, line, why });
+                    }
                     for interface in &sample.interfaces {
                         // A host may have thousands of interfaces; an error message names some of them.
                         const MOST: usize = 1000;
@@ -214,7 +221,7 @@ impl Recorder {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::sample::Interface;
+    use crate::sample::{Flow, Interface, Interval, Loss, Processor, Queue};
 
     fn sample(at_ms: u64) -> Sample {
         let interface = |name: &str| Interface { name: name.to_owned(), ..Interface::default() };
@@ -267,6 +274,75 @@ mod tests {
             "r has no complete sample; record again with `evenkeel top --record`"
         );
         assert!(parse(b"\xff\xfe\n".to_vec(), &[]).unwrap_err().starts_with("r:1:"));
+    }
+
+    #[test]
+    fn impossible_figures_are_refused_with_their_line() {
+        let base = {
+            let mut sample = sample(1000);
+            let interval = Interval { total: 5, delta: 5 };
+            sample.interfaces[0].queues = vec![Queue { bytes: Some(interval), ..Queue::default() }];
+            sample.interfaces[0].flows = vec![Flow { bytes: interval, ..Flow::default() }];
+            sample.processors = vec![Processor { user: 0.6, idle: 0.4, ..Processor::default() }];
+            sample.losses = vec![Loss { packets: interval, ..Loss::default() }];
+            sample
+        };
+        let told = |samples: &[Sample]| {
+            let line = |sample: &Sample| serde_json::to_string(sample).unwrap() + "\n";
+            parse(samples.iter().map(line).collect::<String>(), &[]).err()
+        };
+        assert_eq!(told(std::slice::from_ref(&base)), None);
+        let changes: [(fn(&mut Sample), &str); 17] = [
+            (|one| one.seconds = -1.0, "seconds is -1.0, but can only be from 0.001 to 1000000000"),
+            (|one| one.seconds = 1e-300, "seconds is 1e-300, but can only be"),
+            (|one| one.at_ms = 1000, "at_ms is 1000, and that of the sample before is 1000"),
+            (|one| one.at_ms = 999, "at_ms is 999, and that of the sample before is 1000"),
+            (|one| one.interfaces[1].name = "eth0".into(), "interfaces has the interface eth0 twice"),
+            (
+                |one| one.interfaces[0].jain_1s = Some(1.5),
+                "interfaces[0].jain_1s is 1.5, but can only be from 0 to 1",
+            ),
+            (
+                |one| one.interfaces[1].nfm_1s = Some(-0.5),
+                "interfaces[1].nfm_1s is -0.5, but can only be at least 0",
+            ),
+            (
+                |one| one.interfaces[0].sent_bytes.delta = 1,
+                "interfaces[0].sent_bytes.delta is 1, and its total 0",
+            ),
+            (
+                |one| one.interfaces[0].queues.push(Queue::default()),
+                "interfaces[0].queues has the queue 0 twice",
+            ),
+            (
+                |one| one.interfaces[0].queues[0].bytes.as_mut().unwrap().total = 4,
+                "queues, queue 0: bytes.delta is 5",
+            ),
+            (|one| one.interfaces[0].flows.push(Flow::default()), "interfaces[0].flows has the flow "),
+            (
+                |one| one.interfaces[0].flows[0].of_fair_share = Some(-1.0),
+                "interfaces[0].flows[0].of_fair_share is -1.0",
+            ),
+            (
+                |one| (one.interfaces[0].busy_flows, one.interfaces[0].colliding_flows) = (Some(1), Some(2)),
+                "interfaces[0].colliding_flows is 2, and busy_flows 1",
+            ),
+            (
+                |one| one.processors[0].softirq = -0.1,
+                "processors[0].softirq is -0.1, but can only be from 0 to 1",
+            ),
+            (|one| one.processors[0].system = 0.5, "processors[0].user + system + softirq + idle is 1.5"),
+            (|one| one.processors.push(Processor::default()), "processors has the processor 0 twice"),
+            (|one| one.losses.push(Loss::default()), "losses has the loss at the "),
+        ];
+        for (change, words) in changes {
+            let mut second = Sample { at_ms: 2000, ..base.clone() };
+            assert_eq!(told(&[base.clone(), second.clone()]), None);
+            change(&mut second);
+            let error = told(&[base.clone(), second]).unwrap();
+            assert!(error.starts_with("r:2: the recording has an impossible figure: "), "{error}");
+            assert!(error.contains(words), "{error}");
+        }
     }
 
     #[test]

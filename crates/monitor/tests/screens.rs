@@ -385,10 +385,34 @@ proptest! {
         sample.seconds = 1.0;
         sample.processors.clear();
         // The JSON reader rounds the last digit of some numbers.
-        let is_finite = |figure: &mut Option<f64>| *figure = figure.filter(|value| value.abs() < 1e6).map(f64::round);
-        for interface in &mut sample.interfaces {
+        let is_finite = |figure: &mut Option<f64>| {
+            *figure = figure.filter(|value| value.abs() < 1e6).map(|value| value.abs().round());
+        };
+        let has_grown = |interval: &mut Interval| interval.delta = interval.delta.min(interval.total);
+        // A reader refuses what is listed twice.
+        for (interface, number) in sample.interfaces.iter_mut().zip(0..) {
+            interface.name += &format!(" {number}");
+            interface.colliding_flows = interface.colliding_flows.min(interface.busy_flows);
             [&mut interface.nfm_1s, &mut interface.nfm_100ms, &mut interface.jain_1s].into_iter().for_each(is_finite);
-            interface.flows.iter_mut().for_each(|flow| is_finite(&mut flow.of_fair_share));
+            interface.jain_1s = interface.jain_1s.map(|jain| jain.min(1.0));
+            let sums = [&mut interface.sent_bytes, &mut interface.sent_packets, &mut interface.received_bytes];
+            sums.into_iter().for_each(has_grown);
+            interface.bpf_ns.iter_mut().chain([&mut interface.received_packets]).for_each(has_grown);
+            for (queue, index) in interface.queues.iter_mut().zip(0..) {
+                queue.index = index;
+                let counters = [&mut queue.bytes, &mut queue.packets, &mut queue.drops];
+                counters.into_iter().flatten().for_each(has_grown);
+            }
+            for (flow, number) in interface.flows.iter_mut().zip(0..) {
+                flow.source += &format!(" {number}");
+                is_finite(&mut flow.of_fair_share);
+                let socket = flow.socket.as_mut().map(|socket| &mut socket.retransmitted);
+                socket.into_iter().chain([&mut flow.bytes]).for_each(has_grown);
+            }
+        }
+        for (loss, number) in sample.losses.iter_mut().zip(0..) {
+            loss.subject += &format!(" {number}");
+            has_grown(&mut loss.packets);
         }
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("recording");

@@ -180,8 +180,8 @@ pub fn processors(sample: &Sample) -> String {
         words += &format!("; {overloaded} of {all} above {}", percent(OVERLOADED));
     }
     let sum = |count: fn(&crate::Processor) -> Option<Interval>| {
-        processors.iter().filter_map(count).map(|count| count.delta).fold(0, u64::saturating_add) as f64
-            / sample.seconds
+        let counts = processors.iter().filter_map(count);
+        counts.filter_map(|count| per_second(count, sample.seconds)).sum::<f64>()
     };
     let dropped = sum(|processor| processor.dropped);
     let squeezed = sum(|processor| processor.squeezed);

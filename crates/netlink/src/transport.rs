@@ -26,6 +26,11 @@ pub enum NetlinkError {
          output of `uname -r`"
     )]
     Answer { action: String, reason: String },
+    #[error(
+        "netlink: cannot {action}: the list changed during each of {MOST_DUMPS} readings; repeat the command when \
+         interfaces do not come and go"
+    )]
+    Unsteady { action: String },
     /// The kernel accepted a setting, but uses another value.
     #[error("the kernel accepted the request to {action}, but uses {found}")]
     NotInForce { action: String, found: String },
@@ -86,6 +91,10 @@ impl NetlinkDeserializable for RawMessage {
 const ERROR_ATTRIBUTE_MESSAGE: u16 = 1;
 const ATTRIBUTE_TYPE_MASK: u16 = 0x3fff;
 const MESSAGE_HEADER_LENGTH: usize = 16;
+/// From include/uapi/linux/netlink.h.
+const NLM_F_DUMP_INTR: u16 = 0x10;
+/// Maximum number of dumps for one list. A dump of a hundred interfaces takes less than a millisecond.
+const MOST_DUMPS: usize = 10;
 
 impl Netlink {
     pub fn open() -> Result<Self, NetlinkError> {
@@ -164,62 +173,115 @@ impl Connection {
     }
 
     /// Sends a request and collects the answers up to the acknowledgement or the end of the dump. The flags
-    /// must include `NLM_F_ACK` or `NLM_F_DUMP`.
+    /// must include `NLM_F_ACK` or `NLM_F_DUMP`. Repeats a dump during which the listed objects changed.
     pub(crate) fn exchange<M>(&mut self, message: M, flags: u16, action: &str) -> Result<Vec<M>, NetlinkError>
     where
         M: NetlinkSerializable + NetlinkDeserializable + std::fmt::Debug,
     {
-        self.sequence = self.sequence.wrapping_add(1);
         let payload = NetlinkPayload::InnerMessage(message);
         let mut packet = NetlinkMessage::new(NetlinkHeader::default(), payload);
         packet.header.flags = flags;
-        packet.header.sequence_number = self.sequence;
-        packet.finalize();
+        consistent(action, || {
+            self.sequence = self.sequence.wrapping_add(1);
+            packet.header.sequence_number = self.sequence;
+            packet.finalize();
+            self.exchange_once(&packet, action)
+        })
+    }
+
+    fn exchange_once<M>(&self, packet: &NetlinkMessage<M>, action: &str) -> Result<Answers<M>, NetlinkError>
+    where
+        M: NetlinkSerializable + NetlinkDeserializable + std::fmt::Debug,
+    {
         let mut buffer = vec![0; packet.buffer_len()];
         packet.serialize(&mut buffer);
         self.socket
             .send(&buffer, 0)
             .map_err(|source| NetlinkError::Socket { action: "send a request", source })?;
-
-        let mut answers = Vec::new();
+        let mut answers = Answers::default();
         loop {
             let (datagram, _) = self
                 .socket
                 .recv_from_full()
                 .map_err(|source| NetlinkError::Socket { action: "receive an answer", source })?;
-            let mut rest = datagram.as_slice();
-            while rest.len() >= MESSAGE_HEADER_LENGTH {
-                let answer = NetlinkMessage::<M>::deserialize(rest).map_err(|error| {
-                    NetlinkError::Answer { action: action.to_owned(), reason: error.to_string() }
-                })?;
-                let length = answer.header.length as usize;
-                if length < MESSAGE_HEADER_LENGTH || length > rest.len() {
-                    return Err(NetlinkError::Answer {
-                        action: action.to_owned(),
-                        reason: format!("a message of {length} bytes in {} bytes", rest.len()),
-                    });
-                }
-                let ours = answer.header.sequence_number == self.sequence;
-                let flags = answer.header.flags;
-                rest = &rest[length.next_multiple_of(4).min(rest.len())..];
-                if !ours {
-                    continue;
-                }
-                match answer.payload {
-                    NetlinkPayload::Error(error) if error.code.is_none() => return Ok(answers),
-                    NetlinkPayload::Error(error) => {
-                        return Err(NetlinkError::Refused {
-                            action: action.to_owned(),
-                            source: io::Error::from_raw_os_error(error.raw_code().wrapping_neg()),
-                            kernel_says: extended_acknowledgement(&error.header, flags),
-                        });
-                    }
-                    NetlinkPayload::Done(_) => return Ok(answers),
-                    NetlinkPayload::InnerMessage(inner) => answers.push(inner),
-                    _ => {}
-                }
+            if answers.take(&datagram, packet.header.sequence_number, action)? {
+                return Ok(answers);
             }
         }
+    }
+}
+
+/// Repeats a dump until no object changed while the kernel listed the objects.
+fn consistent<M>(
+    action: &str,
+    mut dump: impl FnMut() -> Result<Answers<M>, NetlinkError>,
+) -> Result<Vec<M>, NetlinkError> {
+    for _ in 0..MOST_DUMPS {
+        let answers = dump()?;
+        if !answers.is_interrupted {
+            return Ok(answers.found);
+        }
+    }
+    Err(NetlinkError::Unsteady { action: action.to_owned() })
+}
+
+/// The answers to a request.
+struct Answers<M> {
+    found: Vec<M>,
+    /// Whether objects changed while the kernel listed them, so that the list may lack objects, or have objects twice
+    /// (`nl_dump_check_consistent`, include/net/netlink.h).
+    is_interrupted: bool,
+}
+
+impl<M> Default for Answers<M> {
+    fn default() -> Self {
+        Self { found: Vec::new(), is_interrupted: false }
+    }
+}
+
+impl<M: NetlinkDeserializable + std::fmt::Debug> Answers<M> {
+    /// Adds the messages of a datagram. Returns whether the answer is complete.
+    fn take(&mut self, datagram: &[u8], sequence: u32, action: &str) -> Result<bool, NetlinkError> {
+        let mut rest = datagram;
+        while rest.len() >= MESSAGE_HEADER_LENGTH {
+            let answer = NetlinkMessage::<M>::deserialize(rest).map_err(|error| NetlinkError::Answer {
+                action: action.to_owned(),
+                reason: error.to_string(),
+            })?;
+            let length = answer.header.length as usize;
+            if length < MESSAGE_HEADER_LENGTH || length > rest.len() {
+                return Err(NetlinkError::Answer {
+                    action: action.to_owned(),
+                    reason: format!("a message of {length} bytes in {} bytes", rest.len()),
+                });
+            }
+            let is_ours = answer.header.sequence_number == sequence;
+            let flags = answer.header.flags;
+            rest = &rest[length.next_multiple_of(4).min(rest.len())..];
+            if !is_ours {
+                continue;
+            }
+            match answer.payload {
+                NetlinkPayload::Error(error) if error.code.is_none() => return Ok(true),
+                NetlinkPayload::Error(error) => {
+                    return Err(NetlinkError::Refused {
+                        action: action.to_owned(),
+                        source: io::Error::from_raw_os_error(error.raw_code().wrapping_neg()),
+                        kernel_says: extended_acknowledgement(&error.header, flags),
+                    });
+                }
+                NetlinkPayload::Done(_) => {
+                    self.is_interrupted |= flags & NLM_F_DUMP_INTR != 0;
+                    return Ok(true);
+                }
+                NetlinkPayload::InnerMessage(inner) => {
+                    self.is_interrupted |= flags & NLM_F_DUMP_INTR != 0;
+                    self.found.push(inner);
+                }
+                _ => {}
+            }
+        }
+        Ok(false)
     }
 }
 
@@ -273,6 +335,65 @@ mod tests {
         let words = extended_acknowledgement(&echo, NLM_F_CAPPED | NLM_F_ACK_TLVS);
         assert_eq!(words.as_deref(), Some("Specified qdisc kind is unknown"));
         assert_eq!(extended_acknowledgement(&echo, NLM_F_CAPPED), None);
+    }
+
+    const SEQUENCE: u32 = 7;
+
+    /// Returns a message of a dump: an object with a payload, or the end without one.
+    fn dumped(flags: u16, sequence: u32, payload: Option<u32>) -> Vec<u8> {
+        const NLMSG_DONE: u16 = 3;
+        const RTM_NEWLINK: u16 = 16;
+        let kind = if payload.is_some() { RTM_NEWLINK } else { NLMSG_DONE };
+        let mut bytes = 20_u32.to_ne_bytes().to_vec();
+        bytes.extend([kind, flags].map(u16::to_ne_bytes).concat());
+        bytes.extend([sequence, 0, payload.unwrap_or(0)].map(u32::to_ne_bytes).concat());
+        bytes
+    }
+
+    fn taken(datagrams: &[Vec<u8>]) -> (Answers<RawMessage>, bool) {
+        let mut answers = Answers::default();
+        let is_complete = datagrams.iter().any(|one| answers.take(one, SEQUENCE, "list links").unwrap());
+        (answers, is_complete)
+    }
+
+    #[test]
+    fn a_dump_ends_with_its_end_and_a_change_during_it_is_seen() {
+        let (object, end) = (dumped(2, SEQUENCE, Some(1)), dumped(2, SEQUENCE, None));
+        let (answers, is_complete) = taken(&[object.clone(), [object.clone(), end.clone()].concat()]);
+        assert_eq!((answers.found.len(), is_complete, answers.is_interrupted), (2, true, false));
+        assert!(!taken(std::slice::from_ref(&object)).1);
+        for changed in [
+            [dumped(2 | NLM_F_DUMP_INTR, SEQUENCE, Some(1)), end.clone()],
+            [object.clone(), dumped(2 | NLM_F_DUMP_INTR, SEQUENCE, None)],
+        ] {
+            let (answers, is_complete) = taken(&changed);
+            assert!(answers.is_interrupted && is_complete && answers.found.len() == 1);
+        }
+        // An answer to an earlier request.
+        let other = dumped(2 | NLM_F_DUMP_INTR, SEQUENCE - 1, None);
+        let (answers, is_complete) = taken(&[other, end]);
+        assert!(is_complete && !answers.is_interrupted);
+    }
+
+    #[test]
+    fn a_dump_is_repeated_until_nothing_changes_and_not_forever() {
+        let answers = |is_interrupted| Answers { found: vec![()], is_interrupted };
+        let mut dumps = 0;
+        let found = consistent("list links", || {
+            dumps += 1;
+            Ok(answers(dumps < 3))
+        });
+        assert_eq!((found.unwrap().len(), dumps), (1, 3));
+        let error = consistent("list links", || {
+            dumps += 1;
+            Ok(answers(true))
+        });
+        assert_eq!(dumps, 3 + MOST_DUMPS);
+        let told = error.unwrap_err().to_string();
+        assert!(
+            told.starts_with("netlink: cannot list links: the list changed during each of 10 readings"),
+            "{told}"
+        );
     }
 
     #[test]

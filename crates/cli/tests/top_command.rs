@@ -103,7 +103,7 @@ fn damaged_recordings_are_refused_in_one_line() {
     let place = tempfile::tempdir().unwrap();
     let whole = lines(3);
     let second = whole.lines().nth(1).unwrap();
-    let cases: [(&str, Vec<u8>, &str); 9] = [
+    let cases: [(&str, Vec<u8>, &str); 11] = [
         ("empty", Vec::new(), "empty is empty"),
         ("text", b"hello\n".to_vec(), "text:1:1: the recording is damaged: no JSON"),
         (
@@ -120,6 +120,16 @@ fn damaged_recordings_are_refused_in_one_line() {
         ),
         ("bytes", [whole.as_bytes(), b"\xff\xfe\n"].concat(), "bytes:4:"),
         ("blank", format!("{whole}\n{whole}").into_bytes(), "blank:4:"),
+        (
+            "order",
+            [second, "\n", &whole].concat().into_bytes(),
+            "order:2: the recording has an impossible figure: at_ms",
+        ),
+        (
+            "interval",
+            whole.replacen("\"seconds\":1.0", "\"seconds\":-1.0", 1).into_bytes(),
+            "interval:2: the recording has an impossible figure: seconds is -1.0",
+        ),
         ("only-end", b"{\"schema\":1,".to_vec(), "only-end has no complete sample"),
     ];
     for (name, content, words) in cases {

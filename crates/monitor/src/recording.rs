@@ -278,6 +278,7 @@ mod tests {
 
     #[test]
     fn impossible_figures_are_refused_with_their_line() {
+        type Change = fn(&mut Sample);
         let base = {
             let mut sample = sample(1000);
             let interval = Interval { total: 5, delta: 5 };
@@ -292,7 +293,7 @@ mod tests {
             parse(samples.iter().map(line).collect::<String>(), &[]).err()
         };
         assert_eq!(told(std::slice::from_ref(&base)), None);
-        let changes: [(fn(&mut Sample), &str); 17] = [
+        let changes: [(Change, &str); 17] = [
             (|one| one.seconds = -1.0, "seconds is -1.0, but can only be from 0.001 to 1000000000"),
             (|one| one.seconds = 1e-300, "seconds is 1e-300, but can only be"),
             (|one| one.at_ms = 1000, "at_ms is 1000, and that of the sample before is 1000"),

@@ -325,14 +325,15 @@ fn flows_are_drawn_over_time() {
 fn a_series_that_contradicts_the_record_is_named_and_not_drawn() {
     let (place, record) = with_series(&sample(&["dqa", "cmax"]), 2, 10);
     let directory = place.path().join("record");
-    let flows = |record: &Record, change: fn(&mut Record)| {
+    type Change = fn(&mut Record);
+    let flows = |record: &Record, change: Change| {
         let mut changed = record.clone();
         change(&mut changed);
         let text = super::record(&Source { record: &changed, directory: Some(&directory) });
         (text.matches("class=\"flow\"").count(), text)
     };
     assert_eq!(flows(&record, |_| {}).0, 4);
-    let changes: [(fn(&mut Record), &str); 5] = [
+    let changes: [(Change, &str); 5] = [
         (|record| drop(record.variants[0].repeats[0].flows.pop()), "2 flows, but the record has 1"),
         (|record| record.variants[0].repeats[0].flows[1].bytes += 1, "20024 bytes of "),
         (|record| record.variants[0].repeats[0].flows[0].packets = 0, "10 packets of "),

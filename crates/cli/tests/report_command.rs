@@ -62,10 +62,25 @@ fn a_record_becomes_a_page_that_names_no_path() {
 #[test]
 fn the_command_of_a_page_repeats_the_run() {
     let place = place();
-    let page = end(in_place(&place, &["report", "record", "-o", "-"])).stdout;
+    assert_repeats(&place);
+    let soft =
+        ["run", "titan-3-flows", "--on", "sim", "--nic", "soft", "--processors", "3", "--profile", "4.4"];
+    let rest = ["--variant", "cmax", "--quick", "--quiet", "--out", "soft"];
+    let run = end(in_place(&place, &[&soft[..], &rest].concat()));
+    assert_eq!(run.code, 0, "{run:?}");
+    fs::remove_dir_all(place.path().join("record")).unwrap();
+    fs::remove_dir_all(place.path().join("again")).unwrap();
+    fs::rename(place.path().join("soft"), place.path().join("record")).unwrap();
+    let command = assert_repeats(&place);
+    assert!(command.contains(" --profile 4.4 --nic soft --processors 3"), "{command}");
+}
+
+/// Runs the command of the record's page. Checks that its figures are those of the record, and returns it.
+fn assert_repeats(place: &TempDir) -> String {
+    let page = end(in_place(place, &["report", "record", "-o", "-"])).stdout;
     let command = page.split("<pre><code>").nth(1).and_then(|rest| rest.split("</code>").next()).unwrap();
     let words: Vec<&str> = command.split(' ').skip(1).collect();
-    let again = end(in_place(&place, &[&words[..], &["--quiet", "--out", "again"]].concat()));
+    let again = end(in_place(place, &[&words[..], &["--quiet", "--out", "again"]].concat()));
     assert_eq!(again.code, 0, "{again:?}");
     let metrics = |name: &str| {
         let text = fs::read(place.path().join(name).join("record.json")).unwrap();
@@ -75,6 +90,7 @@ fn the_command_of_a_page_repeats_the_run() {
         repeats.map(|repeat| repeat["metrics"].clone()).collect::<Vec<serde_json::Value>>()
     };
     assert_eq!(metrics("record"), metrics("again"));
+    command.to_owned()
 }
 
 #[test]

@@ -143,11 +143,12 @@ fn times(record: &Record, scenario: Option<&Scenario>) -> Vec<String> {
 fn simulator(record: &Record) -> Vec<String> {
     let mut words = vec!["--seed".to_owned(), record.seed.to_string()];
     words.extend(["--profile".to_owned(), record.kernel.clone()]);
-    if let Some(nic) = record.host.get("nic").filter(|nic| *nic != "hardware") {
-        words.extend(["--nic".to_owned(), nic.clone()]);
-    }
-    if let Some(processors) = record.host.get("processors") {
-        words.extend(["--processors".to_owned(), processors.clone()]);
+    // The simulator of the test bed writes `soft, on N processors`.
+    if let Some(soft) = record.host.get("nic").and_then(|nic| nic.strip_prefix("soft")) {
+        words.extend(["--nic".to_owned(), "soft".to_owned()]);
+        if let Some(processors) = soft.split(' ').find(|word| word.parse::<u32>().is_ok()) {
+            words.extend(["--processors".to_owned(), processors.to_owned()]);
+        }
     }
     let is_exact = |settings: &std::collections::BTreeMap<String, String>| {
         settings.get("exact").is_some_and(|value| value == "true")

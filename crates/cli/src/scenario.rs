@@ -10,6 +10,7 @@ use evenkeel_model::scenario::{
     BulkGroup, ClientGroup, GroupCount, OnOff, RequestClients, Scenario, Setups, Tenants, Variant, Workload,
     WorkloadKind, parse_with, place_of, qdisc_files,
 };
+use evenkeel_model::shell::Line;
 use evenkeel_model::text::counted;
 use evenkeel_receive::policy::PolicyFile;
 use evenkeel_receive::{ConfiguredNic, NicModel};
@@ -206,7 +207,8 @@ fn show(name: &str, toml: bool) -> Result<Exit, Failure> {
     // A pipe cannot be read again.
     if bundled().iter().any(|(bundled, _)| *bundled == name) || Path::new(name).is_file() {
         page.gap();
-        page.line(&format!("`evenkeel scenario show {name} --toml` prints the file."));
+        let command = Line::new("evenkeel scenario show", &[]).on(&name, " --toml", &[]);
+        page.line(&format!("`{command}` prints the file."));
     }
     print_page(page)?;
     Ok(Exit::Done)

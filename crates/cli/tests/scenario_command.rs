@@ -119,6 +119,24 @@ fn take_mark(text: &str) -> (String, Option<(usize, usize)>) {
     (format!("{before}{after}"), Some((line, column)))
 }
 
+/// The command on the last line is one that a shell reads as intended.
+#[test]
+fn the_command_for_the_file_is_quoted() {
+    let directory = tempfile::tempdir().unwrap();
+    for name in ["my scenario.toml", "-x.toml"] {
+        file(directory.path(), name, VALID);
+        let mut command = evenkeel(&["scenario", "show", "--"]);
+        command.arg(name).current_dir(directory.path());
+        let shown = end(command);
+        let last = shown.stdout.lines().last().unwrap_or_default();
+        let words = last.split('`').nth(1).unwrap_or_default().replacen("evenkeel", "\"$0\"", 1);
+        let mut shell = std::process::Command::new("sh");
+        shell.args(["-c", &words, env!("CARGO_BIN_EXE_evenkeel")]).current_dir(directory.path());
+        let printed = end(shell);
+        assert_eq!((printed.code, printed.stdout.trim_end()), (0, VALID.trim_end()), "{shown:?} {printed:?}");
+    }
+}
+
 #[test]
 fn the_base_of_the_broken_files_is_valid() {
     let directory = tempfile::tempdir().unwrap();

@@ -408,6 +408,8 @@ fn the_table_of_setups_is_markdown() {
     let first: Vec<&str> = shown.lines().take(2).collect();
     assert!(first[0].starts_with("table holds a finished study of 20"), "{shown}");
     assert!(first[0].ends_with(": this run measured nothing") && first[1].contains("--out DIR"), "{shown}");
+    // The bare command would begin another study, of every scenario on the kernel.
+    assert!(first[1].contains("the options of this study") && !first[1].contains("study tc"), "{shown}");
     let json = files.run(&["--resume", "table", "--format", "json"]);
     assert!(text(&json.stdout).starts_with('{'));
     assert!(text(&json.stderr).contains("table holds a finished study of 20"), "{json:?}");

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use evenkeel_files::is_limit;
 use evenkeel_host::Host;
+use evenkeel_model::shell::Line;
 use evenkeel_model::text::{counted, path_text};
 use evenkeel_model::world::{Observer, World};
 use evenkeel_report::chart;
@@ -57,8 +58,8 @@ fn tc(options: &TcOptions) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-fn resume(directory: &Path) -> String {
-    format!("evenkeel study tc --resume {}", path_text(directory))
+fn resume(directory: &Path) -> Line {
+    Line::new("evenkeel study tc --resume {}", &[&directory.to_string_lossy()])
 }
 
 /// Runs the remaining repeats of the study, stores its result and prints it. Returns the directory, and the
@@ -138,7 +139,8 @@ fn run<W: World>(
     }
 }
 
-const AGAIN: &str = "to measure again, name a new directory: evenkeel study tc --out DIR";
+// The directory of the study does not have the paths of the user's scenarios and setups, so this is no command.
+const AGAIN: &str = "to measure again, use the options of this study and a new directory (--out DIR)";
 
 /// Reports that a finished study was only read.
 fn already(directory: &Path, results: &Results) -> String {
@@ -308,4 +310,15 @@ pub fn compare(first: &Path, second: &Path, format: Format) -> Result<Exit, Fail
         Format::Json => print(&format!("{:#}\n", evenkeel_study::agreement_json(&agreement)))?,
     }
     Ok(Exit::Done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_that_resumes_is_quoted() {
+        assert_eq!(resume(Path::new("study")), "evenkeel study tc --resume study");
+        assert_eq!(resume(Path::new("my study")), "evenkeel study tc --resume 'my study'");
+    }
 }

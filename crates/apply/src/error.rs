@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use evenkeel_host::{Host, HostError};
+use evenkeel_host::{DEFAULT_SOCKET, Host, HostError, service_socket};
 use evenkeel_model::text::path_text;
 use evenkeel_netlink::NetlinkError;
 use evenkeel_netlink::ethtool::EthtoolError;
@@ -200,7 +200,11 @@ fn end_first(process: u32, since: &str, interface: &str) -> String {
     match process {
         0 => format!("a process in another PID namespace{since}; end it first"),
         process => {
-            let pause = printed_command("evenkeel service pause {}", &[&interface]);
+            let mut pause = printed_command("evenkeel service pause", &[]);
+            if let Some(socket) = service_socket().filter(|socket| socket != Path::new(DEFAULT_SOCKET)) {
+                pause = pause.with(" --socket {}", &[&socket.to_string_lossy()]);
+            }
+            let pause = pause.on(&interface, "", &[]);
             format!(
                 "process {process}{since}; end it first (kill {process}; if it belongs to the service: `{pause}`)"
             )

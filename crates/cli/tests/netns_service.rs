@@ -46,6 +46,11 @@ fn both_interfaces_become_fair_and_the_end_restores_them() {
     let second = end(place.command());
     let words = format!("another service (process {supervisor}) runs in this network namespace");
     assert!(second.code == 3 && second.stderr.contains(&words), "{second:?}");
+    let socket = format!("--socket {}", place.socket().display());
+    assert!(second.stderr.contains(&format!("`evenkeel status {socket}`")), "{second:?}");
+    let refused = end(place.managed.command(&["fair", FIRST, "--for", "1s"]));
+    let pause = format!("evenkeel service pause {socket} {FIRST}`");
+    assert!(refused.code == 3 && refused.stderr.contains(&pause), "{refused:?}");
     let said = place.end(service);
     assert!(said.contains("evk0: fair -> stopping"), "{said}");
     assert_same(&place.managed.seen(), &before, "afterwards");

@@ -36,7 +36,7 @@ pub use owner::{Owner, Owners};
 pub use privilege::Capability;
 pub use process_time::{ProcessTime, TICKS_PER_SECOND, others_ticks};
 pub use queue_interrupts::QueueInterrupt;
-pub use socket_name::{NameHolder, SocketName};
+pub use socket_name::{DEFAULT_SOCKET, NameHolder, SERVICE_NAME, SocketName, service_socket};
 pub use sysfs::Sysfs;
 pub use tool::{find_tool, tool_version};
 

@@ -2,10 +2,12 @@
 //!
 //! Such a name needs no file, belongs to one network namespace, and is released when the process ends.
 
+use std::collections::HashSet;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
+use std::path::PathBuf;
 
 use nix::errno::Errno;
 use nix::sys::socket::sockopt::PeerCredentials;
@@ -21,6 +23,11 @@ pub struct SocketName {
 
 /// Maximum number of pending connections that [`SocketName::answer`] closes: the default of `net.core.somaxconn`.
 const MOST_PENDING: usize = 4096;
+
+/// Name that a service reserves in its network namespace.
+pub const SERVICE_NAME: &str = "evenkeel/service";
+/// Control socket of a service whose configuration names no other.
+pub const DEFAULT_SOCKET: &str = "/run/evenkeel/control.sock";
 
 /// User id of a holder that accepts no connection.
 const NOBODY: u32 = u32::MAX;
@@ -39,6 +46,33 @@ impl NameHolder {
     pub fn is_trusted(&self) -> bool {
         self.user == 0 || self.user == nix::unistd::geteuid().as_raw()
     }
+}
+
+/// Returns the path of the control socket of the service in the calling thread's network namespace; `None` if no
+/// service runs, or this user may not read its open files.
+#[must_use]
+pub fn service_socket() -> Option<PathBuf> {
+    let holder = SocketName::holder(SERVICE_NAME).ok()??;
+    if holder.is_trusted() { listening_path(holder.process) } else { None }
+}
+
+/// Returns the first path at which a process listens.
+fn listening_path(process: u32) -> Option<PathBuf> {
+    /// `__SO_ACCEPTCON`, the flags of a listening socket (net/unix/af_unix.c, `unix_seq_show`).
+    const LISTENS: &str = "00010000";
+    let inode = |link: PathBuf| Some(link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned());
+    let files = std::fs::read_dir(format!("/proc/{process}/fd")).ok()?.flatten();
+    let own: HashSet<String> =
+        files.filter_map(|file| inode(std::fs::read_link(file.path()).ok()?)).collect();
+    // The table of the process is that of its network namespace.
+    let table = std::fs::read_to_string(format!("/proc/{process}/net/unix")).ok()?;
+    table.lines().find_map(|line| {
+        let (before, path) = line.split_once(" /")?;
+        let fields: Vec<&str> = before.split_whitespace().collect();
+        // Number, references, protocol, flags, type, state, inode.
+        let is_own = fields.get(3) == Some(&LISTENS) && own.contains(*fields.get(6)?);
+        is_own.then(|| PathBuf::from(format!("/{path}")))
+    })
 }
 
 impl SocketName {
@@ -105,6 +139,21 @@ mod tests {
         assert!(holder.process == std::process::id() && holder.is_trusted(), "{holder:?}");
         drop(held);
         assert!(SocketName::take(&name).unwrap().is_some());
+    }
+
+    #[test]
+    fn a_listening_path_is_found_by_its_process() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("a socket");
+        let listener = UnixListener::bind(&path).unwrap();
+        // This process may also listen for another test.
+        let mut holder = std::process::Command::new("sleep");
+        holder.arg("60").stdin(OwnedFd::from(listener));
+        let mut holder = holder.spawn().unwrap();
+        assert_eq!(listening_path(holder.id()), Some(path));
+        holder.kill().unwrap();
+        holder.wait().unwrap();
+        assert_eq!(listening_path(holder.id()), None);
     }
 
     #[test]

@@ -16,13 +16,13 @@
 
 use std::path::PathBuf;
 
+use evenkeel_host::DEFAULT_SOCKET;
 use evenkeel_model::scenario::ScenarioError;
 use evenkeel_model::scenario::ScenarioErrorKind::{BadValue, Duplicate, MissingKey, WrongType};
 use evenkeel_model::scenario::document::{Complaints, Field, Table, document, read_schema};
 
 use crate::{Interface, Kind, Match, Pattern};
 
-pub const DEFAULT_SOCKET: &str = "/run/evenkeel/control.sock";
 pub const DEFAULT_GROUP: &str = "evenkeel";
 /// The options of `fair` that a rule may have.
 pub const FAIR_KEYS: [&str; 7] =

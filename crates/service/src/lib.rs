@@ -29,12 +29,11 @@ mod supervisor;
 mod unit;
 mod worker;
 
-pub use configuration::{
-    Configuration, DEFAULT_GROUP, DEFAULT_SOCKET, FAIR_KEYS, OptionError, Rule, STEER_KEYS,
-};
+pub use configuration::{Configuration, DEFAULT_GROUP, FAIR_KEYS, OptionError, Rule, STEER_KEYS};
 pub use control::{Command, Control, ControlError, Request, ask};
 pub use course::{Course, Ending, Next};
 pub use device_reset::{DeviceState, reset_of};
+pub use evenkeel_host::DEFAULT_SOCKET;
 pub use interfaces::{Interface, Interfaces};
 pub use kind::Kind;
 pub use notify::Notifier;

@@ -2,14 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use evenkeel_host::SocketName;
+use evenkeel_host::{SERVICE_NAME, SocketName};
 use evenkeel_model::text::{list, path_text};
 use evenkeel_service::{
     Command, ControlError, InterfaceStatus, Kind, Phase, Request, ServiceStatus, ask, client_command,
 };
 use serde_json::Value;
 
-use super::{NAME, failure, show};
+use super::{failure, show};
 use crate::arguments::{Format, ServicePlace, StatusOptions};
 use crate::exit::{Exit, Failure, print, print_page};
 use crate::live::say;
@@ -46,7 +46,7 @@ fn send(place: &ServicePlace, command: Command, interface: Option<&str>) -> Resu
 fn running(error: &ControlError) -> Option<u32> {
     let is_missing = matches!(error, ControlError::NoService { .. });
     let holder =
-        SocketName::holder(NAME).ok().flatten().filter(|holder| is_missing && holder.is_trusted())?;
+        SocketName::holder(SERVICE_NAME).ok().flatten().filter(|holder| is_missing && holder.is_trusted())?;
     Some(holder.process)
 }
 

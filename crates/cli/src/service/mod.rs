@@ -13,10 +13,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use evenkeel_apply::printed_command;
 use evenkeel_fair::give_up_privileges;
 use evenkeel_files::{Kind, read_regular, shown};
-use evenkeel_host::{Capability, SocketName};
+use evenkeel_host::{Capability, SERVICE_NAME, SocketName, service_socket};
 use evenkeel_service::{
-    Configuration, Control, ControlError, Kind as WorkerKind, Managed, Notifier, Outside, Priority,
-    Supervisor,
+    Configuration, Control, ControlError, DEFAULT_SOCKET, Kind as WorkerKind, Managed, Notifier, Outside,
+    Priority, Supervisor, client_command,
 };
 use nix::sys::stat::fstat;
 use nix::unistd::geteuid;
@@ -28,9 +28,6 @@ use crate::output;
 use crate::signals::Signals;
 
 pub use client::status;
-
-/// Socket name that a service reserves in its network namespace.
-const NAME: &str = "evenkeel/service";
 
 pub fn service(options: &ServiceOptions) -> Result<Exit, Failure> {
     match &options.command {
@@ -153,16 +150,18 @@ fn run(file: &Path) -> Result<Exit, Failure> {
 /// Reserves the name of the service in this network namespace. Refuses to run next to another service.
 fn reserve_name(service: &Service<'_>) -> Result<Option<SocketName>, Failure> {
     let failed = |error| Failure::with_causes(Exit::Failed, &error);
-    let taken = SocketName::take(NAME).map_err(failed)?;
+    let taken = SocketName::take(SERVICE_NAME).map_err(failed)?;
     if taken.is_some() {
         return Ok(taken);
     }
-    match SocketName::holder(NAME).map_err(failed)? {
+    match SocketName::holder(SERVICE_NAME).map_err(failed)? {
         Some(holder) if holder.is_trusted() => {
+            let socket = service_socket().unwrap_or_else(|| DEFAULT_SOCKET.into());
             let message = format!(
                 "another service (process {}) runs in this network namespace; stop that service first, or query it \
-                 with `evenkeel status`",
-                holder.process
+                 with `{}`",
+                holder.process,
+                client_command("evenkeel status", &socket)
             );
             Err(Failure::new(Exit::Unable, message))
         }
@@ -170,7 +169,9 @@ fn reserve_name(service: &Service<'_>) -> Result<Option<SocketName>, Failure> {
         _ => {
             service.log(
                 Priority::Warning,
-                &format!("another user has reserved the socket name @{NAME}; evenkeel ignores this socket"),
+                &format!(
+                    "another user has reserved the socket name @{SERVICE_NAME}; evenkeel ignores this socket"
+                ),
             );
             Ok(None)
         }

@@ -439,7 +439,14 @@ fn check_restorable(device: &Device) -> Result<(), FairError> {
     use evenkeel_apply::{ApplyError, Kernel, LiveKernel};
     let checked = LiveKernel::open(device.index, &device.name)
         .and_then(|mut kernel| kernel.check_restorable(&Knob::RootQdisc));
-    Ok(checked.map_err(ApplyError::from)?)
+    match checked {
+        // The root of the killed run stands in place of the root that a run restores first.
+        Err(error) if device.restored_value(&Knob::RootQdisc).is_some() => Err(FairError::unable(
+            format!("cannot make a plan before the changes of a killed run are restored: {error}"),
+            format!("run `{}` first", evenkeel_apply::printed_command("evenkeel revert {}", &[&device.name])),
+        )),
+        checked => Ok(checked.map_err(ApplyError::from)?),
+    }
 }
 
 fn too_many_queues(device: &Device) -> FairError {

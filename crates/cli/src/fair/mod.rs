@@ -99,11 +99,7 @@ pub fn fair(options: &FairOptions) -> Result<Exit, Failure> {
     let dead = settle_leftovers(options, &state).map_err(failure)?;
     // An observation uses the current settings.
     let restored = if options.plan { &dead[..] } else { &[] };
-    let preflight = Preflight::after(&options.interface, request, restored);
-    let mut preflight = preflight.map_err(|error| match restored.is_empty() {
-        true => failure(error),
-        false => no_plan(&error, &options.interface),
-    })?;
+    let mut preflight = Preflight::after(&options.interface, request, restored).map_err(failure)?;
     if options.plan {
         preflight.remarks.splice(..0, restored_first(&dead));
         let mut page = page();
@@ -156,16 +152,6 @@ fn restored_first(dead: &[(Header, Vec<Change>)]) -> Vec<String> {
         ));
     }
     remarks
-}
-
-/// Creates the error of a plan while settings of a killed run exist. A run would restore these settings
-/// first.
-fn no_plan(error: &FairError, interface: &str) -> Failure {
-    let revert = printed_command("evenkeel revert {}", &[&interface]);
-    let message = format!(
-        "cannot make a plan before the changes of a killed run are restored: {error}; run `{revert}` first"
-    );
-    Failure::new(Exit::Unable, message)
 }
 
 fn failure(error: FairError) -> Failure {

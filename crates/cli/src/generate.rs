@@ -5,7 +5,7 @@ use std::io;
 use clap::{Command, CommandFactory};
 use clap_complete::{Generator, Shell};
 use clap_mangen::Man;
-use evenkeel_files::{ClaimedDirectory, replace};
+use evenkeel_files::{ClaimedDirectory, replace_all};
 
 use crate::arguments::{Arguments, GenerateOptions, Generated};
 use crate::exit::{Exit, Failure};
@@ -30,9 +30,7 @@ pub fn generate(options: &GenerateOptions) -> Result<Exit, Failure> {
             }
         }
     }
-    for (name, text) in files {
-        replace(&options.directory.join(name), &text, MODE)?;
-    }
+    replace_all(&options.directory, &files, MODE)?;
     directory.keep()?;
     Ok(Exit::Done)
 }

@@ -324,6 +324,14 @@ fn a_full_disk_is_told_before_the_run_or_after_the_result() {
         assert!(ended.code == 4 && ended.stderr.contains("No space left on device"), "{ended:?}");
         assert_eq!(left, ["ballast"]);
     }
+    let (ended, left) = on_a_full_disk(place.path(), 0, &["top", "lo", "--for", "1s", "--record", "one"]);
+    assert_refused(&ended, 4, "no sample was recorded, and no file is left");
+    assert_eq!(left, ["ballast"]);
+    for what in ["man", "completions"] {
+        let (ended, left) = on_a_full_disk(place.path(), 12, &["generate", what, "new/below"]);
+        assert_refused(&ended, 4, "No space left on device");
+        assert_eq!(left, ["ballast"]);
+    }
 }
 
 /// `generate` refuses a file in place of its directory. It writes into a directory that contains other
@@ -356,6 +364,13 @@ fn pages_need_a_directory() {
         assert_eq!(ended.code, 0, "{ended:?}");
         assert_refused(&limited(place.path(), 0, &["generate", what, "new/below"]), 4, "File too large");
     }
+    // A directory has the name of a page: no page is written.
+    fs::create_dir_all(place.path().join("taken/evenkeel-top.1")).unwrap();
+    let mut command = evenkeel(&["generate", "man", "taken"]);
+    command.current_dir(place.path());
+    assert_refused(&end(command), 2, "taken/evenkeel-top.1: ");
+    assert_eq!(names(&place.path().join("taken")), ["evenkeel-top.1"]);
+    fs::remove_dir_all(place.path().join("taken")).unwrap();
     // Opening a FIFO without a reader would block.
     let fifo = place.path().join("full/evenkeel.1");
     fs::remove_file(&fifo).unwrap();

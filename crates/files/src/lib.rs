@@ -26,7 +26,7 @@ pub use input::{
 };
 pub use kind::Kind;
 pub use new_file::NewFile;
-pub use output::{OutputError, remove_abandoned, replace};
+pub use output::{OutputError, check_regular, remove_abandoned, replace, replace_all};
 pub use standard::was_closed;
 pub use watched::{Stamp, Watched};
 

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use evenkeel_model::text::path_text;
@@ -28,6 +28,8 @@ pub enum OutputError {
     /// The path is relative to a directory that no longer exists.
     #[error("cannot make {}: the current directory was deleted; change to another directory", path_text(.path))]
     NoCurrentDirectory { path: PathBuf },
+    #[error("{} is {what}; name a new file, or a regular file to replace", path_text(.path))]
+    NotRegular { path: PathBuf, what: &'static str },
     #[error("cannot {action} {}: {source}", path_text(.path))]
     System { action: &'static str, path: PathBuf, source: io::Error },
 }
@@ -64,12 +66,54 @@ impl OutputError {
 /// # Errors
 /// Returns an error if the system refuses. Then an existing file stays, and no other files remain.
 pub fn replace(path: &Path, bytes: &[u8], mode: u32) -> Result<(), OutputError> {
-    let failed = |action| OutputError::system(action, path);
-    let parent = parent_of(path);
+    let written = write_partial(path, bytes, mode)?;
+    written.1.persist(path).map_err(|error| OutputError::system("write", path)(error.error))?;
+    sync_directory(parent_of(path))
+}
+
+/// Writes several files of a directory as [`replace`] does. Writes all of them before it replaces the first.
+///
+/// # Errors
+/// Returns an error if a name belongs to a directory, or the system refuses. Then existing files stay, and no other
+/// files remain, unless the system refuses to rename a written file.
+pub fn replace_all(directory: &Path, files: &[(String, Vec<u8>)], mode: u32) -> Result<(), OutputError> {
+    let mut written = Vec::with_capacity(files.len());
+    for (name, bytes) in files {
+        let path = directory.join(name);
+        if path.symlink_metadata().is_ok_and(|metadata| metadata.is_dir()) {
+            return Err(OutputError::system("write", &path)(io::ErrorKind::IsADirectory.into()));
+        }
+        // Keep the lock: without it, the next write removes the file as abandoned.
+        written.push((write_partial(&path, bytes, mode)?, path));
+    }
+    for ((_lock, partial), path) in written {
+        partial.persist(&path).map_err(|error| OutputError::system("write", &path)(error.error))?;
+    }
+    sync_directory(directory)
+}
+
+/// Refuses a path where [`replace`] would replace something else than a file, such as a pipe or a link.
+///
+/// # Errors
+/// Returns an error that names the kind of the file.
+pub fn check_regular(path: &Path) -> Result<(), OutputError> {
+    let Ok(kind) = path.symlink_metadata().map(|metadata| metadata.file_type()) else { return Ok(()) };
+    let what = match () {
+        () if kind.is_file() => return Ok(()),
+        () if kind.is_dir() => "a directory",
+        () if kind.is_symlink() => "a symbolic link",
+        () if kind.is_fifo() => "a pipe",
+        () if kind.is_socket() => "a socket",
+        () => "a device",
+    };
+    Err(OutputError::NotRegular { path: path.to_owned(), what })
+}
+
+/// Writes and syncs the unfinished file of `path`.
+fn write_partial(path: &Path, bytes: &[u8], mode: u32) -> Result<(Flock<File>, TempPath), OutputError> {
     let (mut file, name) = partial_file(path, mode)?;
-    file.write_all(bytes).and_then(|()| file.sync_all()).map_err(failed("write"))?;
-    name.persist(path).map_err(|error| failed("write")(error.error))?;
-    sync_directory(parent)
+    file.write_all(bytes).and_then(|()| file.sync_all()).map_err(OutputError::system("write", path))?;
+    Ok((file, name))
 }
 
 /// Creates and locks the unfinished file of `path`, in the same directory.
@@ -151,5 +195,40 @@ mod tests {
         assert!(replace(&place.path().join("file"), b"one", 0o666).unwrap_err().is_usage());
         assert_eq!(names(place.path()), ["file"]);
         assert!(replace(&place.path().join("none/file"), b"one", 0o666).is_err());
+    }
+
+    #[test]
+    fn several_files_are_replaced_together_or_not_at_all() {
+        let place = tempfile::tempdir().unwrap();
+        let files = |names: [&str; 3]| names.map(|name| (name.to_owned(), name.as_bytes().to_vec()));
+        fs::write(place.path().join("b"), "old").unwrap();
+        fs::create_dir(place.path().join("directory")).unwrap();
+        let error = replace_all(place.path(), &files(["a", "b", "directory"]), 0o600).unwrap_err();
+        assert!(error.is_usage(), "{error}");
+        assert_eq!(names(place.path()), ["b", "directory"]);
+        assert_eq!(fs::read(place.path().join("b")).unwrap(), b"old");
+        replace_all(place.path(), &files(["a", "b", "c"]), 0o600).unwrap();
+        assert_eq!(names(place.path()), ["a", "b", "c", "directory"]);
+        assert_eq!(fs::read(place.path().join("b")).unwrap(), b"b");
+    }
+
+    #[test]
+    fn only_a_regular_file_may_be_replaced_where_that_is_checked() {
+        let place = tempfile::tempdir().unwrap();
+        let path = |name: &str| place.path().join(name);
+        fs::write(path("file"), "").unwrap();
+        std::os::unix::fs::symlink("file", path("link")).unwrap();
+        nix::unistd::mkfifo(&path("pipe"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(path("socket")).unwrap();
+        check_regular(&path("none")).unwrap();
+        check_regular(&path("file")).unwrap();
+        let what = |path: &Path| check_regular(path).unwrap_err().to_string();
+        for (name, words) in
+            [("link", "is a symbolic link;"), ("pipe", "is a pipe;"), ("socket", "is a socket;")]
+        {
+            assert!(what(&path(name)).contains(words), "{name}: {}", what(&path(name)));
+        }
+        assert!(what(place.path()).contains("is a directory;"));
+        assert!(what(Path::new("/dev/null")).contains("is a device;"));
     }
 }

@@ -3,7 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use evenkeel_files::{InputError, Kind, read_bytes, shown};
 use evenkeel_model::text::{excerpt, list, plain_words};
@@ -171,11 +171,13 @@ fn parse_line(line: &[u8]) -> Result<Sample, Damage> {
     }
 }
 
+/// A recording that is written. Dropping this value removes a file without a sample.
 #[derive(Debug)]
 pub struct Recorder {
     file: File,
     /// Length of all complete lines, bytes.
     length: u64,
+    path: PathBuf,
     name: String,
 }
 
@@ -186,7 +188,12 @@ impl Recorder {
     /// Returns an error if the file exists.
     pub fn create(path: &Path) -> io::Result<Self> {
         let file = OpenOptions::new().write(true).create_new(true).open(path)?;
-        Ok(Self { file, length: 0, name: shown(path) })
+        Ok(Self { file, length: 0, path: path.to_owned(), name: shown(path) })
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
     }
 
     #[must_use]
@@ -214,6 +221,15 @@ impl Recorder {
     /// Syncs the recording to the disk.
     pub fn finish(self) -> io::Result<()> {
         self.file.sync_all()
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        if self.is_empty() {
+            // Ignore the error: an empty file has no sample that could be lost.
+            let _ = std::fs::remove_file(&self.path);
+        }
     }
 }
 
@@ -251,6 +267,9 @@ mod tests {
         assert_eq!((recording.sample(99), recording.points(99).len()), (sample(2), 3));
         let again = Recorder::create(&path).unwrap_err();
         assert_eq!(again.kind(), io::ErrorKind::AlreadyExists);
+        let empty = place.path().join("empty.jsonl");
+        drop(Recorder::create(&empty).unwrap());
+        assert!(!empty.exists() && path.exists());
     }
 
     #[test]

@@ -140,7 +140,11 @@ impl Live {
         if let Some(recorder) = &mut self.recorder {
             let written = recorder.write(&sample);
             written.map_err(|error| {
-                unwritable(recorder.name(), &error, Exit::Failed).and("the file has the earlier samples")
+                let next = match recorder.is_empty() {
+                    true => "no sample was recorded, and no file is left",
+                    false => "the file has the earlier samples",
+                };
+                unwritable(recorder.name(), &error, Exit::Failed).and(next)
             })?;
         }
         self.history.push(&sample);

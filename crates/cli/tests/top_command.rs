@@ -67,6 +67,9 @@ fn a_replay_without_a_terminal_prints_all_samples() {
     assert!(blocks[3].starts_with("1970-01-01T00:00:03Z eth0: 1.0 Gbit/s out; no losses\n"), "{plain:?}");
     assert!(blocks[3].contains("Z eth1: ") && blocks[3].contains("not known: the flows are not observed"));
     assert_eq!(replay(&path, &["--plain"]).stdout, plain.stdout);
+    // Before the first interval, losses are not known.
+    assert!(blocks[0].contains("losses: known after the first interval"), "{plain:?}");
+    assert!(!blocks[0].contains("no packet lost") && blocks[1].contains("no packet lost"), "{plain:?}");
     let json = replay(&path, &["--format", "json"]);
     let found: Vec<Value> = json.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!((json.code, found), (0, (0..4).map(sample).collect::<Vec<_>>()));
@@ -191,6 +194,8 @@ fn wrong_options_are_refused() {
         &["--interval", "100ms"][..],
         &["--interval", "1"],
         &["--for", "0s"],
+        &["lo", "--plain", "--for", "500ms"],
+        &["lo", "--for", "4s", "--interval", "5s", "--record", "x"],
         &["--plain", "--format", "json"],
         &["--record", "x", "--replay", path],
         &["no such interface"],

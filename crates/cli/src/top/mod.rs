@@ -131,6 +131,14 @@ impl Session<'_> {
     /// Prints samples as lines. Prints the samples of a recording at once, and the samples of this host
     /// as they are taken.
     fn print(&mut self) -> Result<End, Failure> {
+        let interval = self.options.interval;
+        if let Some(time) = self.options.time.filter(|time| self.lacks_rates_in(*time)) {
+            let message = format!(
+                "--for {time:?} ends before the first interval (--interval {interval:?}), so no rate would be known; use \
+                 --for {interval:?} or more, or a shorter --interval"
+            );
+            return Err(Failure::new(Exit::Usage, message));
+        }
         let mut sample = self.source.first()?;
         // Count the time from the first sample, so that the last sample is at the end of the time.
         self.began = Instant::now();
@@ -161,6 +169,12 @@ impl Session<'_> {
                 return Ok(End::Time);
             }
         }
+    }
+
+    /// Returns whether no block of lines would be printed in this time.
+    fn lacks_rates_in(&self, time: Duration) -> bool {
+        let prints_lines = self.options.format == TopFormat::Table;
+        prints_lines && self.source.is_live() && time < self.options.interval
     }
 
     /// Prints a sample. Returns whether the output still has a reader.

@@ -196,6 +196,9 @@ pub fn processors(sample: &Sample) -> String {
 }
 
 pub fn losses(sample: &Sample) -> String {
+    if sample.seconds <= 0.0 && !sample.losses_incomplete {
+        return "known after the first interval".to_owned();
+    }
     let total = sample.losses.iter().map(|loss| loss.packets.total).fold(0, u64::saturating_add);
     if total == 0 {
         return match sample.unread_places.as_slice() {

@@ -73,6 +73,16 @@ impl<C> End<C> {
         }
         time.is_some_and(|time| began.elapsed() >= time).then_some(Self::Time)
     }
+
+    /// Returns the word that the JSON of a session contains.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Time => "time",
+            Self::Interrupted => "interrupted",
+            Self::Terminated => "terminated",
+            Self::ForeignChange(_) => "foreign-change",
+        }
+    }
 }
 
 impl<C: Display> End<C> {
@@ -99,12 +109,11 @@ impl<C: Display> End<C> {
 impl End {
     /// Returns the word and the reason that a session's JSON contains.
     pub fn words(&self) -> (&'static str, Option<&str>) {
-        match self {
-            Self::Time => ("time", None),
-            Self::Interrupted => ("interrupted", None),
-            Self::Terminated => ("terminated", None),
-            Self::ForeignChange(reason) => ("foreign-change", Some(reason)),
-        }
+        let reason = match self {
+            Self::ForeignChange(reason) => Some(reason.as_str()),
+            _ => None,
+        };
+        (self.word(), reason)
     }
 }
 

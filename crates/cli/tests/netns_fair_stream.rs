@@ -41,6 +41,27 @@ fn a_session_writes_its_start_its_status_and_its_end() {
     assert_eq!(managed.maps(), DRIVERS_MAPS);
 }
 
+/// `fair` and `steer` have the same word for the same end.
+#[test]
+fn the_end_by_a_signal_has_one_word_in_all_sessions() {
+    for (signal, word) in [(Signal::SIGINT, "interrupted"), (Signal::SIGTERM, "terminated")] {
+        for format in ["json", "jsonl"] {
+            let managed = Managed::new();
+            let fair = managed.session(&["--format", format]);
+            let steer = managed.steering(&["--policy", "balance", "--format", format]);
+            for (mut session, key) in [(fair, "by"), (steer, "end")] {
+                session.signal(signal);
+                let ended = session.end();
+                let last = ended.stdout.lines().last().unwrap_or_default();
+                let text = if format == "json" { &ended.stdout } else { last };
+                let seen: Value = serde_json::from_str(text).unwrap();
+                let by = if format == "json" && key == "end" { &seen["end"] } else { &seen["ended"]["by"] };
+                assert_eq!(by, word, "{signal} {format}: {seen}");
+            }
+        }
+    }
+}
+
 #[test]
 fn an_observation_writes_lines_too() {
     let managed = Managed::new();

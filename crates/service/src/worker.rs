@@ -312,10 +312,10 @@ mod tests {
         let foreign = Some(("a".to_owned(), "why".to_owned()));
         let by = "foreign-change".to_owned();
         assert_eq!(event(ended), Some(Event::Ended { by, foreign, is_unsettled: true }));
-        let ended = r#"{"type":"ended","ended":{"by":"termination"},"devices":[{"settings":{"failed":0}}]}"#;
+        let ended = r#"{"type":"ended","ended":{"by":"terminated"},"devices":[{"settings":{"failed":0}}]}"#;
         assert_eq!(
             event(ended),
-            Some(Event::Ended { by: "termination".to_owned(), foreign: None, is_unsettled: false })
+            Some(Event::Ended { by: "terminated".to_owned(), foreign: None, is_unsettled: false })
         );
         for nothing in ["", "{", "[]", "7", r#"{"type":"dropped"}"#, r#"{"type":7}"#, r#"{"type":"ended"}"#] {
             assert_eq!(event(nothing), None, "{nothing}");

@@ -211,13 +211,10 @@ pub fn ended(devices: &[evenkeel_fair::Ended]) -> String {
 }
 
 fn end_json(end: &End) -> Value {
+    let by = end.word();
     match end {
-        End::Time => json!({"by": "time"}),
-        End::Interrupted => json!({"by": "interrupt"}),
-        End::Terminated => json!({"by": "termination"}),
-        End::ForeignChange(reason) => {
-            json!({"by": "foreign-change", "device": reason.device, "reason": reason.reason})
-        }
+        End::ForeignChange(change) => json!({"by": by, "device": change.device, "reason": change.reason}),
+        _ => json!({"by": by}),
     }
 }
 

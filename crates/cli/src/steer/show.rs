@@ -204,12 +204,7 @@ pub fn status_line(status: &Status, policy_error: Option<&str>, seconds: f64) ->
 
 /// Returns the last line of `--format jsonl`, as `fair` has it.
 pub fn ended(status: &Status, end: &End, elapsed: Duration, report: &Report) -> Value {
-    let (by, reason) = match end {
-        End::Time => ("time", None),
-        End::Interrupted => ("interruption", None),
-        End::Terminated => ("termination", None),
-        End::ForeignChange(reason) => ("foreign-change", Some(reason)),
-    };
+    let (by, reason) = end.words();
     let mut devices = devices(status, None);
     devices[0]["settings"] = json!({
         "put_back": report.restored.len(), "left_alone": report.left_alone.len(), "failed": report.failed.len(),

@@ -427,11 +427,10 @@ impl Worker<'_> {
     /// Undoes the changes, unless they stay, and reports the end.
     fn end(&mut self, end: &End<Change>, stream: &Stream) -> Result<Exit, Failure> {
         let (by, reason) = match end {
-            End::ForeignChange(change @ Change::Foreign(_)) => ("foreign-change", Some(change.to_string())),
+            End::ForeignChange(change @ Change::Foreign(_)) => (end.word(), Some(change.to_string())),
             End::ForeignChange(Change::Busy(reason)) => ("busy", Some(reason.clone())),
             End::ForeignChange(change) => ("device", Some(change.to_string())),
-            End::Interrupted => ("interruption", None),
-            End::Time | End::Terminated => ("termination", None),
+            End::Interrupted | End::Time | End::Terminated => (end.word(), None),
         };
         // The worker that follows goes on with the changes that are in effect.
         let stays =

@@ -167,6 +167,20 @@ fn a_textfile_is_replaced_whole() {
         0,
         "node_exporter would serve an old file"
     );
+    // Other programs' pipes and links are not replaced.
+    let directory = tempfile::tempdir().unwrap();
+    let other = directory.path().join("other.prom");
+    nix::unistd::mkfifo(&other, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let link = directory.path().join("link.prom");
+    std::os::unix::fs::symlink("nowhere", &link).unwrap();
+    for (path, what) in [(&other, "is a pipe"), (&link, "is a symbolic link")] {
+        let refused = end(managed.command(&["metrics", "--textfile", path.to_str().unwrap(), "--once"]));
+        assert!(refused.code == 2 && refused.stderr.contains(what), "{refused:?}");
+        assert!(!std::fs::symlink_metadata(path).unwrap().is_file());
+    }
+    let no_directory = format!("unix:{}/none/metrics.sock", directory.path().display());
+    let refused = end(managed.command(&["metrics", "--listen", &no_directory]));
+    assert!(refused.code == 3 && refused.stderr.contains("No such file or directory"), "{refused:?}");
     let refused = end(managed.command(&["metrics", "--textfile", "/a/evenkeel.txt"]));
     assert!(refused.code == 2 && refused.stderr.contains(".prom"), "{refused:?}");
 }

@@ -5,6 +5,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use evenkeel_files::{check_regular, replace};
 use evenkeel_host::facts::{Tree, read_facts};
 use evenkeel_model::text::path_text;
 use evenkeel_monitor::{
@@ -171,6 +172,7 @@ fn ended_by(signals: &Signals) -> Exit {
 }
 
 fn write_textfile(options: &MetricsOptions, path: &Path) -> Result<Exit, Failure> {
+    check_regular(path)?;
     let signals = Signals::catch()?;
     output::detach();
     let mut exporter = Exporter::open(options)?;
@@ -205,7 +207,8 @@ fn rewrite(
     let mut next = Instant::now();
     while !signals.came() {
         let text = exporter.text(Form::Prometheus)?;
-        let written = evenkeel_files::replace(path, text.as_bytes(), MODE).map_err(Failure::from);
+        let written = check_regular(path).and_then(|()| replace(path, text.as_bytes(), MODE));
+        let written = written.map_err(Failure::from);
         // After one successful write, an error is no usage error: the path was valid.
         written.map_err(
             |failed| if *has_written { Failure::new(Exit::Failed, failed.message()) } else { failed },

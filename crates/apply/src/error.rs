@@ -131,6 +131,8 @@ pub enum JournalError {
     /// directory.
     #[error("{}", held_elsewhere(.interface, *.process, .journal.as_deref()))]
     HeldElsewhere { interface: String, process: u32, journal: Option<PathBuf> },
+    #[error("another service keeps the changes of `tune` to {interface}: {}", end_first(*.process, "", .interface))]
+    Tuned { interface: String, process: u32 },
     #[error(transparent)]
     Host(#[from] HostError),
 }
@@ -295,6 +297,7 @@ impl ApplyError {
             Self::Journal(
                 JournalError::Busy { .. }
                 | JournalError::HeldElsewhere { .. }
+                | JournalError::Tuned { .. }
                 | JournalError::Unfinished { .. }
                 | JournalError::Directory { .. }
                 | JournalError::Unsafe { .. }

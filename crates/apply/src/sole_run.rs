@@ -31,7 +31,7 @@ fn name_of_tuning(index: u32) -> String {
 /// `None` if the holder is a user without privileges, or a socket that accepts no connection: such a
 /// process manages no interface.
 pub(crate) fn take(index: u32, interface: &str, journal: &Path) -> Result<Option<SocketName>, JournalError> {
-    take_name(&name_of_run(index), interface, Some(journal))
+    take_name(&name_of_run(index), |process| held_elsewhere(interface, process, Some(journal)))
 }
 
 /// Takes the interface's name for receive steering, which may change no setting and have no journal.
@@ -39,15 +39,21 @@ pub(crate) fn take(index: u32, interface: &str, journal: &Path) -> Result<Option
 /// # Errors
 /// Returns [`JournalError::HeldElsewhere`] if another process steers.
 pub fn steer_alone(index: u32, interface: &str) -> Result<Option<SocketName>, JournalError> {
-    take_name(&name_of_steering(index), interface, None)
+    take_name(&name_of_steering(index), |process| held_elsewhere(interface, process, None))
 }
 
 /// Takes the interface's name for a service that keeps changes of `tune` in effect. Sessions and `tune` do not need it.
 ///
 /// # Errors
-/// Returns [`JournalError::HeldElsewhere`] if another service keeps changes in effect.
+/// Returns [`JournalError::Tuned`] if another service keeps changes in effect.
 pub fn tune_alone(index: u32, interface: &str) -> Result<Option<SocketName>, JournalError> {
-    take_name(&name_of_tuning(index), interface, None)
+    let held = |process| JournalError::Tuned { interface: interface.to_owned(), process };
+    take_name(&name_of_tuning(index), held)
+}
+
+fn held_elsewhere(interface: &str, process: u32, journal: Option<&Path>) -> JournalError {
+    let journal = journal.map(Path::to_owned);
+    JournalError::HeldElsewhere { interface: interface.to_owned(), process, journal }
 }
 
 /// Returns the process that keeps changes of `tune` to an interface in effect.
@@ -104,9 +110,6 @@ pub fn is_managed(index: u32) -> Result<bool, JournalError> {
 /// Returns [`JournalError::Busy`] or [`JournalError::HeldElsewhere`], which names the session, or an
 /// error if the kernel refuses a socket.
 pub fn check_unmanaged(state: &StateDirectory, interface: &InterfaceIdentity) -> Result<(), JournalError> {
-    let held = |process, journal| {
-        Err(JournalError::HeldElsewhere { interface: interface.name.clone(), process, journal })
-    };
     let path = state.journal_of(interface);
     if let Some(NameHolder { process, .. }) = trusted_holder(&name_of_run(interface.index))? {
         return match StateDirectory::read(&path) {
@@ -115,7 +118,7 @@ pub fn check_unmanaged(state: &StateDirectory, interface: &InterfaceIdentity) ->
                 let holder = number_here(&header).map(|process| Box::new((header, process)));
                 Err(JournalError::Busy { path, holder })
             }
-            Ok(_) => held(process, Some(path)),
+            Ok(_) => Err(held_elsewhere(&interface.name, process, Some(&path))),
             // Other users may lack the permission to read the journal.
             Err(_) => Err(JournalError::Busy { path, holder: None }),
         };
@@ -138,29 +141,21 @@ pub fn run_on(interface: &InterfaceIdentity) -> Option<u32> {
 /// a socket.
 pub fn check_unsteered(interface: &InterfaceIdentity) -> Result<(), JournalError> {
     match trusted_holder(&name_of_steering(interface.index))? {
-        Some(NameHolder { process, .. }) => {
-            Err(JournalError::HeldElsewhere { interface: interface.name.clone(), process, journal: None })
-        }
+        Some(NameHolder { process, .. }) => Err(held_elsewhere(&interface.name, process, None)),
         None => Ok(()),
     }
 }
 
-fn take_name(
-    name: &str,
-    interface: &str,
-    journal: Option<&Path>,
-) -> Result<Option<SocketName>, JournalError> {
+/// Takes a name, or returns the error `held` with the process that has the name.
+fn take_name(name: &str, held: impl Fn(u32) -> JournalError) -> Result<Option<SocketName>, JournalError> {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        if let Some(held) = SocketName::take(name)? {
-            return Ok(Some(held));
+        if let Some(taken) = SocketName::take(name)? {
+            return Ok(Some(taken));
         }
         match SocketName::holder(name)? {
             Some(holder) if !holder.is_trusted() => return Ok(None),
-            Some(NameHolder { process, .. }) if Instant::now() > deadline => {
-                let (interface, journal) = (interface.to_owned(), journal.map(Path::to_owned));
-                return Err(JournalError::HeldElsewhere { interface, process, journal });
-            }
+            Some(NameHolder { process, .. }) if Instant::now() > deadline => return Err(held(process)),
             None if Instant::now() > deadline => return Ok(None),
             _ => std::thread::sleep(POLL),
         }
@@ -182,13 +177,27 @@ mod tests {
         let name = format!("evenkeel-squat-{}", std::process::id());
         let deaf = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).unwrap();
         bind(deaf.as_raw_fd(), &UnixAddr::new_abstract(name.as_bytes()).unwrap()).unwrap();
-        assert!(take_name(&name, "eth0", None).unwrap().is_none());
+        let take = || take_name(&name, |process| held_elsewhere("eth0", process, None));
+        assert!(take().unwrap().is_none());
         drop(deaf);
-        assert!(take_name(&name, "eth0", None).unwrap().is_some());
+        assert!(take().unwrap().is_some());
         let _session = SocketName::take(&name).unwrap();
-        let held = take_name(&name, "eth0", None);
         assert!(
-            matches!(held, Err(JournalError::HeldElsewhere { process, .. }) if process == std::process::id())
+            matches!(take(), Err(JournalError::HeldElsewhere { process, .. }) if process == std::process::id())
         );
+    }
+
+    #[test]
+    fn an_error_names_the_command_that_has_the_interface() {
+        // No interface has this index.
+        let index = u32::MAX - std::process::id();
+        let _tuned = tune_alone(index, "eth0").unwrap().unwrap();
+        let error = tune_alone(index, "eth0").unwrap_err().to_string();
+        let words =
+            format!("another service keeps the changes of `tune` to eth0: process {}", std::process::id());
+        assert!(error.starts_with(&words) && !error.contains("steer"), "{error}");
+        let _steered = steer_alone(index, "eth0").unwrap().unwrap();
+        let error = steer_alone(index, "eth0").unwrap_err().to_string();
+        assert!(error.starts_with("evenkeel steer manages eth0 already: "), "{error}");
     }
 }

@@ -107,9 +107,8 @@ pub fn maintain(options: &MaintainOptions) -> Result<Exit, Failure> {
     };
     let open = || KeptWatch::open(&state, found.index, &options.interface);
     let mut stream = Stream::of(options.format);
-    let sole = tune_alone(found.index, &options.interface).map_err(|error| {
-        Failure::new(Exit::Unable, format!("cannot keep changes of tune in effect: {error}"))
-    })?;
+    let sole = tune_alone(found.index, &options.interface)
+        .map_err(|error| Failure::with_causes(Exit::Unable, &error))?;
     let mut worker = Worker {
         sole,
         options,

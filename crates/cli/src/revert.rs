@@ -563,9 +563,11 @@ fn tell(outcome: &RevertOutcome) -> Result<Exit, Failure> {
             ))?;
         }
         RevertOutcome::OtherNamespace { header, alive: true, .. } => say(&format!(
-            "{} runs in another network namespace (net:[{}]) and is left alone",
+            "{} still runs in another network namespace (net:[{}]); revert does not change it; to undo its changes, \
+             end it, or run `{}` there",
             whose(header),
-            header.interface.namespace
+            header.interface.namespace,
+            printed_command("evenkeel revert", &[])
         )),
         RevertOutcome::OtherNamespace { header, path, journal, .. } => say(&format!(
             "{} ran in another network namespace (net:[{}]) and is left alone: run `{}` there{}, or remove {} \

@@ -275,6 +275,12 @@ pub enum ApplyError {
     NotAllowed { knob: String, value: String },
     #[error("{0}")]
     Disturbed(Disturbance),
+    /// The service leaves the settings of `evenkeel tune` to the user.
+    #[error(
+        "`evenkeel tune` has set {knob} to {value}; `{}` gives the setting to the service",
+        printed_command("evenkeel revert {}", &[.interface])
+    )]
+    OfUser { knob: String, value: String, interface: String },
     #[error("cannot start the guardian process: {0}{hint}", hint = process_limit(.0))]
     Guardian(io::Error),
     #[error("cannot restore the settings of {interface} that evenkeel changed: {source}; run `{}`", printed_command("evenkeel revert {}", &[.interface]))]

@@ -143,6 +143,8 @@ pub(crate) fn fold(entries: &mut Vec<Entry>, entry: Entry) {
                 }
             }
             known.theirs |= entry.theirs;
+            // The last change decides whether the end of the service undoes the setting.
+            known.service = entry.service;
         }
         None => entries.push(entry),
     }

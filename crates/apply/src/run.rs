@@ -209,6 +209,7 @@ impl<K: Kernel, S: Storage> Run<K, S> {
         if !known && change.knob.same(&found, &change.to) {
             return Ok(());
         }
+        self.check_of_user(&change.knob, &found)?;
         let is_channels = matches!(change.knob, Knob::Channels(_));
         if is_channels {
             self.journal_queues()?;
@@ -225,6 +226,21 @@ impl<K: Kernel, S: Storage> Run<K, S> {
             self.settle_queues();
         }
         made
+    }
+
+    /// Refuses a change of the service to a setting that `evenkeel tune` keeps: an entry has one previous value, so the end
+    /// of the service could not restore the user's value.
+    fn check_of_user(&self, knob: &Knob, found: &Value) -> Result<(), ApplyError> {
+        let is_of_user =
+            |entry: &&Entry| !entry.service && !entry.with_channels && !knob.same(found, &entry.from);
+        match self.entry(knob).filter(is_of_user) {
+            Some(_) if self.by_service => Err(ApplyError::OfUser {
+                knob: knob.on(&self.name).to_string(),
+                value: found.to_string(),
+                interface: self.name.clone(),
+            }),
+            _ => Ok(()),
+        }
     }
 
     /// Journals a `txqueuelen` of 0 before a root qdisc is created. On a device without a queue of its
@@ -276,7 +292,10 @@ impl<K: Kernel, S: Storage> Run<K, S> {
     }
 
     fn allow_from(&mut self, knob: &Knob, found: Value, ours: Ours) -> Result<(), ApplyError> {
-        if self.entry(knob).is_some_and(|entry| !entry.with_channels && entry.ours.contains(&ours)) {
+        let service = self.by_service;
+        let is_known =
+            |entry: &Entry| !entry.with_channels && entry.ours.contains(&ours) && entry.service == service;
+        if self.entry(knob).is_some_and(is_known) {
             return Ok(());
         }
         if self.entry(knob).is_none() {
@@ -294,7 +313,6 @@ impl<K: Kernel, S: Storage> Run<K, S> {
             Some(entry) => (entry.from.clone(), vec![ours]),
             None => (found, vec![ours]),
         };
-        let service = self.by_service;
         self.journal_entry(Entry {
             knob: knob.clone(),
             from,

@@ -538,6 +538,46 @@ fn what_is_kept_stays_until_it_is_reverted() {
 }
 
 #[test]
+fn the_service_does_not_change_what_tune_has_in_force() {
+    in_a_namespace(|place| {
+        let state = StateDirectory::at(place.directory.path());
+        let change = |kept: &mut Lasting, bytes| kept.change(&Change::new(Knob::Mtu, Value::Bytes(bytes)));
+        let by_service = |place: &Place| {
+            let mut kept = lasting(place);
+            kept.by_service();
+            kept
+        };
+        let is_of_service = || {
+            let [(_, entry)]: [_; 1] = evenkeel_apply::kept(&state).unwrap().try_into().unwrap();
+            entry.service
+        };
+        let mut kept = lasting(place);
+        change(&mut kept, 9000).unwrap();
+        kept.keep().unwrap();
+        let mut kept = by_service(place);
+        let refused = change(&mut kept, 8000).unwrap_err().to_string();
+        assert!(
+            refused.contains("`evenkeel tune` has set the MTU of evk0 to 9000")
+                && refused.contains("evenkeel revert evk0"),
+            "{refused}"
+        );
+        kept.keep().unwrap();
+        assert!(!is_of_service() && place.seen().contains("mtu 9000"));
+        // The user has undone the change by hand.
+        let status = Command::new("ip").args(["link", "set", "dev", NAME, "mtu", "1500"]).status().unwrap();
+        assert!(status.success());
+        let mut kept = by_service(place);
+        change(&mut kept, 8000).unwrap();
+        kept.keep().unwrap();
+        assert!(is_of_service());
+        let mut kept = lasting(place);
+        change(&mut kept, 7000).unwrap();
+        kept.keep().unwrap();
+        assert!(!is_of_service());
+    });
+}
+
+#[test]
 fn what_the_kernel_does_not_take_is_as_before_and_the_administrators_stays() {
     in_a_namespace(|place| {
         let before = place.seen();

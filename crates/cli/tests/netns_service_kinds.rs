@@ -194,6 +194,38 @@ fn a_setting_that_another_program_changes_is_left_to_it() {
     assert_eq!(value(&place, SCALING.1), "0", "the other change is undone at the end");
 }
 
+/// A change of `tune` that was undone by hand does not make the service's change a change of the user, nor the reverse.
+#[test]
+fn the_last_change_decides_whether_the_service_undoes_it() {
+    let place = place();
+    let tune_by_hand = || {
+        let ended = end(place.managed.command(&["tune", FIRST, "--apply", SACK.0, "--no-watch"]));
+        assert!(ended.code == 0 && value(&place, SACK.1) == "1", "{ended:?}");
+    };
+    tune_by_hand();
+    set(&place, SACK.1, "0");
+    place.write(&tune(FIRST, &[SACK.0], ""));
+    let mut service = place.start();
+    wait_for_worker(&place, FIRST, "tune", "tuned");
+    assert_eq!(value(&place, SACK.1), "1");
+    assert_eq!(worker(&place, FIRST, "tune")["devices"][0]["changes"].as_array().map(Vec::len), Some(1));
+    succeed(&place, &["service", "pause", FIRST]);
+    assert_eq!(value(&place, SACK.1), "0", "after the pause");
+
+    succeed(&place, &["service", "resume", FIRST]);
+    wait_for_worker(&place, FIRST, "tune", "tuned");
+    set(&place, SACK.1, "0");
+    wait_for_worker(&place, FIRST, "tune", "given-up");
+    tune_by_hand();
+    succeed(&place, &["service", "pause", FIRST]);
+    assert_eq!(value(&place, SACK.1), "1", "the user's value after the pause");
+    service.signal(Signal::SIGTERM);
+    let ended = service.end();
+    assert_eq!((ended.code, value(&place, SACK.1).as_str()), (0, "1"), "{ended:?}");
+    assert_eq!(end(place.managed.command(&["revert"])).code, 0);
+    assert_eq!(value(&place, SACK.1), "0");
+}
+
 /// A setting of the host belongs to one interface, even if two workers find it at the same time. Without the interface, the
 /// other one that wants the setting takes over.
 #[test]

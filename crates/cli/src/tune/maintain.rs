@@ -357,8 +357,8 @@ impl Worker<'_> {
         if let Some(knob) = self.journalled.iter().find(is_missing) {
             let knob = knob.on(&self.options.interface);
             return Ok(Some(Change::Foreign(format!(
-                "the journal does not have the change of {knob} anymore: `evenkeel revert` undid it, or another program \
-                 removed the journal"
+                "the journal does not have the service's change of {knob} anymore: `evenkeel revert` undid it, `evenkeel tune` \
+                 changed the setting, or another program removed the journal"
             ))));
         }
         let watched = entries.iter().filter(|entry| !self.idle.contains(&entry.knob));

@@ -41,6 +41,19 @@ fn remove_files(etc: &Etc, interface: Option<&str>, namespace: Option<u64>) -> R
     etc.remove(&chosen).map_err(failed)
 }
 
+/// Returns the names under which `evenkeel tune --persist` may have written files for a journal's interface: the name in the
+/// journal, unless another interface has it now, and the present name.
+fn persisted_names(header: &Header) -> BTreeSet<String> {
+    let then = &header.interface.name;
+    let is_own = |found: &InterfaceIdentity| is_same_device(header, found);
+    let has_now = |name: &String| identity(name).is_some_and(|found| is_own(&found));
+    let is_of_another = identity(then).is_some_and(|found| {
+        found.same_boot(&header.interface) && header.interface.device.is_some() && !is_own(&found)
+    });
+    let then = Some(then.clone()).filter(|_| !is_of_another);
+    all_interfaces().into_iter().filter(has_now).chain(then).collect()
+}
+
 /// Reports removals. `left` contains files that were kept and already reported.
 fn tell_removals(removals: &[Removal], left: &mut BTreeSet<PathBuf>) -> Result<(), Failure> {
     for removal in removals {
@@ -199,12 +212,21 @@ fn revert_settings(
             let is_here = NetworkNamespace::own().is_ok_and(|own| own.inode == interface.namespace);
             // The journal's namespace may no longer exist.
             let namespace = if is_here { Etc::namespace() } else { Some(interface.namespace) };
-            let remove = |etc: &String| remove_files(&Etc::at(etc), Some(&interface.name), namespace);
-            let removals: Vec<_> = etc.iter().map(remove).collect();
+            let remove = |etc: &String, name: &String| remove_files(&Etc::at(etc), Some(name), namespace);
+            let names = persisted_names(header);
+            let removals: Vec<_> =
+                etc.iter().flat_map(|etc| names.iter().map(|name| remove(etc, name))).collect();
             let are_gone = removals.iter().all(Result::is_ok);
             files.extend(removals);
             are_gone
         });
+        if let Ok(RevertOutcome::RolledBack(leftover)) = &ended
+            && leftover.header.kept
+        {
+            let etc = Etc::from_environment();
+            let remove = |name: &String| remove_files(&etc, Some(name), Etc::namespace());
+            files.extend(persisted_names(&leftover.header).iter().map(remove));
+        }
         // Continue with the other journals after a failure.
         match ended {
             // The journal's run has already restored everything, or changed nothing.

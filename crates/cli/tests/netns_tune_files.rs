@@ -104,6 +104,51 @@ fn files_of_earlier_commands_have_the_settings_in_force() {
 }
 
 #[test]
+fn files_follow_a_rename_of_the_interface() {
+    let host = Host::new();
+    let rename = |from: &str, to: &str| {
+        for words in [&["down"][..], &["name", to], &["up"]] {
+            let name = if words == ["up"] { to } else { from };
+            host.managed.shell(&[&["ip", "link", "set", name], words].concat());
+        }
+    };
+    let file =
+        |name: &str| host.etc.path().join(format!("sysctl.d/90-evenkeel-{name}:{}.conf", host.namespace()));
+    let persist = |name: &str, rule: &str| {
+        let arguments = ["tune", name, "--apply", rule, "--no-watch", "--persist", "sysctl"];
+        let ended = end(host.command(&arguments));
+        assert_eq!(ended.code, 0, "{ended:?}");
+        ended
+    };
+    persist(NAME, "sack-off");
+    rename(NAME, "evk7");
+    let reverted = end(host.command(&["revert", "evk7"]));
+    assert!(reverted.code == 0 && !file(NAME).exists(), "{reverted:?}");
+    assert_eq!(host.values(), OFF);
+
+    // The next command writes the file under the present name.
+    persist("evk7", "sack-off");
+    rename("evk7", NAME);
+    let again = persist(NAME, "timestamps-off");
+    let words = format!("removed, because the interface has another name now: {}", file("evk7").display());
+    assert!(again.stdout.contains(&words) && !file("evk7").exists(), "{again:?}");
+    let text = std::fs::read_to_string(file(NAME)).unwrap();
+    assert!(text.contains("tcp_sack = 1\n") && text.contains("tcp_timestamps = 1\n"), "{text}");
+    // The journal has the directory, and the older name.
+    let reverted = end(host.managed.command(&["revert"]));
+    assert!(reverted.code == 0 && !file(NAME).exists(), "{reverted:?}");
+    assert!(is_empty(host.managed.state.path()));
+    assert_eq!(host.values(), OFF);
+
+    // Another interface has the old name, and files of its own.
+    persist(NAME, "sack-off");
+    rename(NAME, "evk7");
+    host.managed.shell(&["ip", "link", "add", NAME, "type", "veth", "peer", "name", "evk9"]);
+    let reverted = end(host.command(&["revert", "evk7"]));
+    assert!(reverted.code == 0 && file(NAME).exists(), "{reverted:?}");
+}
+
+#[test]
 fn a_file_without_a_journal_is_removed_with_a_remark_about_its_settings() {
     let host = Host::new();
     assert_eq!(host.tune(&["--apply", "sack-off", "--no-watch", "--persist", "sysctl"]).code, 0);

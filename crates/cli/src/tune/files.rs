@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use evenkeel_apply::{Etc, Lasting, PersistError, Removal, StateDirectory, in_force};
+use evenkeel_apply::{Etc, InterfaceIdentity, Lasting, PersistError, Removal, StateDirectory, in_force};
 use evenkeel_model::change::{Knob, Value};
 use evenkeel_model::host::HostFacts;
 use evenkeel_model::text::path_text;
@@ -13,6 +13,7 @@ use super::Prepared;
 use crate::arguments::{PersistChoice, TuneOptions};
 use crate::exit::{Exit, Failure};
 use crate::live::say;
+use crate::revert::identity;
 
 fn kinds(options: &TuneOptions) -> Vec<Kind> {
     let kind = |choice: &PersistChoice| match choice {
@@ -33,8 +34,8 @@ fn actions(facts: &HostFacts) -> BTreeMap<u32, String> {
     alone.map(|interrupt| (interrupt.number, interrupt.action.clone())).collect()
 }
 
-fn place(options: &TuneOptions) -> Place<'_> {
-    Place { interface: &options.interface, namespace: Etc::namespace() }
+fn place(interface: &str) -> Place<'_> {
+    Place { interface, namespace: Etc::namespace() }
 }
 
 /// Returns an error in another network namespace than the initial one: the host reads the files at
@@ -58,15 +59,35 @@ pub fn check_namespace(options: &TuneOptions) -> Result<(), Failure> {
     Err(Failure::new(Exit::Unable, message))
 }
 
-/// Returns the files that earlier commands wrote and no user edited, with their kinds.
-fn written(options: &TuneOptions, etc: &Etc) -> Result<Vec<(Kind, String)>, PersistError> {
+/// A file that an earlier command wrote and no user edited.
+struct Written {
+    kind: Kind,
+    path: String,
+    /// The paths of the file and its link.
+    all: Vec<String>,
+}
+
+/// Returns the files that earlier commands wrote under the interface's present name, and under its name in the journal.
+fn written(options: &TuneOptions, etc: &Etc) -> Result<Vec<Written>, PersistError> {
     let mut written = Vec::new();
-    for (kind, path) in persist::paths_by_kind(place(options)) {
-        if etc.is_unedited(&path)? {
-            written.push((kind, path));
+    for name in std::iter::once(options.interface.clone()).chain(earlier_name(&options.interface)) {
+        for (kind, path) in persist::paths_by_kind(place(&name)) {
+            if etc.is_unedited(&path)? {
+                written.push(Written { kind, path, all: persist::paths_of(place(&name), kind) });
+            }
         }
     }
     Ok(written)
+}
+
+/// Returns an interface's name in its journal if it has another name now, and no other interface has the name.
+fn earlier_name(interface: &str) -> Option<String> {
+    let now = identity(interface)?;
+    // Without permission to read journals, assume that no previous command changed a setting.
+    let kept = evenkeel_apply::kept(&StateDirectory::from_environment()).unwrap_or_default();
+    let is_own = |then: &&InterfaceIdentity| then.device.is_some() && then.device == now.device;
+    let then = kept.iter().map(|(interface, _)| interface).find(is_own)?;
+    (then.name != interface && identity(&then.name).is_none()).then(|| then.name.clone())
 }
 
 /// Returns whether a command writes files: it has `--persist`, or an earlier one had. Errors count only for the former.
@@ -81,13 +102,12 @@ fn files(
     settings: &[(Knob, Value)],
     facts: &HostFacts,
 ) -> Result<Files, PersistError> {
-    let (place, mut kinds) = (place(options), kinds(options));
+    let mut kinds = kinds(options);
     let written = written(options, etc)?;
-    kinds.extend(written.iter().map(|(kind, _)| *kind));
-    let mut files = persist::files(place, settings, &kinds, &actions(facts));
-    let is_stale = |path: &String| !files.files.iter().any(|file| file.path == *path);
-    let stale = written.iter().filter(|(_, path)| is_stale(path));
-    files.stale = stale.flat_map(|(kind, _)| persist::paths_of(place, *kind)).collect();
+    kinds.extend(written.iter().map(|written| written.kind));
+    let mut files = persist::files(place(&options.interface), settings, &kinds, &actions(facts));
+    let is_stale = |written: &Written| !files.files.iter().any(|file| file.path == written.path);
+    files.stale = written.into_iter().filter(is_stale).flat_map(|written| written.all).collect();
     Ok(files)
 }
 
@@ -100,7 +120,12 @@ pub fn planned(options: &TuneOptions, prepared: &Prepared) -> Result<Files, Fail
     let planned = prepared.ready.iter().map(|ready| (ready.change.knob.clone(), ready.change.to.clone()));
     let planned: Vec<(Knob, Value)> = planned.collect();
     if options.from.is_some() {
-        return Ok(persist::files(place(options), &planned, &kinds(options), &actions(&prepared.facts)));
+        return Ok(persist::files(
+            place(&options.interface),
+            &planned,
+            &kinds(options),
+            &actions(&prepared.facts),
+        ));
     }
     let mut settings = kept(options, &prepared.facts)?;
     settings.retain(|(knob, _)| !planned.iter().any(|(own, _)| own == knob));

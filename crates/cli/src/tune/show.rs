@@ -9,7 +9,7 @@ use evenkeel_model::host::HostFacts;
 use evenkeel_model::shell::Line;
 use evenkeel_model::text::{path_text, printable};
 use evenkeel_placement::current::restoring;
-use evenkeel_placement::tune::persist::{File, Files};
+use evenkeel_placement::tune::persist::{File, Files, Place, paths};
 use evenkeel_placement::tune::verify::{Effect, Verdict, Watched};
 use evenkeel_placement::tune::{Item, of_queues};
 use evenkeel_report::page::FILE_LINE;
@@ -100,7 +100,7 @@ pub fn plan(
         text.push('\n');
         comment(&mut text, "", &sentence);
     }
-    written(&mut text, files, "would be written with --apply");
+    written(&mut text, interface, files, "would be written with --apply");
     if let Some(forecast) = forecast {
         text.push('\n');
         plan_lines(forecast).iter().for_each(|line| comment(&mut text, "", line));
@@ -200,16 +200,16 @@ fn left(text: &mut String, interface: &str, prepared: &Prepared) {
     }
 }
 
-fn written(text: &mut String, files: &Files, words: &str) {
+fn written(text: &mut String, interface: &str, files: &Files, words: &str) {
     let etc = Etc::from_environment();
     for file in &files.files {
         text.push('\n');
         comment(text, "", &format!("{} {words}:", path_text(&etc.path(&file.path))));
         comment(text, &format!("  {FILE_LINE}"), &Etc::marked(&file.text));
     }
-    for path in stale(files) {
+    for (path, why) in stale(interface, files) {
         text.push('\n');
-        comment(text, "", &format!("{path} would be removed, because none of its settings is in force"));
+        comment(text, "", &format!("{path} would be removed, because {why}"));
     }
     if !files.not_kept.is_empty() {
         text.push('\n');
@@ -232,14 +232,24 @@ pub fn plan_json(interface: &str, prepared: &Prepared, files: &Files) -> Json {
         "left": left_json(interface, prepared),
         "rules": rules(&prepared.judgement),
         "files": files_json(files),
-        "removed_files": stale(files),
+        "removed_files": stale_json(interface, files),
         "not_kept": files.not_kept,
     })
 }
 
-fn stale(files: &Files) -> Vec<String> {
+/// Returns the files that are removed, each with the reason.
+fn stale(interface: &str, files: &Files) -> Vec<(String, &'static str)> {
     let etc = Etc::from_environment();
-    files.stale.iter().map(|path| path_text(&etc.path(path)).to_string()).collect()
+    let own = paths(Place { interface, namespace: Etc::namespace() });
+    let why = |path: &String| match own.contains(path) {
+        true => "none of its settings is in force",
+        false => "the interface has another name now",
+    };
+    files.stale.iter().map(|path| (path_text(&etc.path(path)).to_string(), why(path))).collect()
+}
+
+fn stale_json(interface: &str, files: &Files) -> Vec<String> {
+    stale(interface, files).into_iter().map(|(path, _)| path).collect()
 }
 
 fn files_json(files: &Files) -> Vec<Json> {
@@ -311,8 +321,8 @@ pub fn outcome(interface: &str, prepared: &Prepared, outcome: &Outcome, files: &
         let _ =
             writeln!(text, "  for the next start: {}", path_text(&Etc::from_environment().path(&file.path)));
     }
-    for path in stale(files) {
-        let _ = writeln!(text, "  removed, because none of its settings is in force: {path}");
+    for (path, why) in stale(interface, files) {
+        let _ = writeln!(text, "  removed, because {why}: {path}");
     }
     for line in &files.not_kept {
         let _ = writeln!(text, "  lost at the next restart: {line}");
@@ -395,7 +405,7 @@ pub fn outcome_json(interface: &str, prepared: &Prepared, outcome: &Outcome, fil
         "left": left_json(interface, prepared),
         "rules": rules(&prepared.judgement),
         "files": files_json(files),
-        "removed_files": stale(files),
+        "removed_files": stale_json(interface, files),
         "not_kept": files.not_kept,
         "watched": outcome.watched,
     })

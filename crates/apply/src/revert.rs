@@ -14,8 +14,9 @@ use crate::journal_directory::{StateDirectory, is_kept};
 use crate::journal_file::{Held, Standing, Watched, is_held};
 use crate::journal_lines::Contents;
 use crate::kernel::{Kernel, LiveKernel};
+use crate::lasting::kept;
 use crate::namespace::{Life, life_of};
-use crate::rollback::{Report, roll_back, would_be_restored};
+use crate::rollback::{LeftAlone, Report, roll_back, would_be_restored};
 use crate::sole_run;
 use crate::storage::Storage;
 
@@ -327,6 +328,12 @@ fn revert_held(
     remove_files: &mut dyn FnMut(&Header) -> bool,
 ) -> Result<RevertOutcome, ApplyError> {
     let mut contents = held.read()?;
+    let is_kept = contents.header.as_ref().is_some_and(|header| header.kept);
+    // Until the journal is removed: two reverts at once must not both leave a setting to the other one.
+    let _claim = match is_kept && contents.entries.iter().any(|entry| !entry.knob.is_of_interface()) {
+        true => held.claim()?,
+        false => None,
+    };
     let mut others = Vec::new();
     if part != Part::All
         && let Some(header) = contents.header.as_ref().filter(|_| !contents.shut)
@@ -453,11 +460,18 @@ fn settle(
         kernel.forget_namespace();
     }
     kernel.follow();
-    let report = roll_back(&mut kernel, entries, &mut |entries| {
+    let shared = match header.kept && !namespace_is_gone {
+        true => kept_elsewhere(held, &header, entries, &mut kernel),
+        false => Vec::new(),
+    };
+    let is_own = |entry: &&Entry| !shared.iter().any(|left| left.knob == entry.knob);
+    let own: Vec<Entry> = entries.iter().filter(is_own).cloned().collect();
+    let mut report = roll_back(&mut kernel, &own, &mut |entries| {
         // Ignore the error, for example of a damaged journal: this process restores the settings
         // regardless.
         let _ = held.append_all(entries);
     });
+    report.left_alone.extend(shared);
     let name = kernel.current_name()?;
     if !report.is_settled() {
         // Ignore the error: without the marks, the next revert restores these settings again.
@@ -476,6 +490,41 @@ fn settle(
     let damaged = Some(set_aside(held, &contents));
     let leftover = Leftover { header, name, report, damaged, supplanted: None };
     Ok((RevertOutcome::RolledBack(Box::new(leftover)), false))
+}
+
+/// Returns the settings of the namespace or host that `evenkeel tune` keeps for another interface, too.
+fn kept_elsewhere(
+    held: &Held,
+    header: &Header,
+    entries: &[Entry],
+    kernel: &mut LiveKernel,
+) -> Vec<LeftAlone> {
+    let shared: Vec<&Entry> = entries.iter().filter(|entry| !entry.knob.is_of_interface()).collect();
+    if shared.is_empty() {
+        return Vec::new();
+    }
+    let (state, _) = StateDirectory::of_journal(&held.path());
+    // Ignore the error: other functions report an unreadable journal.
+    let kept = kept(&state).unwrap_or_default();
+    let left = shared.into_iter().filter_map(|entry| {
+        let found = kernel.read(&entry.knob).ok().filter(|found| !entry.knob.same(found, &entry.from))?;
+        let keeps = |(interface, other): &&(InterfaceIdentity, Entry)| {
+            interface.index != header.interface.index
+                && other.knob == entry.knob
+                && !other.theirs
+                && other.is_ours(&found)
+                && !other.knob.same(&found, &other.from)
+        };
+        let (keeper, other) = kept.iter().find(keeps)?;
+        Some(LeftAlone {
+            knob: entry.knob.clone(),
+            found,
+            ours: entry.ours.clone(),
+            from: entry.from.clone(),
+            keeper: Some((keeper.name.clone(), other.from.clone())),
+        })
+    });
+    left.collect()
 }
 
 /// Returns whether [`crate::Lasting`] held the journal only as a lock. The changes of

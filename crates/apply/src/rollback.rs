@@ -21,6 +21,8 @@ pub struct LeftAlone {
     /// have set.
     pub ours: Vec<Ours>,
     pub from: Value,
+    /// The interface for which `evenkeel tune` keeps the current value, and the value that its revert restores.
+    pub keeper: Option<(String, Value)>,
 }
 
 #[derive(Debug, Default)]
@@ -173,13 +175,20 @@ impl LeftAlone {
     }
 
     fn describe(&self, interface: &str) -> String {
-        let had_set = self.had_set();
-        format!(
-            "{} is left as another program set it: {}; {had_set}the old value was {}",
-            self.knob.on(interface),
-            self.found,
-            self.from
-        )
+        let (knob, had_set) = (self.knob.on(interface), self.had_set());
+        let Self { found, from, .. } = self;
+        match &self.keeper {
+            Some((keeper, before)) => format!(
+                "{knob} is left, because evenkeel tune on {keeper} has also set it: {found}; {had_set}the old value was \
+                 {from}; `{}` restores {before}",
+                printed_command("evenkeel revert {}", &[keeper])
+            ),
+            None => {
+                format!(
+                    "{knob} is left as another program set it: {found}; {had_set}the old value was {from}"
+                )
+            }
+        }
     }
 }
 
@@ -188,9 +197,11 @@ impl fmt::Display for Report {
         let restored = self.restored.len();
         let plural = if restored == 1 { "" } else { "s" };
         write!(formatter, "{restored} setting{plural} restored")?;
+        let kept = self.left_alone.iter().filter(|left| left.keeper.is_some()).count();
         for (count, what) in [
             (self.unchanged.len(), "as before already"),
-            (self.left_alone.len(), "left as set by another program"),
+            (kept, "kept for another interface"),
+            (self.left_alone.len() - kept, "left as set by another program"),
             (self.gone.len(), "gone"),
             (self.failed.len(), "not restored"),
         ] {
@@ -271,6 +282,7 @@ pub fn roll_back(kernel: &mut dyn Kernel, entries: &[Entry], journal: &mut dyn F
                 found,
                 ours: if entry.with_channels { Vec::new() } else { entry.ours.clone() },
                 from: entry.from.clone(),
+                keeper: None,
             }),
             Err(KnobError::Gone { .. }) => report.gone.push(knob),
             Err(error) => report.failed.push((knob, error)),
@@ -525,6 +537,7 @@ mod tests {
             found: value("7"),
             ours,
             from: value("9"),
+            keeper: None,
         };
         let range = left(vec![Ours::NumberBetween { least: 1, most: 555_555 }]).describe("x");
         assert!(range.contains("evenkeel may have set a value from 1 to 555555; "), "{range}");

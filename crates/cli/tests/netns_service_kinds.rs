@@ -226,6 +226,45 @@ fn the_last_change_decides_whether_the_service_undoes_it() {
     assert_eq!(value(&place, SACK.1), "0");
 }
 
+/// Two journals have the same setting of the host: the first change was undone by hand.
+#[test]
+fn a_revert_leaves_a_setting_of_the_host_to_the_other_interface_that_set_it() {
+    let place = place();
+    let tune_both = || {
+        for name in [FIRST, OTHER] {
+            set(&place, SACK.1, "0");
+            let ended = end(place.managed.command(&["tune", name, "--apply", SACK.0, "--no-watch"]));
+            assert!(ended.code == 0 && value(&place, SACK.1) == "1", "{ended:?}");
+        }
+        assert_eq!(place.managed.journals().len(), 2);
+    };
+    tune_both();
+    let first = end(place.managed.command(&["revert", FIRST]));
+    assert!(first.code == 0 && value(&place, SACK.1) == "1", "{first:?}");
+    assert!(first.stdout.contains("0 settings restored, 1 kept for another interface"), "{first:?}");
+    let words = "tcp_sack is left, because evenkeel tune on evk2 has also set it: '1'; ";
+    assert!(first.stderr.replace('\n', " ").contains(words), "{first:?}");
+    assert!(first.stderr.contains("evenkeel revert evk2` restores '0'"), "{first:?}");
+    let other = end(place.managed.command(&["revert", OTHER]));
+    assert!(other.code == 0 && value(&place, SACK.1) == "0", "{other:?}");
+    // Of two reverts at once, one restores the value.
+    for round in 0..10 {
+        tune_both();
+        for run in [FIRST, OTHER].map(|name| Running::start(place.managed.command(&["revert", name]))) {
+            let ended = run.end();
+            assert_eq!(ended.code, 0, "round {round}: {ended:?}");
+        }
+        assert_eq!(
+            (value(&place, SACK.1).as_str(), place.managed.journals().len()),
+            ("0", 0),
+            "round {round}"
+        );
+    }
+    tune_both();
+    assert_eq!(end(place.managed.command(&["revert"])).code, 0);
+    assert_eq!(value(&place, SACK.1), "0");
+}
+
 /// A setting of the host belongs to one interface, even if two workers find it at the same time. Without the interface, the
 /// other one that wants the setting takes over.
 #[test]

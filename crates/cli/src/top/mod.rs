@@ -122,7 +122,7 @@ impl Session<'_> {
         };
         let mut buffer = Buffer::empty(area);
         let origin = self.source.origin();
-        let scene = Scene { sample, points: self.source.points(sample), origin: &origin };
+        let scene = Scene { sample, points: self.source.points(), origin: &origin };
         let extents = draw(&scene, &self.state, palette, &mut buffer);
         self.state.adopt(extents);
         terminal.show(buffer)
@@ -189,7 +189,7 @@ impl Session<'_> {
             return Ok(true);
         }
         let origin = self.source.origin();
-        let points = self.source.points(sample);
+        let points = self.source.points();
         put(&(plain(sample, points, &origin) + "\n"))
     }
 }

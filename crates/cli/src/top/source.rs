@@ -24,6 +24,8 @@ pub struct Live {
     interval: Duration,
     /// The last sample, while the screen shows a previous sample (frozen).
     newest: Option<Sample>,
+    /// Number of samples after the shown one.
+    newer: usize,
 }
 
 impl Source {
@@ -51,7 +53,7 @@ impl Source {
         })?;
         let interval = options.interval;
         let history = History::default();
-        Ok(Self::Live(Box::new(Live { collector, recorder, history, interval, newest: None })))
+        Ok(Self::Live(Box::new(Live { collector, recorder, history, interval, newest: None, newer: 0 })))
     }
 
     pub fn is_live(&self) -> bool {
@@ -73,8 +75,9 @@ impl Source {
                 let sample = live.sample()?;
                 if is_frozen {
                     live.newest = Some(sample);
+                    live.newer += 1;
                 } else {
-                    live.newest = None;
+                    (live.newest, live.newer) = (None, 0);
                     *shown = sample;
                 }
                 Ok(!is_frozen)
@@ -98,6 +101,7 @@ impl Source {
         if let Self::Live(live) = self
             && let Some(newest) = live.newest.take()
         {
+            live.newer = 0;
             *shown = newest;
         }
     }
@@ -115,12 +119,9 @@ impl Source {
     }
 
     /// Returns the figures up to the shown sample, which may be frozen.
-    pub fn points(&self, sample: &Sample) -> &[Point] {
+    pub fn points(&self) -> &[Point] {
         match self {
-            Self::Live(live) => {
-                let points = live.history.points();
-                &points[..points.partition_point(|point| point.at_ms <= sample.at_ms)]
-            }
+            Self::Live(live) => live.history.points(live.newer),
             Self::Replay { recording, index, .. } => recording.points(*index),
         }
     }

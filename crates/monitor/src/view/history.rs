@@ -6,7 +6,6 @@ use crate::view::figures::{bits_per_second, per_second};
 /// The figures of one sample, in few bytes. NaN is an unknown figure.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Point {
-    pub at_ms: u64,
     interfaces: Vec<Trend>,
     /// Lost packets per second, at all places.
     lost: f32,
@@ -53,7 +52,6 @@ impl Point {
         });
         let lost = sample.losses.iter().map(|loss| per_second(loss.packets, seconds));
         Self {
-            at_ms: sample.at_ms,
             interfaces: interfaces.collect(),
             lost: if per_second(Default::default(), seconds).is_some() {
                 lost.flatten().sum::<f64>() as f32
@@ -97,9 +95,10 @@ impl History {
         self.points.push(Point::of(sample));
     }
 
+    /// Returns the points without the `newer` last ones.
     #[must_use]
-    pub fn points(&self) -> &[Point] {
-        &self.points
+    pub fn points(&self, newer: usize) -> &[Point] {
+        &self.points[..self.points.len().saturating_sub(newer)]
     }
 }
 
@@ -165,6 +164,15 @@ mod tests {
         assert_eq!(Point::of(&sample).figure("eth0", Figure::Sent), None);
         let mut history = History::default();
         (0..2000).for_each(|_| history.push(&sample));
-        assert!((MOST..=2 * MOST).contains(&history.points().len()));
+        assert!((MOST..=2 * MOST).contains(&history.points(0).len()));
+    }
+
+    #[test]
+    fn a_clock_that_steps_back_loses_no_point() {
+        let mut history = History::default();
+        for at_ms in [9000, 10_000, 1000, 2000] {
+            history.push(&Sample { at_ms, seconds: 1.0, ..Sample::default() });
+        }
+        assert_eq!([0, 1, 3, 9].map(|newer| history.points(newer).len()), [4, 3, 1, 0]);
     }
 }

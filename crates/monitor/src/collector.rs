@@ -15,10 +15,11 @@ use evenkeel_datapath::Tuple;
 use evenkeel_fair::{FlowReading, WatchedFlow, endpoints, waits_by_queue};
 use evenkeel_host::facts::{Counters, Tree, read_counters, read_devices};
 use evenkeel_host::{CpuTimes, Host};
-use evenkeel_model::host::{HostFacts, Interface as Facts, InterfaceKind, Softnet};
+use evenkeel_model::host::{HostFacts, Interface as Facts, InterfaceKind, Interrupt, Softnet};
 use evenkeel_model::text::counted;
 use evenkeel_netlink::{AddressOwner, LocalAddresses};
 use evenkeel_placement::loss_path::{COUNTERS, Place};
+
 
 use crate::error::MonitorError;
 use crate::flow_thread::FlowThread;
@@ -505,6 +506,26 @@ fn run_of(state: &StateDirectory, identity: &InterfaceIdentity) -> Option<Manage
     }
 }
 
+/// Returns the number of interrupts that each processor served. The kernel counts each interrupt of each processor in 32 bits
+/// (`struct irqstat`, include/linux/irqdesc.h).
+fn served(facts: &HostFacts, before: Option<&HostFacts>) -> HashMap<u32, Interval> {
+    let earlier: HashMap<u32, &Interrupt> =
+        before.iter().flat_map(|before| &before.interrupts).map(|one| (one.number, one)).collect();
+    let mut found: HashMap<u32, Interval> = HashMap::new();
+    for interrupt in &facts.interrupts {
+        for (processor, count) in &interrupt.served {
+            let earlier = earlier.get(&interrupt.number).and_then(|earlier| {
+                earlier.served.iter().find(|(other, _)| other == processor).map(|(_, count)| *count)
+            });
+            let grown = Interval::since_32_bits(before.map(|_| earlier.unwrap_or(0)), *count);
+            let sum = found.entry(*processor).or_default();
+            sum.total = sum.total.saturating_add(grown.total);
+            sum.delta = sum.delta.saturating_add(grown.delta);
+        }
+    }
+    found
+}
+
 fn processors(
     facts: &HostFacts,
     times: Option<&CpuTimes>,
@@ -516,27 +537,19 @@ fn processors(
         Some(times.shares_since(earlier, at - before.at))
     });
     let shares = shares.unwrap_or_default();
-    let served = |facts: &HostFacts, number: u32| {
-        let of_processor = |(processor, count): &(u32, u64)| (*processor == number).then_some(*count);
-        let counts =
-            facts.interrupts.iter().flat_map(|interrupt| interrupt.served.iter().filter_map(of_processor));
-        counts.fold(0_u64, u64::saturating_add)
-    };
+    let served = served(facts, before.map(|before| &before.facts));
     let processor = |number: u32| {
         let at = times.and_then(|times| times.numbers().iter().position(|other| *other == number));
         let share = at.and_then(|at| shares.get(at)).copied();
         let line = |facts: &HostFacts| facts.softnet.iter().find(|line| line.processor == number).copied();
         let (now, earlier) = (line(facts), before.and_then(|before| line(&before.facts)));
         let softnet = |field: fn(&Softnet) -> u64| {
-            now.as_ref().map(|now| Interval::since(earlier.as_ref().map(field), field(now)))
+            now.as_ref().map(|now| Interval::since_32_bits(earlier.as_ref().map(field), field(now)))
         };
         let mut found = Processor {
             index: number,
             node: facts.node_of(number),
-            interrupts: Interval::since(
-                before.map(|before| served(&before.facts, number)),
-                served(facts, number),
-            ),
+            interrupts: served.get(&number).copied().unwrap_or_default(),
             packets: softnet(|line| line.processed),
             dropped: softnet(|line| line.dropped),
             squeezed: softnet(|line| line.squeezed),
@@ -565,5 +578,24 @@ mod tests {
         assert_eq!(next_time(5000, Duration::from_secs(1), at(6001)), 6001);
         assert_eq!(next_time(6001, Duration::from_secs(1), at(2000)), 7001);
         assert_eq!(next_time(7001, Duration::ZERO, at(7001)), 7002);
+    }
+
+    #[test]
+    fn interrupts_of_a_processor_wrap_one_by_one() {
+        let facts = |counts: &[(u32, u64)]| HostFacts {
+            interrupts: counts
+                .iter()
+                .map(|(number, count)| Interrupt {
+                    number: *number,
+                    served: vec![(3, *count)],
+                    ..Interrupt::default()
+                })
+                .collect(),
+            ..HostFacts::default()
+        };
+        let before = facts(&[(7, u64::from(u32::MAX)), (8, 100)]);
+        let now = facts(&[(7, 4), (8, 110), (9, 2)]);
+        assert_eq!(served(&now, Some(&before)).get(&3), Some(&Interval { total: 116, delta: 17 }));
+        assert_eq!(served(&now, None).get(&3), Some(&Interval { total: 116, delta: 0 }));
     }
 }

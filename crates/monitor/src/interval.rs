@@ -1,5 +1,7 @@
 //! Growth of counters between two samples.
 
+use evenkeel_placement::loss_path::gained_of_32_bits;
+
 use crate::sample::Interval;
 
 impl Interval {
@@ -12,6 +14,11 @@ impl Interval {
             None => 0,
         };
         Self { total: now, delta }
+    }
+
+    /// Returns a counter of 32 bits with its growth. Such a counter wraps.
+    pub(crate) fn since_32_bits(before: Option<u64>, now: u64) -> Self {
+        Self { total: now, delta: gained_of_32_bits(before, now) }
     }
 }
 
@@ -26,5 +33,12 @@ mod tests {
             (delta(Some(5), 8), delta(Some(8), 5), delta(None, 5), delta(Some(u64::MAX), 0)),
             (3, 5, 0, 0)
         );
+    }
+
+    #[test]
+    fn a_counter_of_32_bits_wraps() {
+        let delta = |before, now| Interval::since_32_bits(before, now).delta;
+        let near_the_end = Some(u64::from(u32::MAX) - 4);
+        assert_eq!((delta(near_the_end, 5), delta(Some(8), 5), delta(None, 5)), (10, 5, 0));
     }
 }

@@ -50,8 +50,8 @@ pub(crate) fn queues(
         let earlier = earlier.get(&index).filter(|earlier| {
             qdisc.is_some_and(|qdisc| qdisc.kind == earlier.kind && qdisc.handle == earlier.handle)
         });
-        let interval = |value: fn(&QdiscFacts) -> u64| {
-            qdisc.map(|qdisc| Interval::since(earlier.map(|earlier| value(earlier)), value(qdisc)))
+        let interval = |since: fn(Option<u64>, u64) -> Interval, value: fn(&QdiscFacts) -> u64| {
+            qdisc.map(|qdisc| since(earlier.map(|earlier| value(earlier)), value(qdisc)))
         };
         let processors = interrupt_processors(devices, &interface.name, index);
         Queue {
@@ -59,9 +59,9 @@ pub(crate) fn queues(
             busy_flows: reading
                 .filter(|reading| reading.colliding.is_some())
                 .map(|reading| reading.busy_by_queue.get(&index).copied().unwrap_or(0)),
-            bytes: interval(|qdisc| qdisc.bytes),
-            packets: interval(|qdisc| qdisc.packets),
-            drops: interval(|qdisc| qdisc.drops),
+            bytes: interval(Interval::since, |qdisc| qdisc.bytes),
+            packets: interval(Interval::since, |qdisc| qdisc.packets),
+            drops: interval(Interval::since_32_bits, |qdisc| qdisc.drops),
             backlog_bytes: qdisc.map(|qdisc| qdisc.backlog_bytes),
             node: processors.first().and_then(|first| devices.node_of(*first)),
             interrupt_processors: processors,

@@ -176,7 +176,8 @@ fn is_unread(facts: &HostFacts, source: &str) -> bool {
 
 /// Returns the increase of a 32-bit counter (`/proc/net/softnet_stat`, `struct gnet_stats_queue`), which wraps. A
 /// 64-bit counter that decreases was reset instead.
-fn gained_of_32_bits(before: Option<u64>, after: u64) -> u64 {
+#[must_use]
+pub fn gained_of_32_bits(before: Option<u64>, after: u64) -> u64 {
     const RANGE: u64 = 1 << 32;
     match before {
         // The counter was near its maximum before and is near 0 now, so it wrapped.

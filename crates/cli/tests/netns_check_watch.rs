@@ -13,7 +13,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::Signal;
 use support::evenkeel;
+use support::running::Running;
 
 /// Two anonymous network namespaces, joined by a veth pair: `left` with 10.77.0.1 and `right` with
 /// 10.77.0.2. The kernel removes the namespaces when the processes that hold them end.
@@ -193,6 +195,28 @@ fn a_quiet_host_loses_nothing() {
     let pair = Pair::new();
     let result = watch(&pair.right, "500ms");
     assert_eq!(result["losses"].as_array().unwrap().len(), 0, "{result:#}");
+}
+
+/// Starts a watch, makes a change after the first reading, and interrupts the watch.
+fn watch_change(holder: &Holder, interface: &str, change: impl FnOnce()) -> support::Ended {
+    let mut watching = Running::start(holder.enter(evenkeel(&["check", interface, "--watch", "300s"])));
+    watching.wait_for_activity("watching for");
+    change();
+    watching.signal(Signal::SIGINT);
+    watching.end()
+}
+
+#[test]
+fn an_interface_that_is_made_again_with_its_number_ends_the_watch() {
+    let pair = Pair::new();
+    let add = "ip link add evk5 index 77 type veth peer name evk6";
+    pair.left.ip(add);
+    let ended = watch_change(&pair.left, "evk5", || {
+        pair.left.ip("ip link del evk5");
+        pair.left.ip(add);
+    });
+    let words = "another program deleted evk5 and made it again during the watch";
+    assert!(ended.code == 4 && ended.stderr.contains(words), "{ended:?}");
 }
 
 #[test]

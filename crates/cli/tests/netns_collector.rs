@@ -18,6 +18,13 @@ fn within<T: Send>(managed: &Managed, work: impl FnOnce() -> T + Send) -> T {
     managed.host.run(|| Ok::<_, TestbedError>(work())).unwrap()
 }
 
+/// Runs a tool in the calling thread's network namespace.
+fn tool(line: &str) {
+    let words: Vec<&str> = line.split(' ').collect();
+    let status = std::process::Command::new(words[0]).args(&words[1..]).status().unwrap();
+    assert!(status.success(), "{line}");
+}
+
 fn named(interfaces: &[&str]) -> Options {
     let interfaces = interfaces.iter().map(|name| (*name).to_owned()).collect();
     Options { interfaces, listed_flows: 50, observe: true }
@@ -260,10 +267,7 @@ fn flows_are_not_observed_while_another_program_hides_packets_from_the_meter() {
 fn interfaces_come_go_and_are_renamed() {
     let managed = Managed::new();
     within(&managed, || {
-        let ip = |line: &str| {
-            let words: Vec<&str> = line.split(' ').collect();
-            assert!(std::process::Command::new("ip").args(words).status().unwrap().success(), "{line}");
-        };
+        let ip = |line: &str| tool(&format!("ip {line}"));
         let names = |sample: &Sample| {
             let mut names: Vec<String> = sample.interfaces.iter().map(|one| one.name.clone()).collect();
             names.sort();
@@ -294,5 +298,40 @@ fn interfaces_come_go_and_are_renamed() {
         assert!(gone.not_read.iter().any(|why| why.contains(NAME)), "{:?}", gone.not_read);
         let Err(error) = Collector::open(&named(&["never0"])) else { panic!("it does not exist") };
         assert!(error.to_string().contains("never0"), "{error}");
+    });
+}
+
+#[test]
+fn an_interface_that_is_made_again_with_its_number_starts_again() {
+    const AGAIN: &str = "evk5";
+    let managed = Managed::new();
+    within(&managed, || {
+        let send = |packets: u32| {
+            let socket = UdpSocket::bind("198.51.100.1:0").unwrap();
+            for _ in 0..packets {
+                socket.send_to(&[7; 100], "198.51.100.2:9").unwrap();
+            }
+        };
+        let make_and_send = |packets: u32| {
+            tool("ip link add evk5 index 77 type veth peer name evk6");
+            tool("ip address add 198.51.100.1/24 dev evk5");
+            tool("ip link set evk5 up");
+            tool("ip link set evk6 up");
+            tool("ip neighbour add 198.51.100.2 lladdr 02:00:00:00:00:01 dev evk5 nud permanent");
+            send(packets);
+        };
+        make_and_send(3);
+        let mut collector = Collector::open(&named(&[AGAIN])).unwrap();
+        assert!(sampled(&mut collector, 2).interfaces[0].observed);
+        tool("ip link del evk5");
+        make_and_send(10);
+        let sample = collector.sample().unwrap();
+        let sent = sample.interfaces[0].sent_packets;
+        assert!(sent.total >= 10 && sent.delta == 0, "{sample:#?}");
+        assert_eq!(sample.losses.iter().filter(|loss| loss.subject == AGAIN).count(), 0, "{sample:#?}");
+        // The meter counts the packets of the new interface.
+        send(10);
+        let sample = collector.sample().unwrap();
+        assert!(sample.interfaces[0].active_flows == Some(1), "{sample:#?}");
     });
 }

@@ -156,6 +156,10 @@ impl Collector {
                 losses_incomplete = true;
             }
         }
+        if let (Some(flows), Some(before)) = (&self.flows, &before) {
+            let is_new = |interface: &&Facts| before.facts.same_interface(interface).is_none();
+            facts.interfaces.iter().filter(is_new).for_each(|interface| flows.forget(index(interface)));
+        }
         let chosen = self.choose(&facts);
         let sampled = |interface: &&Facts| chosen.contains(&index(interface));
         // Read the flows directly after the counters, because the bytes of flows are compared with the

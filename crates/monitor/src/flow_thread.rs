@@ -59,6 +59,13 @@ impl FlowThread {
         attach(&mut state);
     }
 
+    /// Ends the observation of a deleted device, whose number another device has now.
+    pub(crate) fn forget(&self, device: u32) {
+        let mut state = lock(&self.shared);
+        state.watches.remove(&device);
+        state.refused.remove(&device);
+    }
+
     /// Returns at most `most` flows of a device since the last call, or the reason why the device is
     /// not observed.
     pub(crate) fn read(&self, device: u32, most: usize) -> Result<FlowReading, String> {

@@ -11,7 +11,7 @@ use evenkeel_apply::{Damaged, Header, Renamed, printed_advice};
 use evenkeel_fair::StrayRoot;
 use evenkeel_host::HostError;
 use evenkeel_host::facts::{Tree, read_facts, save_facts};
-use evenkeel_model::host::{HostFacts, Interface, InterfaceKind};
+use evenkeel_model::host::{HostFacts, InterfaceKind};
 use evenkeel_model::text::{excerpt, path_text};
 use evenkeel_placement::managed::{ManagedSetting, leave, restore};
 use evenkeel_placement::view::gigabits;
@@ -163,11 +163,10 @@ pub fn require_same_interface(
     time: &str,
 ) -> Result<(), Failure> {
     let Some(first) = name.and_then(|name| before.interface(name)) else { return Ok(()) };
-    let is_same = |other: &Interface| other.index == first.index;
-    if after.interface(&first.name).is_some_and(is_same) {
+    if after.interface(&first.name).is_some_and(|other| first.is_same(other)) {
         return Ok(());
     }
-    let renamed = after.interfaces.iter().find(|other| first.index.is_some() && is_same(other));
+    let renamed = after.same_interface(first);
     let text = match (renamed, after.interface(&first.name)) {
         (Some(now), _) => format!("another program renamed {} to {} {time}", first.name, now.name),
         (None, Some(_)) => format!("another program deleted {} and made it again {time}", first.name),

@@ -311,6 +311,11 @@ impl<'a> Reader<'a> {
         Self { tree, directory: format!("{CLASS}/{name}"), virtual_machine: false }
     }
 
+    /// Returns whether the interface is the known one. The kernel may have reused its number.
+    pub(super) fn is_same(&self, known: &Interface) -> bool {
+        known.inode.zip(self.tree.inode(&self.directory)).is_none_or(|(known, now)| known == now)
+    }
+
     pub(super) fn counted(
         &self,
         known: &Interface,
@@ -461,6 +466,7 @@ impl<'a> Reader<'a> {
         let interface = Interface {
             name: name.to_owned(),
             index,
+            inode: self.tree.inode(&self.directory),
             kind,
             up: self.is_up(),
             firmware: answers.firmware.filter(|version| !version.is_empty()),

@@ -62,7 +62,9 @@ pub fn read_counters(tree: &Tree, devices: &HostFacts) -> Result<Counters, HostE
     let (mut interfaces, mut has_new_interface) = (Vec::new(), false);
     for link in links {
         let of_index = |interface: &&Interface| interface.index == Some(link.index);
-        let Some(known) = devices.interfaces.iter().find(of_index) else {
+        let reader = Reader::new(tree, &link.name);
+        let known = devices.interfaces.iter().find(of_index).filter(|known| reader.is_same(known));
+        let Some(known) = known else {
             has_new_interface = true;
             continue;
         };
@@ -71,7 +73,7 @@ pub fn read_counters(tree: &Tree, devices: &HostFacts) -> Result<Counters, HostE
         let answers = asked.map(|socket| device::ask_statistics(socket, &link.name)).unwrap_or_default();
         let statistics = link.counters.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
         let qdiscs = qdiscs.remove(&link.name).unwrap_or_default();
-        let mut interface = Reader::new(tree, &link.name).counted(known, statistics, answers, qdiscs);
+        let mut interface = reader.counted(known, statistics, answers, qdiscs);
         interface.up = link.up;
         interface.name = link.name;
         interfaces.push(interface);

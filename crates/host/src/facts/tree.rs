@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use evenkeel_model::host::{Unknown, parse_processor_list, processor_list};
@@ -168,6 +169,12 @@ impl Tree {
                 None => self.name(path),
             },
         }
+    }
+
+    /// Returns the inode of a file of the running host; `None` in a recorded tree.
+    pub(super) fn inode(&self, path: &str) -> Option<u64> {
+        let found = self.live.then(|| std::fs::metadata(self.path(path)))?;
+        Some(found.ok()?.ino())
     }
 
     /// Returns a file's trimmed text; `None` if the file is missing or unreadable.

@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 pub struct Interface {
     pub name: String,
     pub index: Option<u32>,
+    /// Inode of `/sys/class/net/INTERFACE`, unique within a boot; `None` in a recording.
+    #[serde(skip)]
+    pub inode: Option<u64>,
     pub kind: InterfaceKind,
     pub driver: Option<String>,
     /// The address on the bus, such as `0000:81:00.0`.
@@ -288,11 +291,26 @@ pub struct QdiscFacts {
     pub flow_limit_drops: u64,
 }
 
+impl Interface {
+    /// Returns whether an interface of another reading is this one: by its number, otherwise by its name. The kernel reuses the
+    /// number of a deleted interface, but not the inode.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        match (self.index, other.index) {
+            (Some(index), Some(other_index)) => {
+                index == other_index && self.inode.zip(other.inode).is_none_or(|(own, other)| own == other)
+            }
+            _ => self.name == other.name,
+        }
+    }
+}
+
 impl QdiscFacts {
     #[must_use]
     pub fn is_root(&self) -> bool {
         self.parent == "root"
     }
+
 }
 
 /// Losses at a NIC, under common names. `None` means that the driver does not count the losses.

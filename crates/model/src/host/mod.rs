@@ -253,15 +253,10 @@ impl HostFacts {
         self.interfaces.iter().find(|interface| interface.name == name)
     }
 
-    /// Returns the counterpart on this host of an interface from another reading. The number identifies
-    /// it, otherwise the name.
+    /// Returns the counterpart on this host of an interface from another reading.
     #[must_use]
     pub fn same_interface(&self, other: &Interface) -> Option<&Interface> {
-        let is_same = |interface: &&Interface| match (interface.index, other.index) {
-            (Some(index), Some(other)) => index == other,
-            _ => interface.name == other.name,
-        };
-        self.interfaces.iter().find(is_same)
+        self.interfaces.iter().find(|interface| interface.is_same(other))
     }
 
     /// Returns the names of an interface and of all interfaces below it, such as the ports of a bond and the device of a
@@ -318,6 +313,26 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_number_that_the_kernel_reuses_is_not_the_same_interface() {
+        let interface = |name: &str, index, inode| Interface {
+            name: name.to_owned(),
+            index,
+            inode,
+            ..Interface::default()
+        };
+        let host = HostFacts {
+            interfaces: vec![interface("eth0", Some(2), Some(100)), interface("eth1", None, Some(7))],
+            ..HostFacts::default()
+        };
+        let same = |other: &Interface| host.same_interface(other).map(|found| found.name.as_str());
+        assert_eq!(same(&interface("wan", Some(2), Some(100))), Some("eth0"));
+        assert_eq!(same(&interface("eth0", Some(2), Some(101))), None);
+        // A recording has no inode.
+        assert_eq!(same(&interface("eth0", Some(2), None)), Some("eth0"));
+        assert_eq!(same(&interface("eth1", Some(3), None)), Some("eth1"));
+    }
 
     #[test]
     fn lists_are_written_as_the_kernel_writes_them() {

@@ -207,6 +207,17 @@ fn watch_change(holder: &Holder, interface: &str, change: impl FnOnce()) -> supp
 }
 
 #[test]
+fn a_qdisc_that_is_replaced_during_the_watch_is_named() {
+    let pair = Pair::new();
+    pair.left.ip("tc qdisc replace dev evk0 root handle 1: pfifo");
+    let ended = watch_change(&pair.left, "evk0", || {
+        pair.left.ip("tc qdisc replace dev evk0 root handle 2: pfifo");
+    });
+    let words = "evk0 no longer has its qdisc pfifo at root, whose drops since the first reading are unknown";
+    assert!(ended.code == 130 && ended.stdout.replace("\n ", "").contains(words), "{ended:?}");
+}
+
+#[test]
 fn an_interface_that_is_made_again_with_its_number_ends_the_watch() {
     let pair = Pair::new();
     let add = "ip link add evk5 index 77 type veth peer name evk6";

@@ -302,6 +302,22 @@ fn interfaces_come_go_and_are_renamed() {
 }
 
 #[test]
+fn a_replaced_qdisc_makes_the_losses_incomplete_once() {
+    let managed = Managed::new();
+    within(&managed, || {
+        let mut collector = Collector::open(&Options { observe: false, ..named(&[NAME]) }).unwrap();
+        let before = sampled(&mut collector, 2);
+        assert!(!before.losses_incomplete, "{:?}", before.not_read);
+        tool("tc qdisc replace dev evk0 root handle 8: mq");
+        let replaced = collector.sample().unwrap();
+        let is_named = |why: &String| why.starts_with("evk0 no longer has its qdisc ");
+        assert!(replaced.losses_incomplete, "{replaced:#?}");
+        assert!(replaced.not_read.iter().any(is_named), "{:?}", replaced.not_read);
+        assert!(!collector.sample().unwrap().losses_incomplete);
+    });
+}
+
+#[test]
 fn an_interface_that_is_made_again_with_its_number_starts_again() {
     const AGAIN: &str = "evk5";
     let managed = Managed::new();

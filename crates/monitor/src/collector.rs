@@ -19,7 +19,7 @@ use evenkeel_model::host::{HostFacts, Interface as Facts, InterfaceKind, Interru
 use evenkeel_model::text::counted;
 use evenkeel_netlink::{AddressOwner, LocalAddresses};
 use evenkeel_placement::loss_path::{COUNTERS, Place};
-
+use evenkeel_placement::replaced_qdiscs::replaced_qdiscs;
 
 use crate::error::MonitorError;
 use crate::flow_thread::FlowThread;
@@ -155,6 +155,10 @@ impl Collector {
             } else {
                 losses_incomplete = true;
             }
+        }
+        for gap in before.iter().flat_map(|before| replaced_qdiscs(&before.facts, &facts)) {
+            not_read.insert(gap.why);
+            losses_incomplete = true;
         }
         if let (Some(flows), Some(before)) = (&self.flows, &before) {
             let is_new = |interface: &&Facts| before.facts.same_interface(interface).is_none();

@@ -22,6 +22,7 @@ pub mod load;
 pub mod loss_path;
 pub mod managed;
 pub mod plan;
+pub mod replaced_qdiscs;
 pub mod rules;
 pub mod tune;
 pub mod view;

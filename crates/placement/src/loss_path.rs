@@ -170,7 +170,7 @@ fn earlier_value(before: Option<u64>, was_read: bool) -> Option<u64> {
     before.or(was_read.then_some(0))
 }
 
-fn is_unread(facts: &HostFacts, source: &str) -> bool {
+pub(crate) fn is_unread(facts: &HostFacts, source: &str) -> bool {
     facts.unknown.iter().any(|gap| gap.concerns(source))
 }
 
@@ -485,7 +485,7 @@ fn of_qdiscs(interface: &Interface, counter: fn(&QdiscFacts) -> u64) -> u64 {
     of(true).max(of(false))
 }
 
-/// Adds the drops of qdiscs. Kind, handle and parent identify a qdisc.
+/// Adds the drops of qdiscs.
 fn qdiscs(found: &mut Losses, host: &HostFacts, before: Option<&Interface>, after: &Interface) {
     let was_read = before.is_none() || !is_unread(host, needs::QDISCS);
     let has_leaves = after.qdiscs.iter().any(|qdisc| !qdisc.is_root());
@@ -494,10 +494,8 @@ fn qdiscs(found: &mut Losses, host: &HostFacts, before: Option<&Interface>, afte
         if qdisc.is_root() && has_leaves {
             continue;
         }
-        let same = |earlier: &&QdiscFacts| {
-            earlier.kind == qdisc.kind && earlier.parent == qdisc.parent && earlier.handle == qdisc.handle
-        };
-        let earlier = before.and_then(|before| before.qdiscs.iter().find(same)).map(|earlier| earlier.drops);
+        let earlier = before.and_then(|before| before.qdiscs.iter().find(|earlier| earlier.is_same(qdisc)));
+        let earlier = earlier.map(|earlier| earlier.drops);
         let dropped = gained_of_32_bits(earlier_value(earlier, was_read), qdisc.drops);
         found.add(
             Place::Qdisc,

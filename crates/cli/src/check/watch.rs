@@ -10,6 +10,7 @@ use evenkeel_host::facts::{Tree, read_facts};
 use evenkeel_model::host::{HostFacts, Interface, SaturatingSum, Unknown};
 use evenkeel_model::text::counted;
 use evenkeel_placement::loss_path::{self, Loss, Place, explained_retransmissions, losses, place_of_reason};
+use evenkeel_placement::replaced_qdiscs::replaced_qdiscs;
 use evenkeel_placement::view::count;
 use evenkeel_report::page::{Heading, Page};
 use serde_json::json;
@@ -46,7 +47,11 @@ pub fn watch(options: &CheckOptions, time: Duration) -> Result<Exit, Failure> {
     let explained = explained_retransmissions(&before, &after);
     let reasons = reasons.and_then(|reasons| reasons.counts().map_err(|error| error.to_string()));
     let moves = moves(&before, &after, options.interface.as_deref());
-    let unread = unread(&before, &after, &moves);
+    let mut replaced = replaced_qdiscs(&before, &after);
+    let is_shown =
+        |gap: &Unknown| shown.as_ref().zip(gap.interface()).is_none_or(|(shown, name)| shown.contains(name));
+    replaced.retain(is_shown);
+    let unread = unread(&before, &after, &[&moves, &replaced]);
     match options.format {
         Format::Table => {
             let mut page = page();
@@ -202,9 +207,13 @@ fn moves(before: &HostFacts, after: &HostFacts, only: Option<&str>) -> Vec<Unkno
         .collect()
 }
 
-/// Returns the loss counters that are missing in one of the two readings, and the moved interfaces.
-fn unread<'f>(before: &'f HostFacts, after: &'f HostFacts, moves: &'f [Unknown]) -> BTreeSet<&'f Unknown> {
-    loss_path::unread(before, after).chain(moves).collect()
+/// Returns the loss counters that are missing in one of the two readings, and the further gaps.
+fn unread<'f>(
+    before: &'f HostFacts,
+    after: &'f HostFacts,
+    further: &[&'f [Unknown]],
+) -> BTreeSet<&'f Unknown> {
+    loss_path::unread(before, after).chain(further.iter().copied().flatten()).collect()
 }
 
 /// Two readings of a host, and the facts that are missing in them.
@@ -313,7 +322,7 @@ mod tests {
         let screen = |before: &HostFacts, after: &HostFacts| {
             let mut page = Page::new(TableOptions::default());
             let moves = moves(before, after, None);
-            let unread = unread(before, after, &moves);
+            let unread = unread(before, after, &[&moves]);
             let elapsed = Duration::from_secs(3);
             let watched = Watched { before, after, unread: &unread, moves: &moves, elapsed };
             screen(&mut page, &watched, &[], &[], None);
@@ -368,7 +377,7 @@ mod tests {
         assert_eq!(moves(&both, &host(&[(2, "e1")]), Some("e1")), []);
         let mut page = Page::new(TableOptions::default());
         let (after, moves) = (host(&[(2, "e1")]), moves(&both, &host(&[(2, "e1")]), None));
-        let unread = unread(&both, &after, &moves);
+        let unread = unread(&both, &after, &[&moves]);
         let elapsed = Duration::from_secs(3);
         let watched = Watched { before: &both, after: &after, unread: &unread, moves: &moves, elapsed };
         screen(&mut page, &watched, &[], &[], None);

@@ -311,6 +311,11 @@ impl QdiscFacts {
         self.parent == "root"
     }
 
+    /// Returns whether kind, handle and parent, which identify a qdisc, are equal.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.kind == other.kind && self.handle == other.handle && self.parent == other.parent
+    }
 }
 
 /// Losses at a NIC, under common names. `None` means that the driver does not count the losses.

@@ -13,6 +13,7 @@ use evenkeel_model::host::{HostFacts, Interface, SaturatingSum, Unknown};
 use serde::Serialize;
 
 use crate::loss_path::{Place, losses, unread};
+use crate::replaced_qdiscs::replaced_qdiscs;
 
 /// Minimum number of packets for a conclusion; with fewer, the share of lost packets is mostly chance.
 const FEWEST_PACKETS: u64 = 1000;
@@ -61,11 +62,12 @@ impl Stretch {
                 *sum = sum.saturating_add(loss.packets);
             }
         }
-        let is_elsewhere = |gap: &&Unknown| {
+        let is_elsewhere = |gap: &Unknown| {
             let name = gap.source.strip_prefix("/sys/class/net/").and_then(|path| path.split('/').next());
             name.is_some_and(|name| !own.contains(name))
         };
-        self.not_read.extend(unread(first, second).filter(|gap| !is_elsewhere(gap)).cloned());
+        let gaps = unread(first, second).cloned().chain(replaced_qdiscs(first, second));
+        self.not_read.extend(gaps.filter(|gap| !is_elsewhere(gap)));
         self.packets = self.packets.saturating_add(carried.get(interface).copied().unwrap_or(0));
         let on_host = second.interfaces.iter().map(packets).saturating_sum();
         self.parts.push(Part { carried, on_host, lost });
@@ -183,7 +185,7 @@ impl Watched {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
-    use evenkeel_model::host::{Interface, LossCounters};
+    use evenkeel_model::host::{Interface, LossCounters, QdiscFacts};
 
     fn part(packets: u64, lost: u64) -> Part {
         let lost = (lost > 0).then(|| ((Place::ReceiveRing, "eth0".to_owned()), lost));
@@ -317,5 +319,17 @@ mod tests {
         let watched = compare(&stretch(1_000_000), &stretch(4_000_000));
         let Effect::Losses(compared) = &watched.effect else { panic!("{watched:?}") };
         assert!(compared[0].after_ppm < 10_001.0 && !watched.is_worse(), "{watched:?}");
+    }
+
+    #[test]
+    fn a_replaced_qdisc_is_named_for_its_interface() {
+        let with_qdisc = |kind: &str| {
+            let qdisc =
+                QdiscFacts { kind: kind.to_owned(), parent: "root".to_owned(), ..QdiscFacts::default() };
+            host(vec![Interface { qdiscs: vec![qdisc], ..at("eth0", 0, 0) }, at("eth1", 0, 0)])
+        };
+        let (before, after) = (with_qdisc("fq"), with_qdisc("pfifo"));
+        let named = |interface: &str| Stretch::between(&before, &after, interface).not_read.len();
+        assert_eq!((named("eth0"), named("eth1")), (1, 0));
     }
 }

@@ -129,7 +129,7 @@ pub fn screen(
     let mut history = History::default();
     samples.iter().for_each(|sample| history.push(sample));
     let origin = Origin::Live { interval: Duration::from_secs(1), recording: None };
-    let scene = Scene { sample: samples.last().unwrap(), points: history.points(), origin: &origin };
+    let scene = Scene { sample: samples.last().unwrap(), points: history.points(0), origin: &origin };
     let mut buffer = Buffer::empty(Rect::new(0, 0, width, height));
     let extents = draw(&scene, state, Palette { colours: true }, &mut buffer);
     (text(&buffer), extents)

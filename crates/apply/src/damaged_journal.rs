@@ -73,7 +73,7 @@ impl Damaged {
         })
     }
 
-    /// Returns whether the journal is of changes that stay after their command.
+    /// Returns whether the journal contains changes that stay after the end of their command.
     #[must_use]
     pub fn is_kept(&self) -> bool {
         was_kept(&self.path)

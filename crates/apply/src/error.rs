@@ -137,7 +137,8 @@ pub enum JournalError {
     Host(#[from] HostError),
 }
 
-/// Returns the next step if the kernel refuses a file because of the user namespace or a read-only mount.
+/// Returns the next step if the kernel refuses access to a file because of the user namespace or a read-only
+/// mount.
 fn privilege(source: &io::Error) -> String {
     if source.kind() == io::ErrorKind::ReadOnlyFilesystem {
         return "; mount its file system for writing (in a container: --privileged)".to_owned();

@@ -24,8 +24,8 @@ fn misplaced(state: &StateDirectory) -> Result<Vec<(Renamed, Contents)>, ApplyEr
             file => file.to_owned(),
         };
         let contents = parse(&bytes, &written_as);
-        // Evenkeel sets only damaged journals aside. So an intact journal was renamed, for example back
-        // from a copy.
+        // Evenkeel sets only damaged journals aside. So another program gave an intact journal this name, for
+        // example when it restored a copy.
         let is_set_aside = name_before_damage(&name) == written_as && !contents.damage.is_empty();
         if name != written_as && !is_set_aside {
             let (path, before) = (state.path().join(&name), state.path().join(&written_as));

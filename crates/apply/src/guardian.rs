@@ -8,7 +8,7 @@
 //!   same id.
 //! - It takes no lock and changes nothing before the worker is dead.
 //! - It opens the journal at its start, so that removing the directory does not lose the undo.
-//! - It keeps only CAP_NET_ADMIN.
+//! - Of its capabilities it keeps only CAP_NET_ADMIN, and CAP_DAC_OVERRIDE if it does not run as root.
 //!
 //! ```text
 //!   worker ──starts──▶ guardian ──"ready"──▶ worker makes its first change
@@ -51,8 +51,9 @@ const READY: &str = "ready\n";
 const START_LIMIT: Duration = Duration::from_secs(20);
 /// Limit for the guardian's exit after [`RELEASED`]. After this time the worker kills the guardian.
 const END_LIMIT: Duration = Duration::from_secs(2);
-/// Interval of the pings. It is also the limit for an answer.
+/// Interval of the pings.
 const PING_INTERVAL: Duration = Duration::from_secs(1);
+/// Limit for an answer. After this time the worker replaces the guardian.
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_millis(2);
 

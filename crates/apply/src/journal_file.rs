@@ -425,7 +425,7 @@ impl Storage for Held {
     }
 }
 
-/// What to do with a journal that already exists.
+/// The decision about a journal that already exists.
 pub(crate) enum Look<T> {
     /// Append to the existing journal.
     GoOn(T),

@@ -54,7 +54,7 @@ pub fn service_journals(
 /// value from before.
 ///
 /// # Errors
-/// Returns an error if a journal cannot be read, or if the kernel refuses.
+/// Returns an error if a journal cannot be read, or if the kernel refuses a request.
 pub fn unrecorded(
     state: &StateDirectory,
     index: u32,
@@ -92,7 +92,7 @@ impl KeptWatch {
     /// Opens the settings of an interface of the calling thread's network namespace.
     ///
     /// # Errors
-    /// Returns an error if the kernel refuses.
+    /// Returns an error if the kernel refuses a request.
     pub fn open(state: &StateDirectory, index: u32, name: &str) -> Result<Self, ApplyError> {
         let identity = InterfaceIdentity::current(index, name).map_err(KnobError::from)?;
         let (kernel, journal) = (LiveKernel::of(&identity)?, state.kept_journal_of(&identity));
@@ -136,13 +136,14 @@ impl KeptWatch {
         self.kernel.read(knob).ok()
     }
 
-    /// Returns those of these changes that are not in effect, except settings that a session manages.
+    /// Returns the changes in `entries` that are not in effect, except settings that a session manages.
     ///
     /// # Errors
     /// Returns an error if a journal or a setting cannot be read.
     pub fn lost(&mut self, entries: &[Entry]) -> Result<Vec<Lost>, ApplyError> {
-        // A session journals a setting before it changes it, and restores it before it removes its journal. So one of two
-        // looks finds the journal of a session that has changed a setting between them.
+        // A session journals a setting before it changes the setting, and restores the setting before it
+        // removes the journal. So read the journals before and after the values: one of the two reads finds
+        // the journal of a session that changed a setting in between.
         let mut managed = self.managed()?;
         let mut lost = Vec::new();
         for entry in entries {
@@ -162,8 +163,8 @@ impl KeptWatch {
         Ok(lost)
     }
 
-    /// Returns the settings in the journals of runs on this interface, and of the host in those of any interface. A dead
-    /// run's guardian may not have restored them yet.
+    /// Returns the interface's settings in the journals of runs on this interface, and the host's settings in
+    /// the journals of runs on any interface. The guardian of a dead run may not have restored them yet.
     fn managed(&self) -> Result<BTreeSet<Knob>, ApplyError> {
         let mut managed = BTreeSet::new();
         for path in self.state.journals()? {

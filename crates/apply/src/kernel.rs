@@ -335,7 +335,7 @@ impl LiveKernel {
 
     fn put_qdiscs(&mut self, wanted: &[QdiscSnapshot]) -> Result<(), KnobError> {
         let now = self.qdiscs()?;
-        // An interface that is down has no qdisc in place of the kernel's default qdisc.
+        // While an interface is down, the kernel shows no default qdisc.
         let standing = now.first().filter(|standing| !standing.is_default());
         let Some(root) = wanted.first().filter(|root| !root.is_default()) else {
             if standing.is_some() {

@@ -148,8 +148,8 @@ impl Lasting {
     /// the knob keeps its previous value.
     ///
     /// # Errors
-    /// Returns an error if the journal or the kernel refuses, or if another program has changed the
-    /// knob since it was planned or kept.
+    /// Returns an error if the change cannot be journalled, if the kernel refuses the value, or if another
+    /// program has changed the knob since it was planned or kept.
     pub fn change(&mut self, change: &Change) -> Result<Made, ApplyError> {
         let Change { knob, to } = change;
         let _claim = self.run.claim(knob)?;
@@ -168,7 +168,7 @@ impl Lasting {
         let had_no_length = *knob == Knob::RootQdisc && self.has_no_length();
         let made = self.make(change, &before);
         if had_no_length && !self.has_no_length() {
-            // The kernel has set the length when it created the qdisc.
+            // The kernel set the length when it created the qdisc.
             let (length, none) = (Knob::TransmitQueueLength, Value::Number(0));
             match made {
                 Ok(_) if self.made.iter().any(|(known, _)| *known == length) => {}

@@ -24,7 +24,8 @@ pub fn printed_advice(advice: &str) -> String {
     with_directories(advice, &directories().to_string())
 }
 
-/// A command is in backticks, and has an operand: `evenkeel steer` alone only names the command.
+/// Adds the directories to each command in backticks. A text of two words, such as `evenkeel steer`, only
+/// names a command.
 fn with_directories(advice: &str, directories: &str) -> String {
     let is_command = |part: &&str| part.starts_with("evenkeel ") && part.split(' ').count() > 2;
     let parts = advice.split('`').enumerate().map(|(at, part)| match Some(part).filter(is_command) {

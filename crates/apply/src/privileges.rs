@@ -51,7 +51,7 @@ fn control(option: libc::c_int, argument: libc::c_ulong) -> io::Result<()> {
 /// `CAP_DAC_OVERRIDE`, because root owns the files to restore.
 ///
 /// # Errors
-/// Returns an error if the kernel refuses.
+/// Returns an error if the kernel refuses the change.
 pub fn keep_only(wanted: &[Capability]) -> io::Result<()> {
     let foreign = (!geteuid().is_root()).then_some(Capability::DacOverride);
     let kept =

@@ -82,7 +82,8 @@ enum Part {
     All,
     /// The kept changes of `evenkeel service`.
     Service,
-    /// Those that another program has changed since. A revert only removes them from the journal.
+    /// The kept changes of `evenkeel service` that another program has changed since. A revert only removes
+    /// them from the journal.
     ServiceLost,
 }
 
@@ -378,7 +379,8 @@ fn finish(
     let finished = match files {
         _ if !is_done => Ok(()),
         None => held.remove(),
-        // The settings are restored. The journal stays for the directories and the entries of others.
+        // The settings are restored. The journal stays for the directories, and for the entries that this
+        // revert does not restore.
         Some(header) => held.rewrite(&header, others),
     };
     match finished {

@@ -11,7 +11,7 @@ use crate::ours::Ours;
 use crate::printed_command::printed_command;
 use crate::qdisc::{as_defaults, difference, for_queues_of, is_part_of};
 
-/// A knob that another program changed after the run.
+/// A knob that another program changed after the run set it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeftAlone {
     pub knob: Knob,

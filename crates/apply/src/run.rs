@@ -189,8 +189,9 @@ impl<K: Kernel, S: Storage> Run<K, S> {
     /// had the value before the run.
     ///
     /// # Errors
-    /// Returns an error if the journal or the kernel refuses, or if the kernel shows a different value
-    /// afterwards. Returns an error if another program has changed the knob after this run.
+    /// Returns an error if the change cannot be journalled, if the kernel refuses the value, or if it shows a
+    /// different value afterwards. Returns an error if another program has changed the knob after this run
+    /// set it.
     pub fn change(&mut self, change: &Change) -> Result<(), ApplyError> {
         let _claim = self.claim(&change.knob)?;
         self.change_claimed(change)
@@ -283,8 +284,8 @@ impl<K: Kernel, S: Storage> Run<K, S> {
     /// knob.
     ///
     /// # Errors
-    /// Returns an error if the journal or the kernel refuses, or if another program has changed the
-    /// knob after this run.
+    /// Returns an error if a value cannot be journalled, if the knob cannot be read or restored, or if
+    /// another program has changed the knob after this run set it.
     pub fn allow(&mut self, knob: &Knob, ours: Ours) -> Result<(), ApplyError> {
         let _claim = self.claim(knob)?;
         let found = self.undisturbed(knob)?;

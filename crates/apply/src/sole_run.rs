@@ -107,8 +107,8 @@ pub fn is_managed(index: u32) -> Result<bool, JournalError> {
 /// plan uses this function.
 ///
 /// # Errors
-/// Returns [`JournalError::Busy`] or [`JournalError::HeldElsewhere`], which names the session, or an
-/// error if the kernel refuses a socket.
+/// Returns [`JournalError::Busy`] or [`JournalError::HeldElsewhere`], which names the session, or an error if
+/// a socket call fails.
 pub fn check_unmanaged(state: &StateDirectory, interface: &InterfaceIdentity) -> Result<(), JournalError> {
     let path = state.journal_of(interface);
     if let Some(NameHolder { process, .. }) = trusted_holder(&name_of_run(interface.index))? {
@@ -137,8 +137,7 @@ pub fn run_on(interface: &InterfaceIdentity) -> Option<u32> {
 /// or `tune` uses this function.
 ///
 /// # Errors
-/// Returns [`JournalError::HeldElsewhere`], which names the session, or an error if the kernel refuses
-/// a socket.
+/// Returns [`JournalError::HeldElsewhere`], which names the session, or an error if a socket call fails.
 pub fn check_unsteered(interface: &InterfaceIdentity) -> Result<(), JournalError> {
     match trusted_holder(&name_of_steering(interface.index))? {
         Some(NameHolder { process, .. }) => Err(held_elsewhere(&interface.name, process, None)),

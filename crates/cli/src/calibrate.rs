@@ -84,7 +84,7 @@ fn failure(error: &CalibrateError) -> Failure {
     Failure::new(exit, error)
 }
 
-/// Returns what was measured, for the file.
+/// Returns the description of the measurement, for the file.
 fn description(facts: &HostFacts, options: &CalibrateOptions) -> String {
     let processor = facts.processor_model.as_deref().unwrap_or("an unknown processor");
     let kernel = Host::live().kernel_release().unwrap_or_else(|_| "unknown".to_owned());

@@ -194,7 +194,7 @@ pub fn print_page(page: Page) -> Result<(), Failure> {
     print(&page.finish())
 }
 
-/// Writes a result to standard output. Removes all control characters except those of styles.
+/// Writes a result to standard output. Escapes control characters; on a terminal, styles remain.
 pub fn print(text: &str) -> Result<(), Failure> {
     written(output::result(terminal_output(text, io::stdout().is_terminal()).as_bytes()))
 }

@@ -636,7 +636,7 @@ pub fn tell_leftover(leftover: &Leftover) {
 }
 
 fn say_leftover(leftover: &Leftover) -> Exit {
-    // A tune whose interface is gone has ended by itself.
+    // A command with kept changes, such as `tune`, ended normally.
     let died = if leftover.header.kept { "" } else { " had died" };
     say(&format!("{}{died}: {}", whose(&leftover.header), leftover.report));
     tell_remarks(leftover)

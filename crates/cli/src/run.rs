@@ -23,7 +23,7 @@ use crate::scenario::{Loaded, OwnSetups, load_with};
 
 const QUICK_LONG_WINDOWS: u32 = 2;
 const RECORDS: &str = "evenkeel-records";
-/// Number of CPUs of a simulated test bed.
+/// Default number of CPUs of a simulated test bed.
 const PROCESSORS: u32 = 2;
 
 pub fn run(options: &RunOptions) -> Result<Exit, Failure> {
@@ -224,7 +224,7 @@ pub fn simulator_of_tenants() -> SimWorld {
 }
 
 fn simulator(options: &RunOptions, workload: &WorkloadKind) -> SimWorld {
-    // The default kernels are those of the papers: Titan's, and later kernels.
+    // The default is the kernel of the Titan paper. Scenarios of transfers use a later kernel.
     let usual =
         if matches!(workload, WorkloadKind::Transfers) { Profile::Linux6_18 } else { Profile::Linux4_4 };
     let profile = options.profile.map(|profile| match profile {

@@ -50,8 +50,8 @@ fn end_process() -> ! {
     signal_hook::low_level::exit(Exit::Interrupted as i32)
 }
 
-/// Returns a flag that becomes true at each of these signals. The signals then have no other effect. An
-/// ignored signal stays ignored.
+/// Returns a flag that becomes true when the signal arrives. The signal then has no other effect. An ignored
+/// signal stays ignored.
 pub fn flag(signal: i32) -> Result<Arc<AtomicBool>, Failure> {
     let flag = Arc::new(AtomicBool::new(false));
     let set = Arc::clone(&flag);

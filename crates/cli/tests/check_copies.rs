@@ -431,7 +431,7 @@ fn a_fast_nic_without_a_recorded_link_is_not_cleared() {
     }
 }
 
-/// What every host of this kind has, but the recording lacks, was lost on the way.
+/// A fact that every host of this kind has, but the recording lacks, was lost.
 #[test]
 fn a_recording_without_a_fact_that_exists_is_not_cleared() {
     let facts = hosts::HOSTS[0].1();

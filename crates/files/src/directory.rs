@@ -35,8 +35,8 @@ impl ClaimedDirectory {
     /// Creates the directory, or uses an existing directory, and locks it.
     ///
     /// # Errors
-    /// Returns an error if the path is not a directory, another process has claimed it, or the system
-    /// refuses.
+    /// Returns an error if the path is not a directory, another process has claimed it, or a system call
+    /// fails.
     pub fn claim(path: &Path) -> Result<Self, OutputError> {
         Self::locked(make(path)?, path)
     }
@@ -93,8 +93,8 @@ impl OutputDirectory {
     /// Creates the directory, or uses an empty directory, and checks that it is writable.
     ///
     /// # Errors
-    /// Returns an error if the path is not an empty directory, another process has claimed it, or the
-    /// system refuses.
+    /// Returns an error if the path is not an empty directory, another process has claimed it, or a system
+    /// call fails.
     pub fn claim(path: &Path) -> Result<Self, OutputError> {
         let claim = ClaimedDirectory::claim(path)?;
         let entries = fs::read_dir(&claim.path).map_err(OutputError::system("read", path))?;
@@ -125,7 +125,7 @@ impl OutputDirectory {
     /// the end. Moves all entries or none.
     ///
     /// # Errors
-    /// Returns an error if `write` fails or the system refuses. Then no files remain.
+    /// Returns an error if `write` or a system call fails. Then no files remain.
     pub fn fill<T, E: From<OutputError>>(
         self,
         last: &str,

@@ -92,7 +92,8 @@ impl InputError {
         matches!(self.fault, Fault::Interrupted)
     }
 
-    /// Returns whether the limit of open files refused to open the file (`ulimit -n`, `fs.file-max`).
+    /// Returns whether the file could not be opened because of the limit of open files (`ulimit -n`,
+    /// `fs.file-max`).
     #[must_use]
     pub fn is_limit(&self) -> bool {
         matches!(&self.fault, Fault::System(error) if crate::is_limit(error))
@@ -132,8 +133,8 @@ pub fn report_waits(show: fn(&str)) {
 /// until SIGINT, SIGTERM or SIGHUP arrives.
 ///
 /// # Errors
-/// Returns an error if the file is of another type, too large for its kind, or not UTF-8. Also returns
-/// an error if the system refuses, or a signal ends the wait.
+/// Returns an error if the file is of another type, too large for its kind, or not UTF-8. Also returns an
+/// error if a system call fails, or a signal ends the wait.
 pub fn read(path: &Path, kind: Kind) -> Result<Text, InputError> {
     let mut bytes = Vec::new();
     open(path, kind)?.read_to_end(&mut bytes).map_err(|error| failed(path, error))?;
@@ -193,8 +194,7 @@ pub fn open(path: &Path, kind: Kind) -> Result<Input, InputError> {
 /// that the user did not name individually.
 ///
 /// # Errors
-/// Returns an error if the file is not regular, too large for its kind, or not UTF-8, or the system
-/// refuses.
+/// Returns an error if the file is not regular, too large for its kind, or not UTF-8, or a system call fails.
 pub fn read_regular(path: &Path, kind: Kind) -> Result<Text, InputError> {
     let mut bytes = Vec::new();
     open_regular(path, kind)?.read_to_end(&mut bytes).map_err(|error| failed(path, error))?;

@@ -30,7 +30,7 @@ pub use output::{OutputError, check_regular, remove_abandoned, replace, replace_
 pub use standard::was_closed;
 pub use watched::{Stamp, Watched};
 
-/// Returns whether the limit of open files refused a call (`ulimit -n`, `fs.file-max`).
+/// Returns whether a system call failed because of the limit of open files (`ulimit -n`, `fs.file-max`).
 #[must_use]
 pub fn is_limit(error: &std::io::Error) -> bool {
     use libc::{EMFILE, ENFILE};

@@ -22,7 +22,7 @@ impl NewFile {
     /// Creates an unfinished file next to `path`.
     ///
     /// # Errors
-    /// Returns an error if `path` exists, its directory does not exist, or the system refuses.
+    /// Returns an error if `path` exists, its directory does not exist, or a system call fails.
     pub fn claim(path: &Path, mode: u32) -> Result<Self, OutputError> {
         // A symbolic link counts as an existing file, even if its target is missing.
         if path.symlink_metadata().is_ok() {
@@ -41,7 +41,7 @@ impl NewFile {
     /// Writes and syncs the file, and renames it to `path`.
     ///
     /// # Errors
-    /// Returns an error if `path` exists, or the system refuses. Then no file remains.
+    /// Returns an error if `path` exists, or a system call fails. Then no file remains.
     pub fn finish(mut self, bytes: &[u8]) -> Result<(), OutputError> {
         let path = &self.path;
         self.file

@@ -40,7 +40,8 @@ impl OutputError {
         move |source| Self::System { action, path, source }
     }
 
-    /// Returns whether the limit of open files refused to open the file (`ulimit -n`, `fs.file-max`).
+    /// Returns whether the file could not be opened because of the limit of open files (`ulimit -n`,
+    /// `fs.file-max`).
     #[must_use]
     pub fn is_limit(&self) -> bool {
         matches!(self, Self::System { source, .. } if crate::is_limit(source))
@@ -64,7 +65,7 @@ impl OutputError {
 /// Writes a file atomically and syncs it. Replaces an existing file.
 ///
 /// # Errors
-/// Returns an error if the system refuses. Then an existing file stays, and no other files remain.
+/// Returns an error if a system call fails. Then an existing file stays, and no other files remain.
 pub fn replace(path: &Path, bytes: &[u8], mode: u32) -> Result<(), OutputError> {
     let written = write_partial(path, bytes, mode)?;
     written.1.persist(path).map_err(|error| OutputError::system("write", path)(error.error))?;

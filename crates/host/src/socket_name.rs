@@ -79,7 +79,7 @@ impl SocketName {
     /// Reserves a name in the calling thread's network namespace; `None` if the name is in use.
     ///
     /// # Errors
-    /// Returns an error if the kernel refuses a socket.
+    /// Returns an error if a socket call fails.
     pub fn take(name: &str) -> Result<Option<Self>, HostError> {
         let bound =
             SocketAddr::from_abstract_name(name).and_then(|address| UnixListener::bind_addr(&address));
@@ -104,7 +104,7 @@ impl SocketName {
     /// queue of its socket is full, the process accepts no connections and is not trusted.
     ///
     /// # Errors
-    /// Returns an error if the kernel refuses a socket.
+    /// Returns an error if a socket call fails.
     pub fn holder(name: &str) -> Result<Option<NameHolder>, HostError> {
         let peer = || {
             // Do not wait: the other process accepts no connection, and its queue may be full.

@@ -152,7 +152,7 @@ impl Sysfs {
         Ok(File::from(opened?))
     }
 
-    /// Returns the file's path outside this mount.
+    /// Returns the file's path below `/sys`, for messages.
     #[must_use]
     pub fn name(file: &str) -> PathBuf {
         Path::new("/sys").join(file)

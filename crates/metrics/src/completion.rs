@@ -16,8 +16,8 @@ pub struct CompletionTimes {
 }
 
 impl CompletionTimes {
-    /// Computes the figures from each flow's completion time in seconds. Returns `None` if there is no
-    /// time, or if a time is negative or not finite, because a distribution excludes incomplete flows.
+    /// Computes the figures from each flow's completion time in seconds. Returns `None` if there is no time,
+    /// or if a time is negative or not finite, because a distribution must not leave out incomplete flows.
     ///
     /// Percentiles use the nearest rank: the smallest value that is at least as large as this share of
     /// the values.

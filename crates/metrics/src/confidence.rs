@@ -1,7 +1,8 @@
-//! 95 % confidence intervals of means, ratios and shares over repeats.
+//! 95 % confidence intervals of means, medians, ratios and shares over repeats.
 //!
-//! Each interval has a single definition, and needs at least [`LEAST_REPEATS`] repeats or pairs. With
-//! two repeats, the interval of a ratio near 1 would include negative and implausibly large values.
+//! Each interval has a single definition. The interval of a median needs at least 6 repeats, every other
+//! interval at least [`LEAST_REPEATS`] repeats or pairs. With two repeats, the interval of a ratio near 1
+//! would include negative and implausibly large values.
 
 use crate::student;
 
@@ -79,9 +80,10 @@ pub fn mean_ratio(logarithms: &[f64]) -> Option<MeanInterval> {
     Some(MeanInterval { mean: mean.exp(), interval, n })
 }
 
-/// Returns the 95 % confidence interval of the median, free of any distribution: two order statistics whose ranks come
-/// from the binomial distribution with 1/2 (Conover, *Practical Nonparametric Statistics*, section 3.2). Ignores values
-/// that are not finite. Five values or fewer have no such interval: their range covers the median in less than 95 %.
+/// Returns the 95 % confidence interval of the median, free of any distribution: two order statistics whose
+/// ranks come from the binomial distribution with 1/2 (Conover, *Practical Nonparametric Statistics*, section
+/// 3.2). Ignores values that are not finite. Five values or fewer have no such interval: their range covers
+/// the median in less than 95 %.
 #[must_use]
 pub fn median_interval(values: &[f64]) -> Option<Interval> {
     let mut sorted: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();

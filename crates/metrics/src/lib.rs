@@ -15,7 +15,7 @@
 //! | share of repeats | [`share_interval`] | Clopper and Pearson, *Biometrika* 26, 1934 |
 //! | change between two runs | [`changes`] | Welch, *Biometrika* 34, 1947, on logarithms; Bonferroni |
 //!
-//! Every interval needs at least [`LEAST_REPEATS`] repeats.
+//! The interval of a median needs at least 6 repeats, every other interval at least [`LEAST_REPEATS`].
 //!
 //! Arguments have their unit in their name (`_ns` nanoseconds, `_bps` bit/s); sizes are bytes. If the
 //! input does not determine a figure (no window with two competing flows, no sample), the figure is

@@ -51,8 +51,9 @@ impl Line {
         self
     }
 
-    /// Appends an operand and options, by a template as in [`Line::new`]. The line has `--` before the
-    /// operand, because an operand that begins with `-` would be an option (XBD 12.2, Guideline 10).
+    /// Appends an operand and options, by a template as in [`Line::new`]. An operand that begins with `-`
+    /// would be an option (XBD 12.2, Guideline 10): the line then has the options first, and `--` before the
+    /// operand.
     #[must_use]
     pub fn on(self, operand: &dyn Display, options: &'static str, words: &[&dyn Display]) -> Self {
         if operand.to_string().starts_with('-') {

@@ -285,8 +285,8 @@ pub fn name_field<E: serde::de::Error>((line, column): (usize, usize), error: E,
 
 type Field<'t> = (&'t [u8], &'t [u8]);
 
-/// Returns the field at the end of a JSON text, and all fields whose value is a string, a number or a
-/// keyword.
+/// Returns the innermost field that is open at the end of a (truncated) JSON text, and all fields whose value
+/// is a string, a number or a keyword.
 fn fields(text: &[u8]) -> (Option<&[u8]>, Vec<Field<'_>>) {
     let (mut open, mut all, mut at): (Vec<Option<&[u8]>>, Vec<Field<'_>>, usize) =
         (vec![None], Vec::new(), 0);

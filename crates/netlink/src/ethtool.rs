@@ -39,7 +39,7 @@ const PLACES_BY_ITSELF: u64 = 0x8000_0000;
 /// Maximum number of rules in a valid answer: no driver has as many rules.
 const MOST_RULES: u32 = 1 << 20;
 
-/// A driver refused, or returned an invalid answer.
+/// A driver refused a request, or returned an invalid answer.
 #[derive(Debug, thiserror::Error)]
 pub enum EthtoolError {
     #[error("the driver of {interface} refused to {action}: {source}")]

@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn only_times_are_changed() {
-        // The options are: target 4999 us, limit 10240, interval 99999 us, quantum 1514.
+        // Attributes of fq_codel: 1 target (us), 2 limit, 3 interval (us), 6 quantum.
         let shown = |target: u32, interval: u32| {
             attributes(&[
                 (1, words(&[target])),

@@ -316,7 +316,8 @@ impl Netlink {
     /// net/sched/sch_generic.c).
     ///
     /// # Errors
-    /// Returns an error if the kernel refuses, for example because the default is already installed.
+    /// Returns an error if the kernel refuses the deletion, for example because the default is already
+    /// installed.
     pub fn delete_root_qdisc(&mut self, index: u32) -> Result<(), NetlinkError> {
         let action = format!("remove the root qdisc of interface {index}");
         self.change_raw(request(RTM_DELQDISC, index, NOWHERE, Handle::ROOT), 0, &action)

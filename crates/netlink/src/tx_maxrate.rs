@@ -1,5 +1,5 @@
-//! The maximum rate of each transmit queue, which is a file in sysfs (`tx_maxrate`,
-//! `Documentation/ABI/testing/sysfs-class-net-queues`).
+//! Reads and sets the maximum rate of each transmit queue: the file `tx_maxrate` in sysfs
+//! (`Documentation/ABI/testing/sysfs-class-net-queues`).
 //!
 //! The maximum rate is a limit, not a weight. In Linux 7.2, these drivers support it: am65-cpsw, cpsw,
 //! cxgb4, ice, ixgbe, mlx4 and mlx5. All other drivers refuse every rate with `EOPNOTSUPP`.
@@ -86,8 +86,8 @@ impl TxMaxrate {
     /// Sets a queue's maximum rate, Mbit/s (0 for no limit), and reads the rate back as a check.
     ///
     /// # Errors
-    /// Returns an error if the queue does not exist, the driver refuses, or the rate that is read back
-    /// differs.
+    /// Returns an error if the queue does not exist, the driver refuses the rate, or the rate that is read
+    /// back differs.
     pub fn set(&self, queue: u32, megabits_per_second: u32) -> Result<(), TxMaxrateError> {
         self.write(queue, &megabits_per_second.to_string())?;
         let found = self.get(queue)?;

@@ -331,7 +331,8 @@ fn exchanges_requests(socket: &SocketFacts) -> bool {
     const SEGMENT_BYTES: u64 = 1000;
     /// With a smaller mean payload, most segments are acknowledgements and not requests.
     const LEAST_BYTES: u64 = 50;
-    /// Maximum packets of a short answer. Longer answers are limited by the rate, not by latency.
+    /// Maximum ratio of answer bytes to request bytes. Longer answers are limited by the rate, not by
+    /// latency.
     const ANSWER: u64 = 16;
     let Some(tcp) = socket.tcp.as_ref().filter(|_| socket.kind == SocketKind::Tcp) else { return false };
     let is_small =
@@ -339,7 +340,7 @@ fn exchanges_requests(socket: &SocketFacts) -> bool {
     let carries = tcp.bytes_acked > 0 && tcp.bytes_received > 0;
     let both_small =
         is_small(tcp.bytes_acked, tcp.segments_out) && is_small(tcp.bytes_received, tcp.segments_in);
-    // Each request is one packet; an answer is a few packets.
+    // The segments of the requests are small, and the answers are short.
     let requests = |(bytes, segments): (u64, u64), answers: u64| {
         let per_segment = bytes / segments.max(1);
         segments >= FEW_SEGMENTS

@@ -104,7 +104,7 @@ pub fn place_of_reason(reason: &str, protocol: Option<u8>) -> Option<(Place, &'s
         "FRAG_REASM_TIMEOUT" | "FRAG_TOO_FAR" => (Place::Network, "fragments-lost"),
         "PKT_TOO_BIG" => (Place::Network, "fragments-made"),
         "TCP_CSUM" | "UDP_CSUM" => (Place::Network, "checksum-errors"),
-        // TCP answers a segment without a socket by a reset: the peer knows.
+        // TCP answers a segment without a socket with a reset, so the peer knows about the loss.
         "NO_SOCKET" if protocol == Some(UDP) => (Place::Network, "udp-no-port"),
         "TCP_LISTEN_OVERFLOW" => (Place::AcceptQueue, "listen-overflow"),
         "SOCKET_BACKLOG" => (Place::TcpBacklog, "tcp-backlog-drops"),
@@ -137,7 +137,8 @@ impl Losses {
         self.0.iter().filter(filter).map(|loss| loss.packets).saturating_sum()
     }
 
-    /// Adds what counters of the network layer gained beyond the packets that another loss contains already.
+    /// Adds the increase of counters of the network layer beyond the packets that another loss already
+    /// contains.
     fn add_beyond(
         &mut self,
         mut contained: u64,

@@ -14,8 +14,8 @@ use crate::progress::page;
 /// Maximum number of flows per device in a table. JSON has all flows.
 const MOST_FLOWS: usize = 20;
 
-/// Longest time of ten samples that follow each other in time, seconds. A longer observation without a
-/// window had late samples.
+/// An observation without a window was too short if it was shorter than this; otherwise its samples were
+/// late. Seconds.
 const LONGEST_WINDOW: f64 = 2.0;
 
 pub fn observation(seen: &Observation) -> String {

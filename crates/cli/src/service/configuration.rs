@@ -243,7 +243,7 @@ mod tests {
     #[test]
     fn the_keys_are_the_options_of_fair_and_steer() {
         let command = Arguments::command();
-        // Without those that a service sets or cannot use.
+        // Leave out the options that a service sets or cannot use.
         let options = |name: &str, others: &[&str]| {
             let command = command.find_subcommand(name).unwrap();
             // `--clsact` is hidden: it is for tests.

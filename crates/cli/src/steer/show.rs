@@ -202,7 +202,7 @@ pub fn status_line(status: &Status, policy_error: Option<&str>, seconds: f64) ->
     json!({"type": "status", "schema": 1, "seconds": seconds, "devices": devices(status, policy_error)})
 }
 
-/// Returns the last line of `--format jsonl`, as `fair` has it.
+/// Returns the last line of `--format jsonl`, in the format of `fair`.
 pub fn ended(status: &Status, end: &End, elapsed: Duration, report: &Report) -> Value {
     let (by, reason) = end.words();
     let mut devices = devices(status, None);

@@ -90,7 +90,8 @@ fn earlier_name(interface: &str) -> Option<String> {
     (then.name != interface && identity(&then.name).is_none()).then(|| then.name.clone())
 }
 
-/// Returns whether a command writes files: it has `--persist`, or an earlier one had. Errors count only for the former.
+/// Returns whether a command writes files: it has `--persist`, or an earlier command had it. Without
+/// `--persist`, an error counts as no earlier files.
 fn writes(options: &TuneOptions, etc: &Etc) -> bool {
     !options.persist.is_empty() || written(options, etc).is_ok_and(|written| !written.is_empty())
 }

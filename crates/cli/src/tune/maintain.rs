@@ -30,16 +30,16 @@ use crate::revert::{damaged, identity, renamed, tell_leftover};
 use crate::signals::Signals;
 use crate::stream::Stream;
 
-/// Shortest interval of the judgements of the rules, and the part of the time that they may take.
+/// Minimum interval between two judgements of the rules. They take at most 1/`JUDGE_SHARE` of the time.
 const JUDGE_INTERVAL: Duration = Duration::from_secs(10);
 const JUDGE_SHARE: u32 = 100;
-/// Interval of the looks at the settings.
+/// Interval between two checks of the settings.
 const INTERVAL: Duration = Duration::from_millis(500);
 /// Time in which a session on the interface, which got the same signal, must end before the changes are undone.
 const PATIENCE: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(50);
 
-/// Why a worker ends by itself.
+/// The reason why a worker ends by itself.
 #[derive(Clone, Debug)]
 enum Change {
     /// Another program changed a setting.
@@ -61,7 +61,7 @@ impl fmt::Display for Change {
     }
 }
 
-/// What the worker has of its rules.
+/// The results of the worker's rules.
 #[derive(Default)]
 struct Made {
     refused: Vec<Json>,
@@ -81,7 +81,8 @@ struct Worker<'a> {
     device: DeviceState,
     /// The settings that the journal must have.
     journalled: Vec<Knob>,
-    /// Those that are not in effect although the changes are made: their queues are gone, or their rules have no finding.
+    /// Settings of `journalled` that are not in effect although the changes are made: their queues are gone,
+    /// or their rules have no finding.
     idle: Vec<Knob>,
     /// The changes that the kernel or another program refused.
     refused: Vec<(&'static str, change::Change, String)>,
@@ -92,7 +93,8 @@ struct Worker<'a> {
 
 pub fn maintain(options: &MaintainOptions) -> Result<Exit, Failure> {
     require(&[Capability::NetAdmin], "tune")?;
-    // Without CAP_SYS_ADMIN, which the unit does not give, the present /sys must be that of this namespace.
+    // The systemd unit does not give CAP_SYS_ADMIN. Without this capability, the mounted /sys must show this
+    // namespace.
     keep_only(&[Capability::NetAdmin, Capability::SysAdmin])
         .map_err(|error| Failure::new(Exit::Failed, format!("cannot drop privileges: {error}")))?;
     let signals = Signals::catch()?;
@@ -149,7 +151,7 @@ pub fn maintain(options: &MaintainOptions) -> Result<Exit, Failure> {
     worker.end(&end, &stream)
 }
 
-/// Why a worker cannot begin.
+/// The reason why a worker cannot begin.
 enum Stop {
     /// A session has the interface.
     Busy(Failure),
@@ -192,7 +194,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Makes the changes that are not in effect. Returns another program's change of an earlier one, which it leaves.
+    /// Makes the changes that are not in effect. Returns another program's change of a setting that was
+    /// changed earlier; that change stays.
     fn begin(&mut self, signals: &Signals) -> Result<Option<Change>, Stop> {
         self.watch.check()?;
         let entries = self.watch.entries()?;
@@ -431,7 +434,7 @@ impl Worker<'_> {
             End::ForeignChange(change) => ("device", Some(change.to_string())),
             End::Interrupted | End::Time | End::Terminated => (end.word(), None),
         };
-        // The worker that follows goes on with the changes that are in effect.
+        // The next worker continues with the changes that are in effect.
         let stays =
             matches!(end, End::ForeignChange(Change::Foreign(_) | Change::Device(_) | Change::Busy(_)));
         let (mut failed, mut kept) = (0, 0);
@@ -545,8 +548,8 @@ fn journals_left(
     service_journals(state, &|other| other == index || !present.contains(&other))
 }
 
-/// Returns what to do about changes of `tune` that a worker left in effect; none if there are none. Leaves out the
-/// journals of a worker that runs.
+/// Returns the next step for changes of `tune` that a worker left in effect; `None` if there are no such
+/// changes. Leaves out the journals of a running worker.
 pub fn left(of: &Managed<'_>) -> Option<String> {
     let state = StateDirectory::from_environment();
     let mut reasons = lost(&state, of);

@@ -53,7 +53,8 @@ pub struct Prepared {
     pub ready: Vec<Ready>,
     /// Steps that cannot be made here, each with the reason.
     pub unable: Vec<(&'static str, Change, String)>,
-    /// Those of [`Self::unable`] that an earlier command has made, as far as losses show.
+    /// Settings of [`Self::unable`] that `tune` has changed before: for another interface, or for this
+    /// interface and without a current loss. They are not reported as unfixed.
     settled: BTreeSet<Knob>,
     /// Whether a running session manages settings.
     pub is_beside_session: bool,

@@ -73,7 +73,7 @@ pub(super) fn sockets(tree: &Tree, interfaces: &BTreeMap<u32, String>) -> Result
                 numbers.insert(owner.process);
             }
         }
-        // SAFETY: takes nothing.
+        // SAFETY: takes no arguments.
         let is_root = unsafe { libc::geteuid() } == 0;
         if !is_root && found.iter().any(|socket| socket.process.is_none()) {
             tree.note(OWNERS, "owners of sockets of other users are shown to root only");
@@ -106,7 +106,7 @@ pub(super) fn sockets(tree: &Tree, interfaces: &BTreeMap<u32, String>) -> Result
         };
         ports = match tree.answers::<Option<PortUse>>("ports.json")? {
             Some(ports) => ports,
-            // The list contains only the largest sockets, so the result is a lower limit.
+            // The list contains only the busiest sockets, so the result is a lower limit.
             None => {
                 tree.note(PORTS, "the recording has no evenkeel/ports.json");
                 port_use(&found)

@@ -369,8 +369,8 @@ impl Tree {
         path.match_indices('/').any(|(at, _)| at > 0 && noted.contains_key(&generalised(&path[..at])))
     }
 
-    /// Returns whether an error means that the host does not have the file. If a parent is a link
-    /// without a target, the answer is unknown.
+    /// Returns whether an error proves that the host does not have the file. Returns false if part of the
+    /// path is a link without a target.
     pub(super) fn is_absent(&self, path: &str, error: &std::io::Error) -> bool {
         use std::io::ErrorKind::{NotADirectory, NotFound};
         matches!(error.kind(), NotFound | NotADirectory) && self.broken_link(path).is_none()

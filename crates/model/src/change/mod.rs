@@ -1,7 +1,7 @@
 //! Changes to a host as data: a [`Knob`], its new [`Value`], and the equivalent shell line.
 //!
-//! `check` proposes changes, `apply` makes them, and [`mod@shell`] explains them, all with the same data.
-//! This module does not access the kernel.
+//! `check` proposes changes, `apply` makes them, and [`mod@shell`] formats them as shell lines, all with the
+//! same data. This module does not access the kernel.
 
 mod filter;
 mod permitted;

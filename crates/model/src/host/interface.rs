@@ -144,7 +144,7 @@ impl PcieLink {
     }
 }
 
-/// Current and maximum numbers of queues (`struct ethtool_channels`).
+/// Current and maximum numbers of channels (`struct ethtool_channels`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Channels {

@@ -37,7 +37,7 @@ pub(super) fn read(text: &str, origin: &str) -> Result<MachineProfile, ScenarioE
     }
 }
 
-/// Reads the document; none if there were errors, which have been reported.
+/// Reads the document. Returns `None` after errors, which it has recorded.
 fn read_profile(mut root: Table<'_>) -> Option<MachineProfile> {
     if !read_schema(&mut root) {
         return None;
@@ -88,7 +88,8 @@ fn read_profile(mut root: Table<'_>) -> Option<MachineProfile> {
         table.finish();
         rate.zip(share)
     });
-    // The number of nodes bounds the NIC's node; without it, any is allowed.
+    // The NIC's node must be one of the processor's nodes. Without a valid number of nodes, the maximum
+    // number of nodes applies.
     let nodes = processor.as_ref().map_or(*NODES.end(), |processor| processor.nodes);
     let nic = section(&mut root, "nic", |mut table| read_nic(&mut table, nodes).inspect(|_| table.finish()));
     root.finish();

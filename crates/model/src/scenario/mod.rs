@@ -296,9 +296,9 @@ pub struct LatencyProbe {
 pub struct Measure {
     /// Time before the measurement, excluded from every figure.
     pub warmup: Nanoseconds,
-    /// Windows of the fairness metric at the nominal rate, shortest first. Empty in two workloads: a
-    /// shuffle lasts as long as its flows, and the flows of fetching clients do not always have a
-    /// backlog.
+    /// Windows of the fairness metric at the nominal rate, shortest first. Empty for shuffles, fetches and
+    /// requests: a shuffle lasts as long as its flows, and the flows of fetches and requests do not always
+    /// have a backlog.
     pub windows: Vec<Window>,
     /// Length of the measurement at the nominal rate, if windows do not define the length.
     pub length: Option<Nanoseconds>,

@@ -73,7 +73,7 @@ fn rounded_share(of: u32, percent: u32) -> u32 {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Axis {
-    /// Name of the axis: `qdisc`, `clients`, `length`, `message`, `rules`, `classifier`.
+    /// Name of the axis: `qdisc`, `clients`, `probes`, `length`, `message`, `classifier`, `rules`.
     pub name: String,
     pub values: Vec<String>,
     pub quick: Vec<String>,

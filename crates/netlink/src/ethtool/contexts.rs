@@ -36,8 +36,8 @@ impl<C: EthtoolCalls> ReceiveRules<C> {
         }
     }
 
-    /// Creates a context with this indirection table, and the device's key and function. Returns the
-    /// lowest free number as the number of the context.
+    /// Creates a context with this indirection table, and the device's key and function. Returns its number:
+    /// the lowest free number.
     ///
     /// # Errors
     /// Returns an error if the driver has no further context, or refuses the table.
@@ -62,7 +62,7 @@ impl<C: EthtoolCalls> ReceiveRules<C> {
     /// Deletes a context.
     ///
     /// # Errors
-    /// Returns an error if a rule uses the context, or the driver refuses for another reason.
+    /// Returns an error if a rule uses the context, or the driver refuses the deletion for another reason.
     pub fn delete_context(&self, context: u32) -> Result<(), EthtoolError> {
         // A request with an empty table deletes the context.
         let mut data = request(SRSSH, RXFH_LENGTH);

@@ -33,9 +33,9 @@ const PER_CORE_BPS: u64 = 25_000_000_000;
 /// Smallest MTU of jumbo frames, bytes.
 const JUMBO: u32 = 8_000;
 
-/// Returns the number of cores that a NIC's interrupts need at a rate, with a fraction. The paper's hardware needed one
-/// core for 25 Gbit/s, or for 43 Gbit/s with jumbo frames. Later processors need fewer cores, so the result is never
-/// too low.
+/// Returns the number of cores that a NIC's interrupts need at a rate, with a fraction. The paper's hardware
+/// needed one core for 25 Gbit/s, or for 43 Gbit/s with jumbo frames. Newer processors need fewer cores, so
+/// the result is never too low.
 #[must_use]
 pub fn interrupt_cores_for(rate_bps: u64, mtu: u32) -> f64 {
     let per_core = if mtu >= JUMBO { PER_CORE_JUMBO_BPS } else { PER_CORE_BPS };

@@ -181,9 +181,10 @@ pub(crate) struct Alternative<'a> {
 
 /// Returns the host with the extreme values of facts that could not be read:
 ///
-/// - Traffic of interfaces, and of TCP: in one variant no traffic, which is all TCP; in the other
-///   variant much traffic without TCP.
-/// - Isolated processors: all processors. The unchanged host has no isolated processors.
+/// - Traffic of interfaces, and of TCP: in one variant, the interfaces have no packets and TCP has many
+///   segments, so that TCP carries all traffic; in the other variant, the interfaces have many packets and
+///   TCP has no segments.
+/// - Isolated processors: in the variant, all processors are isolated. In the unchanged host, none is.
 fn variants(facts: &HostFacts) -> Vec<(Vec<&Unknown>, HostFacts)> {
     const TRAFFIC: [&str; 4] = ["rx_bytes", "rx_packets", "tx_bytes", "tx_packets"];
     const SEGMENTS: [&str; 2] = ["Tcp.InSegs", "Tcp.OutSegs"];

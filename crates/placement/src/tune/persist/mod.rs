@@ -4,7 +4,7 @@
 //! - udev can set an interface's own settings when the interface appears.
 //! - A unit can set everything, with the commands that an administrator would type.
 //!
-//! Interrupts have other numbers after a restart, so the commands find them by their action's name.
+//! Interrupts may have other numbers after a restart, so the commands find them by their action's name.
 
 mod quote;
 
@@ -37,7 +37,8 @@ pub struct Files {
     pub files: Vec<File>,
     /// Settings that are lost on a restart, each with the reason.
     pub not_kept: Vec<String>,
-    /// Paths below `/etc` of files and links that earlier commands wrote, and of whose settings none is in force.
+    /// Paths below `/etc` of files and links that earlier commands wrote, and whose settings are all no
+    /// longer in force.
     pub stale: Vec<String>,
 }
 

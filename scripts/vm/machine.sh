@@ -1,17 +1,17 @@
 # shellcheck shell=bash disable=SC2034 # used by those who source it
-# What the scripts of the virtual machine share: where things are, and how they fail.
+# Paths and functions that the scripts of the virtual machine share.
 
-# The release whose QEMU, compiler and tools are used, whatever this machine runs; the kernel is the newest
-# of its backports.
+# The Debian release of QEMU, the compiler and the tools, independent of this machine's release. The kernel is
+# the newest kernel in its backports.
 vm_release=trixie
 vm_cache=${EVENKEEL_VM_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/evenkeel/vm}
-# A change of what is prepared, or how, gets a new number, so that no run uses what an older script left.
+# Raise this number with each change of the prepared files, so that no run uses files of an older script.
 vm_recipe=1
-# A symbolic link to what was prepared last.
+# A symbolic link to the directory that was prepared last.
 vm_current=$vm_cache/current
 
 vm_say() { printf '%s\n' "$*" >&2; }
-# vm_refuse CODE TEXT...: says why, one line per TEXT, and ends.
+# vm_refuse CODE TEXT...: prints the reason, one line per TEXT, and ends.
 vm_refuse() {
   local code=$1
   shift

@@ -50,8 +50,8 @@ pub fn service_journals(
     Ok(found)
 }
 
-/// Returns those of an interface's kept changes that are in effect although no journal has them anymore, each with the
-/// value from before.
+/// Returns the kept changes of an interface that are in effect although no journal has them anymore, each
+/// with the value from before the change.
 ///
 /// # Errors
 /// Returns an error if a journal cannot be read, or if the kernel refuses a request.

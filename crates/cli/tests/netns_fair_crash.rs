@@ -230,8 +230,8 @@ fn a_soft_nic_without_a_journal_is_named_and_not_taken_for_the_administrators() 
     let checked = end(managed.command(&["check", NAME, "--format", "json"]));
     assert!(checked.stdout.contains("\"stray\": []"), "its session lives: {checked:?}");
     kill_both(running);
-    // Another state directory has no such journal. A user without read access to the directory cannot
-    // know.
+    // Another state directory has no such journal. A user without read access to a directory cannot know
+    // whether it has the journal.
     let other = tempfile::tempdir().unwrap();
     let mut elsewhere = managed.command(&["revert", NAME]);
     elsewhere.env("EVENKEEL_STATE_DIR", other.path());

@@ -351,7 +351,8 @@ fn wrong_files_and_missing_privileges_end_the_start() {
     assert_same(&place.managed.seen(), &before, "afterwards");
 }
 
-/// `status` is no all-clear for an interface that is absent, and a pause of all names settings of one that was moved away.
+/// `status` reports an absent interface as a failure. A pause of all interfaces names the settings of an
+/// interface that was moved away.
 #[test]
 fn an_interface_that_left_is_no_all_clear() {
     let mut place = Place::new();
@@ -383,7 +384,7 @@ fn an_interface_that_left_is_no_all_clear() {
     assert_eq!(service.end().code, 4);
 }
 
-/// A reload reports what is not in force.
+/// A reload refuses a file whose weights file is missing, and reports the options that need a restart.
 #[test]
 fn a_reload_names_what_needs_a_restart_and_missing_files() {
     let place = Place::new();
@@ -464,8 +465,8 @@ fn garbage_on_the_socket_disturbs_nothing() {
     place.end(service);
 }
 
-/// The service notifies the service manager at the start, the reload, the end and every half of the
-/// watchdog's interval.
+/// If another program removes the control socket, the service creates it again. A client that finds no socket
+/// names the process of the service.
 #[test]
 fn a_removed_socket_is_made_again_and_a_service_without_one_is_named() {
     let place = Place::new();
@@ -482,6 +483,8 @@ fn a_removed_socket_is_made_again_and_a_service_without_one_is_named() {
     place.end(service);
 }
 
+/// The service notifies the service manager at the start, the reload, the end and every half of the
+/// watchdog's interval.
 #[test]
 fn the_service_manager_is_notified() {
     let place = Place::new();

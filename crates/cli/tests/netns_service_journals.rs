@@ -1,4 +1,5 @@
-//! Takes the journals of a service's workers away. The service must not call their settings restored.
+//! Renames, removes or damages the journals of a service's workers. The service must not report the settings
+//! as restored.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -60,7 +61,8 @@ fn a_renamed_journal_of_a_session_restores_nothing() {
     assert_unrestored(&place, service, "renamed the journal");
 }
 
-/// The second worker takes the changed values as the administrator's, because it can read no other.
+/// The second worker takes the changed values as the administrator's, because it cannot read the previous
+/// values.
 #[test]
 fn a_damaged_journal_of_a_session_is_named_while_the_next_one_runs() {
     let place = Place::new();

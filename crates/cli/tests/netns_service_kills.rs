@@ -35,7 +35,7 @@ fn a_killed_worker_is_started_again() {
     assert_same(&place.managed.seen(), &before, "afterwards");
 }
 
-/// A stopped worker manages its interface no more: the service must not call the interface fair.
+/// A stopped worker does not manage its interface, so the service must not report the interface as fair.
 #[test]
 fn a_worker_without_a_status_is_shown_as_silent() {
     let place = Place::new();

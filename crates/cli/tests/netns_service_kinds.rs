@@ -154,7 +154,7 @@ fn an_interface_that_is_made_again_is_tuned_again() {
         wait_for_worker(&place, OTHER, "tune", "tuned");
         assert_eq!(value(&place, SACK.1), "1");
     }
-    // A new name is no change of another program.
+    // A new name of the interface does not count as a change by another program.
     for line in ["ip link set evk2 down", "ip link set evk2 name evk7", "ip link set evk7 up"] {
         place.shell(line);
     }
@@ -265,8 +265,8 @@ fn a_revert_leaves_a_setting_of_the_host_to_the_other_interface_that_set_it() {
     assert_eq!(value(&place, SACK.1), "0");
 }
 
-/// A setting of the host belongs to one interface, even if two workers find it at the same time. Without the interface, the
-/// other one that wants the setting takes over.
+/// A setting of the host belongs to one interface, even if two workers find it at the same time. While this
+/// interface is paused, the other interface takes over the setting.
 #[test]
 fn another_interface_takes_over_a_setting_of_the_host() {
     let place = place();
@@ -326,7 +326,7 @@ fn a_later_finding_about_the_host_is_fixed() {
     assert_eq!(value(&place, SACK.1), "0");
 }
 
-/// An operator's undo is no loss that the service repairs.
+/// The service does not repeat a change that an operator has reverted.
 #[test]
 fn a_revert_by_hand_is_not_undone() {
     let place = place();
@@ -440,7 +440,7 @@ fn steer_is_started_again_after_a_kill_and_stopped() {
     });
     wait_for("a status", PATIENCE, || worker(&place, FIRST, "steer")["devices"][0]["backend"] == "xdp");
 
-    // Other options restart it.
+    // Changed options restart the worker.
     place.write(&steer("locality"));
     succeed(&place, &["service", "reload"]);
     wait_for("the other policy", PATIENCE, || {
@@ -457,7 +457,7 @@ fn steer_is_started_again_after_a_kill_and_stopped() {
     assert_same(&place.managed.seen(), &before, "afterwards");
 }
 
-/// RPS changes settings, so that a killed worker leaves them to its guardian.
+/// RPS changes settings. The guardian of a killed worker restores them.
 #[test]
 fn steer_with_rps_restores_its_settings() {
     let place = Place::new();
@@ -494,7 +494,7 @@ fn an_interface_has_all_three_kinds_at_a_time() {
     place.wait_for_maps(true);
     assert_eq!(place.interface(FIRST)["process"], fair, "the keys of the interface are those of fair");
 
-    // The changes of `tune` need the interface alone.
+    // `tune` needs exclusive use of the interface for its changes.
     place.write(&format!("{both}tune = [\"sack-off\"]\n"));
     succeed(&place, &["service", "reload"]);
     wait_for_worker(&place, FIRST, "tune", "tuned");
@@ -515,7 +515,7 @@ fn an_interface_has_all_three_kinds_at_a_time() {
         assert!(exported.stdout.contains(&line), "{command}: {exported:?}");
     }
 
-    // Without `tune`, its changes are undone while the sessions wait.
+    // After a reload without `tune`, the service undoes its changes while the sessions wait.
     place.write(&both);
     succeed(&place, &["service", "reload"]);
     wait_for("tune is gone", PATIENCE, || worker(&place, FIRST, "tune").is_null());
@@ -566,7 +566,7 @@ fn all_workers_end_at_once() {
     assert_same(&place.managed.seen(), &before, "afterwards");
 }
 
-/// The worker goes on with the previous weights or policy, but the service does not do what the file says.
+/// The worker continues with the previous weights or policy, so the service does not follow the file.
 #[test]
 fn a_file_of_a_worker_that_breaks_is_a_reason() {
     let place = Place::new();

@@ -78,7 +78,7 @@ fn files_of_earlier_commands_have_the_settings_in_force() {
     assert!(second.code == 0 && !second.stdout.contains("lost at the next restart"), "{second:?}");
     let text = std::fs::read_to_string(&sysctls).unwrap();
     assert!(text.contains("tcp_sack = 1\n") && text.contains("tcp_timestamps = 1\n"), "{text}");
-    // So has a command without --persist.
+    // The file also has the change of a command without --persist.
     assert_eq!(host.tune(&["--apply", "autotuning-off", "--no-watch"]).code, 0);
     let text = std::fs::read_to_string(&sysctls).unwrap();
     assert!(text.contains("tcp_moderate_rcvbuf = 1\n"), "{text}");

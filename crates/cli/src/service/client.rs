@@ -120,7 +120,8 @@ pub fn pause(place: &ServicePlace, interface: Option<&str>) -> Result<Exit, Fail
         .flat_map(|interface| interface.workers.iter().map(move |worker| (&interface.name, worker)))
         .filter(|(_, worker)| worker.state == Phase::Paused)
         .filter_map(|(name, worker)| Some(format!("{name} is paused: {}", worker.reason.as_ref()?)));
-    // An interface may have left since, and a pause of all also concerns those that left earlier.
+    // An interface may have left in the meantime. A pause of all interfaces also concerns interfaces that
+    // left earlier.
     let gone = status.unrestored.iter().filter(|left| interface.is_none() || names.contains(&left.name));
     let left: Vec<String> = left.chain(gone.map(ToString::to_string)).collect();
     if !left.is_empty() {

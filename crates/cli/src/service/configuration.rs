@@ -143,7 +143,7 @@ pub fn check(file: &Path) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// Returns the command that does by hand what a worker does.
+/// Returns the command that does the work of a worker by hand.
 fn command(rule: &Rule, kind: WorkerKind, interface: &str) -> Line {
     let (template, words) = match kind {
         WorkerKind::Tune => {

@@ -505,7 +505,7 @@ fn undo(state: &StateDirectory, index: u32, name: &str, journal: &Path) -> Resul
     }
 }
 
-/// Reports what was undone. Returns the number of settings that could not be restored.
+/// Reports the changes that were undone. Returns the number of settings that could not be restored.
 fn tell(outcome: &RevertOutcome, entries: &[Entry], name: &str) -> Result<usize, Failure> {
     match outcome {
         RevertOutcome::Nothing | RevertOutcome::Void(_) => Ok(0),
@@ -538,7 +538,8 @@ fn undo_left(state: &StateDirectory, index: u32, name: &str) -> Result<Exit, Fai
     Ok(if failed > 0 { Exit::Failed } else { Exit::Done })
 }
 
-/// Returns the journals with changes of the service to an interface, or to one that does not exist anymore.
+/// Returns the journals with changes of the service to this interface, or to interfaces that do not exist
+/// anymore.
 fn journals_left(
     state: &StateDirectory,
     index: u32,

@@ -68,7 +68,7 @@ impl Figure {
 pub struct Cost {
     /// Cycles, in the order of [`SHARES`].
     pub shares: [f64; SHARES.len()],
-    /// The sum, if it is stated by itself: then the shares are in proportion only.
+    /// The sum, if the profile states it separately. Then the shares only give the proportions.
     pub total: Option<Figure>,
 }
 

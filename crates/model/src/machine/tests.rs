@@ -245,7 +245,7 @@ prop_compose! {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// What is written is read to the same profile.
+    /// Reading a written profile returns the same profile.
     #[test]
     fn a_written_profile_is_read_to_the_same(profile in profiles()) {
         let text = profile.to_string();

@@ -63,7 +63,7 @@ pub enum InterruptCores {
     OnApplications,
     /// The core of the flow's application (aRFS).
     WithReader,
-    /// A core of its own for each flow.
+    /// A separate core for each flow.
     OwnCore,
 }
 

@@ -22,7 +22,7 @@ impl fmt::Display for Disturbance {
         match &self.expected {
             // The text of a qdisc has only its kind and handle.
             Some(expected) if expected.to_string() == found.to_string() => {
-                formatter.write_str(", with other parameters than evenkeel had set")
+                formatter.write_str(", with parameters that evenkeel did not set")
             }
             Some(expected) => write!(formatter, " (evenkeel had set {expected})"),
             None => Ok(()),

@@ -102,7 +102,7 @@ pub enum JournalError {
     Owned { knob: String, owner: Box<Header> },
     /// A run in another network namespace changed settings that the interface still has.
     #[error(
-        "evenkeel {} had changed settings of {} in the network namespace net:[{}]; run `{}` there first{}",
+        "evenkeel {} changed settings of {} in the network namespace net:[{}]; run `{}` there first{}",
         .header.command,
         .header.interface.name,
         .header.interface.namespace,

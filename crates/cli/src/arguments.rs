@@ -130,7 +130,7 @@ pub struct RunOptions {
     /// Variant or group to run; may be given several times [default: the scenario's `variants`; for tc-*, the quick points]
     #[arg(long = "variant", value_name = "NAME")]
     pub variants: Vec<String>,
-    /// Line rate, such as 2gbit; `auto` is the highest rate at which the NIC, not the processors, is the bottleneck
+    /// Line rate, such as 2gbit; `auto`: the scenario's, but with --on netns at most what the processors carry
     #[arg(long, value_name = "RATE|auto", default_value = "auto", value_parser = parse_rate, allow_hyphen_values = true)]
     pub rate: Rate,
     /// Repeats of each variant [default: the scenario's]
@@ -213,7 +213,7 @@ pub enum TopologyChoice {
 pub enum Format {
     /// Human-readable table
     Table,
-    /// One JSON object and nothing else
+    /// JSON and nothing else
     Json,
 }
 
@@ -475,7 +475,7 @@ pub struct BenchOptions {
     /// The policy: a TOML file, or the name of a built-in policy
     #[arg(long, value_name = "POLICY", default_value = "balance")]
     pub policy: String,
-    /// Turn RSS off, as in the paper: flows without a filter go to the default queue
+    /// Turn RSS off, as in the Dragonet paper: flows without a filter go to the default queue
     #[arg(long)]
     pub no_rss: bool,
     /// Maximum number of repeats of each measurement; slow measurements are repeated less often
@@ -533,7 +533,7 @@ pub struct FairOptions {
     /// Observe only: show flows, queues, collisions and shares; change nothing
     #[arg(long, conflicts_with_all = ["plan", "xps", "queue_weights", "balance", "batching", "segments", "weights"])]
     pub observe: bool,
-    /// Print every change and its undo as shell lines, and do nothing
+    /// Print every change and its undo as shell lines, and change nothing
     #[arg(long, conflicts_with_all = ["time", "format"])]
     pub plan: bool,
     /// Flow weights: a TOML file with rules by cgroup, port, mark or priority; it is read again when it changes
@@ -578,7 +578,7 @@ pub enum SessionFormat {
     Table,
     /// One JSON object at the end, and nothing else
     Json,
-    /// One JSON object a line: the start, the status of each second, messages, the end
+    /// One JSON object per line: the start, the status each second, messages, the end
     Jsonl,
 }
 
@@ -632,7 +632,7 @@ pub struct SteerOptions {
     /// processors; in a plan for another host's NIC, all queues of the model]
     #[arg(long, value_name = "N", value_parser = whole_number::<u16>(1..=u16::MAX), allow_negative_numbers = true)]
     pub queues: Option<u16>,
-    /// Also read the sockets of another network namespace: a name, a PID or a path; `all` for every one;
+    /// Also read the sockets of another network namespace: a name, a PID or a path; `all`: all namespaces;
     /// may be given several times
     #[arg(
         long = "netns",
@@ -678,7 +678,7 @@ pub enum BackendChoice {
 pub enum BaselineChoice {
     /// Send packets to processors by hash, as RSS does
     Hash,
-    /// Run the policy, but leave every packet on the processor that received it
+    /// Run the XDP program, but leave each packet on the processor that received it
     Pass,
 }
 
@@ -741,7 +741,7 @@ pub struct GenerateOptions {
     /// Kind of files to write
     #[arg(value_enum)]
     pub what: Generated,
-    /// Directory to write to
+    /// Directory to write to; replaces existing files of the same names
     pub directory: PathBuf,
 }
 

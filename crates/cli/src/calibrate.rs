@@ -28,7 +28,7 @@ const CLOCK: &str = "Times are differences of CLOCK_MONOTONIC; cycles are those 
                      median over rounds, with the 95 % interval of the median.";
 const VIRTUAL: &str = "This host is a virtual machine: wakeups include exits to the hypervisor, and other virtual \
                        machines change every figure.";
-const VETH: &str = "The packets cross a veth pair, with their data in the cache and without a driver: this is a lower \
+const VETH: &str = "The packets cross a veth pair, with their data in the cache and without a driver: this cost is a lower \
                     bound for a NIC.";
 
 pub fn calibrate(options: &CalibrateOptions) -> Result<Exit, Failure> {
@@ -193,16 +193,16 @@ impl Outcome<'_> {
         page.table(&COLUMNS, &rows.collect::<Vec<_>>());
         page.gap();
         page.line(CLOCK);
-        page.line(&format!("A figure that was not measured comes from the profile {from}; a clock or the remote copy is in proportion to the measured one."));
+        page.line(&format!("A figure that was not measured comes from the profile {from}; clocks and the remote copy are scaled in proportion to the measured clock and copy."));
         if let Some(Packets { measured, base }) = self.packets {
             let use_of_it = match self.options.packets {
-                true => format!("The profile has this cost, divided as in {from}."),
+                true => format!("The profile contains this cost, divided among the operations as in {from}."),
                 false => format!(
-                    "The profile keeps the cost of {from}; --packets writes the measured one into it."
+                    "The profile keeps the cost of {from}; --packets replaces it by the measured cost."
                 ),
             };
             page.line(&format!(
-                "A further TCP packet without GRO costs {} cycles, in {from} {}. {VETH} {use_of_it}",
+                "Without GRO, each additional TCP packet costs {} cycles ({from}: {}). {VETH} {use_of_it}",
                 number(measured.value),
                 number(base)
             ));

@@ -47,5 +47,5 @@ fn add_pages(command: Command, files: &mut Vec<(String, Vec<u8>)>) -> io::Result
 }
 
 fn fail(error: io::Error) -> Failure {
-    Failure::new(Exit::Failed, format!("cannot generate a page: {error}"))
+    Failure::new(Exit::Failed, format!("cannot generate a man page: {error}"))
 }

@@ -38,7 +38,7 @@ pub fn load(name: &str, source: &NicSource) -> Result<NicModel, Failure> {
     }
     let otherwise = match source.directory() {
         Some(directory) => {
-            format!("or give a path to a TOML file; {} is searched, too", path_text(&directory.path))
+            format!("or give a path to a TOML file; evenkeel also searched {}", path_text(&directory.path))
         }
         None => "or give a path to a TOML file, or a directory of models with --nic-dir".to_owned(),
     };
@@ -229,7 +229,7 @@ fn described(page: &mut Page, model: &NicModel) {
             page.labelled("  queue       ", "one, or a choice by RSS");
         }
     }
-    page.heading("Which table decides, the first match wins:");
+    page.heading("Order of the tables; the first match decides the queue:");
     for (kind, header) in kinds() {
         let (way, default) = model.way(&header);
         let way: Vec<String> =
@@ -248,7 +248,7 @@ fn ports(model: &NicModel) -> String {
             }
         }
     }
-    if named.is_empty() { "of no flows".to_owned() } else { named.join(", ") }
+    if named.is_empty() { "none".to_owned() } else { named.join(", ") }
 }
 
 fn room(model: &NicModel, table: &FilterTable) -> String {
@@ -281,7 +281,7 @@ fn fields(table: &FilterTable) -> String {
         .collect();
     let by_signature = if table.signature { ", by a hash that flows may share" } else { "" };
     if described.is_empty() {
-        "every packet that comes here".to_owned()
+        "every packet that reaches the table".to_owned()
     } else {
         described.join(", ") + by_signature
     }

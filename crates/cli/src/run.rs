@@ -38,8 +38,8 @@ pub fn run(options: &RunOptions) -> Result<Exit, Failure> {
     let variants = scenario.select(&options.variants).map_err(|error| Failure::new(Exit::Usage, error))?;
     if variants.is_empty() {
         let text = format!(
-            "the selection of {} has no point for a quick run; choose points with --variant, for example --variant \
-             full",
+            "{} has no point for a quick run; choose points with --variant, for example --variant full (all \
+             points)",
             scenario.name
         );
         return Err(Failure::new(Exit::Usage, text));

@@ -301,11 +301,11 @@ fn senders(workload: &Workload) -> Vec<(&'static str, String)> {
     if let Some(probes) = workload.tenants().and_then(|tenants| tenants.probes) {
         let mut text = match probes.count {
             Some(count) => format!("{}, ", counted(count as usize, "probe")),
-            None => "as many as the axis probes has, ".to_owned(),
+            None => "number from the axis probes, ".to_owned(),
         };
         match probes.message {
             Some(message) => text.push_str(&format!("requests of {message}")),
-            None => text.push_str("requests of the axis message"),
+            None => text.push_str("request size from the axis message"),
         }
         if let Some(slo) = probes.slo {
             text.push_str(&format!(", SLO {slo}"));
@@ -360,7 +360,7 @@ fn bulk_groups(tenants: &Tenants) -> Vec<String> {
         };
         match group.length {
             Some(length) => text.push_str(&format!(", writes of {length}")),
-            None => text.push_str(", writes of the axis length"),
+            None => text.push_str(", write size from the axis length"),
         }
         if let Some(OnOff { on, off }) = group.on_off {
             text.push_str(&format!(", sending for {on}, silent for {off}"));

@@ -24,7 +24,9 @@ fn is_shell(line: &str, script: bool) -> bool {
     match script {
         true => line.strip_prefix('#').is_none_or(|comment| {
             let comment = comment.trim_start();
-            ["undo", "apply ", "after a restart: "].iter().any(|start| comment.starts_with(start))
+            ["undo", "apply ", "to keep it stopped after a reboot: "]
+                .iter()
+                .any(|start| comment.starts_with(start))
         }),
         false => ["            ", "      "].iter().any(|indent| {
             line.strip_prefix(indent).is_some_and(|rest| !rest.starts_with(' ') && rest.contains(' '))

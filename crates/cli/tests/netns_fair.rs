@@ -623,7 +623,7 @@ fn no_class_is_added_to_another_programs_htb() {
     let classes = || managed.shell(&["tc", "class", "show", "dev", NAME]);
     let before = classes();
     running.signal(Signal::SIGCONT);
-    let words = format!("the root qdisc of evk0 to htb {root}:, with other parameters than evenkeel had set");
+    let words = format!("the root qdisc of evk0 to htb {root}:, with parameters that evenkeel did not set");
     assert_exits_after_change(running, &[&words]);
     assert_same(&classes(), &before, "the other program's classes");
 }

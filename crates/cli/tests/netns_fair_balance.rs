@@ -43,7 +43,10 @@ fn a_run_that_is_killed_while_it_moves_flows_leaves_them_free() {
         if round == 5 {
             running.signal(Signal::SIGTERM);
             let ended = running.end();
-            assert!(ended.code == 0 && ended.stdout.contains(" moves done, each held for "), "{ended:?}");
+            assert!(
+                ended.code == 0 && ended.stdout.contains(" moves done, flows held back for "),
+                "{ended:?}"
+            );
         } else {
             let held = running.holdings_but_namespaces();
             running.kill();

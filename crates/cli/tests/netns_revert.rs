@@ -246,7 +246,7 @@ fn commands_that_change_nothing_name_the_killed_run_of_an_interface_that_was_mov
         (&["check"], 0),
     ] {
         let ended = with_state(&here, there.state.path(), arguments);
-        let words = "evenkeel fair had changed settings of evk0 in the network namespace";
+        let words = "evenkeel fair changed settings of evk0 in the network namespace";
         assert!(ended.stderr.contains(words), "{arguments:?}: {ended:?}");
         // The host itself may have a serious finding.
         let serious = arguments[0] == "check" && ended.code == 1;

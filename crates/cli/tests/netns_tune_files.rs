@@ -75,7 +75,7 @@ fn files_of_earlier_commands_have_the_settings_in_force() {
     assert_eq!(host.tune(&["--apply", "sack-off", "--no-watch", "--persist", "sysctl"]).code, 0);
     // The file of the first command also has the change of the second command.
     let second = host.tune(&["--apply", "timestamps-off", "--no-watch", "--persist", "udev"]);
-    assert!(second.code == 0 && !second.stdout.contains("lost at the next restart"), "{second:?}");
+    assert!(second.code == 0 && !second.stdout.contains("lost at the next reboot"), "{second:?}");
     let text = std::fs::read_to_string(&sysctls).unwrap();
     assert!(text.contains("tcp_sack = 1\n") && text.contains("tcp_timestamps = 1\n"), "{text}");
     // The file also has the change of a command without --persist.

@@ -28,7 +28,10 @@ fn the_models_are_listed_and_shown() {
         let shown = run(&["nic", "show", name]);
         assert_eq!(shown.code, 0, "{shown:?}");
         assert!(shown.stdout.starts_with(&format!("{name}: ")), "{shown:?}");
-        assert!(shown.stdout.contains("\nWhich table decides, the first match wins:\n"), "{shown:?}");
+        assert!(
+            shown.stdout.contains("\nOrder of the tables; the first match decides the queue:\n"),
+            "{shown:?}"
+        );
     }
     let shown = run(&["nic", "show", "i82599"]).stdout;
     assert!(shown.contains("table five-tuple: 128 filters"), "{shown}");

@@ -414,7 +414,7 @@ fn the_table_of_setups_is_markdown() {
     assert!(text(&json.stdout).starts_with('{'));
     assert!(text(&json.stderr).contains("table holds a finished study of 20"), "{json:?}");
     assert!(shown.contains("Work conservation") && !shown.contains("KF12 not measurable"), "{shown}");
-    let missed = shown.lines().find(|line| line.starts_with("Not measurable with what was run: "));
+    let missed = shown.lines().find(|line| line.starts_with("Not measurable in this study: "));
     assert!(missed.is_some_and(|line| line.contains("KF12")), "{shown}");
 }
 

@@ -215,8 +215,8 @@ fn a_run_without_quick_points_is_refused_with_the_option_that_chooses_others() {
     for quick in [&["--quick"][..], &[]] {
         let ended = run(&[&["run", path, "--on", "sim"], quick].concat());
         assert_eq!((ended.code, ended.stdout.as_str()), (2, ""), "{ended:?}");
-        let advice = "the selection of tc-clients has no point for a quick run; choose points with --variant, for \
-                      example --variant full";
+        let advice = "tc-clients has no point for a quick run; choose points with --variant, for example \
+                      --variant full (all points)";
         assert!(ended.stderr.contains(advice), "{ended:?}");
     }
 }

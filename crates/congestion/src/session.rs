@@ -67,7 +67,7 @@ impl Session {
         state: &StateDirectory,
         guardian: Option<Command>,
     ) -> Result<(Self, Option<Leftover>), CongestionError> {
-        request.settings.check().map_err(CongestionError::Usage)?;
+        request.settings.check().map_err(|problem| CongestionError::Usage(format!("--{problem}")))?;
         preflight(request)?;
         let control = LolaCongestion::register(&request.name, &request.settings)
             .map_err(|error| explain(error, &request.name))?;
@@ -148,7 +148,7 @@ fn preflight(request: &Request) -> Result<(), CongestionError> {
     if !host.has_btf() {
         return Err(CongestionError::unable(
             "the kernel has no BPF type information (/sys/kernel/btf/vmlinux)",
-            "use a kernel with CONFIG_DEBUG_INFO_BTF, as in all large distributions",
+            "use a kernel with CONFIG_DEBUG_INFO_BTF, as all large distributions have",
         ));
     }
     if !LolaCongestion::is_available()? {

@@ -32,9 +32,9 @@ pub enum Verdict {
 impl fmt::Display for Verdict {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoCounters => formatter.write_str("cannot be proven: the device does not count by queue"),
+            Self::NoCounters => formatter.write_str("whether it follows the choices is unknown: it does not count by queue"),
             Self::Open => formatter
-                .write_str("not judged yet: too few intervals have 1 MB from flows that kept their queue"),
+                .write_str("whether it follows the choices is open: too few intervals have 1 MB from flows that kept their queue"),
             Self::Followed(part) => {
                 write!(formatter, "its counters follow the choices ({:.0} % of bytes agree)", part * 100.0)
             }

@@ -98,14 +98,14 @@ impl Modelled {
         if !(LEAST_BPS..=MOST_BPS).contains(&speed_bps) {
             let (least, most) = (gigabits(LEAST_BPS as f64), gigabits(MOST_BPS as f64));
             return Err(format!(
-                "{name} has {}, and the model has {least} to {most}",
+                "{name} has {}, but the model supports {least} to {most}",
                 gigabits(speed_bps as f64)
             ));
         }
         let topology = Topology::of(facts);
         if !(1..=MOST_CORES).contains(&topology.cores()) {
             return Err(format!(
-                "the host has {} cores, and the model has 1 to {MOST_CORES}",
+                "the host has {} cores, but the model supports 1 to {MOST_CORES}",
                 topology.cores()
             ));
         }
@@ -115,7 +115,7 @@ impl Modelled {
         let round_trip = view.round_trip(nic);
         if round_trip.us > MOST_RTT_US {
             return Err(format!(
-                "the round trip is {}, and the model has up to {}",
+                "the round trip takes {}, but the model supports up to {}",
                 milliseconds(round_trip.us),
                 milliseconds(MOST_RTT_US)
             ));
@@ -279,7 +279,7 @@ fn queues(
     }
     if cores.len() > MOST_QUEUES {
         return Err(format!(
-            "{} has {} receive queues, and the model has up to {MOST_QUEUES}",
+            "{} has {} receive queues, but the model supports up to {MOST_QUEUES}",
             nic.name,
             cores.len()
         ));

@@ -108,7 +108,10 @@ fn small_terminals_get_a_request_and_no_garbage() {
         assert!(size.0 < 10 || text.contains("needs"), "{size:?}: {text}");
     }
     let text = shown("", &course(1, 1, 1), (20, 5));
-    assert_eq!(text.split_whitespace().collect::<Vec<_>>().join(" "), "needs 80×24, has 20×5");
+    assert_eq!(
+        text.split_whitespace().collect::<Vec<_>>().join(" "),
+        "the terminal has 20×5; evenkeel top needs 80×24"
+    );
 }
 
 #[test]

@@ -20,7 +20,6 @@ use std::net::IpAddr;
 
 use evenkeel_model::scenario::ScenarioErrorKind::{BadValue, UnknownName};
 use evenkeel_model::scenario::document::{Complaints, Field, Spelling, Table, document};
-use evenkeel_model::shell::Line;
 
 use crate::filter::{AddressMatch, Filter, FilterMatch, PortMatch, QueueId, TableId};
 use crate::flow::Transport;
@@ -127,8 +126,7 @@ fn unsupported(nic: &ConfiguredNic, filter: &Filter) -> String {
     } else {
         "no packet with these fields reaches this table".to_owned()
     };
-    let shown = Line::new("evenkeel nic show {}", &[&nic.model().name()]);
-    format!("table {}: {reason}; `{shown}` draws the tables", table.name)
+    format!("table {}: {reason}; `evenkeel nic show` without --config shows the tables", table.name)
 }
 
 fn read_indirection(field: &Field<'_>, nic: &mut ConfiguredNic) {

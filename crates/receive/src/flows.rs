@@ -213,7 +213,11 @@ impl Columns {
 
     fn flow(&self, record: &StringRecord) -> Result<ObservedFlow, String> {
         if record.len() > self.fields {
-            return Err(format!("{} fields, but {} columns", record.len(), self.fields));
+            return Err(format!(
+                "the line has {} fields, but the list has {} columns",
+                record.len(),
+                self.fields
+            ));
         }
         let protocol = self.needed(record, 0)?;
         let transport = match protocol.to_ascii_lowercase().as_str() {
@@ -360,7 +364,10 @@ mod tests {
     #[test]
     fn mistakes_are_told_with_their_line_and_column() {
         let flow = "udp,10.0.0.1,1,10.0.0.2,2";
-        assert_eq!(fails(&format!("{flow},a,1,2,p,/c,0,more")), "f.csv:1: 12 fields, but 11 columns");
+        assert_eq!(
+            fails(&format!("{flow},a,1,2,p,/c,0,more")),
+            "f.csv:1: the line has 12 fields, but the list has 11 columns"
+        );
         assert!(fails(&format!("{flow},a,-1")).starts_with("f.csv:1: rate_bps '-1' is no"));
         assert!(fails(&format!("{flow},a,+1")).starts_with("f.csv:1: rate_bps '+1' is no"));
         assert!(fails(&format!("{flow},,,,,,65536")).starts_with("f.csv:1: queue '65536' is no"));

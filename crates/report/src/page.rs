@@ -46,7 +46,7 @@ pub enum Tone {
 }
 
 /// Prefixes of script comments that hold a command or a line of a file.
-const COPIED: [&str; 5] = ["undo", "apply ", "after a restart: ", "tc ", FILE_LINE];
+const COPIED: [&str; 5] = ["undo", "apply ", "to keep it stopped after a reboot: ", "tc ", FILE_LINE];
 /// Prefix of a comment that holds a line of a file.
 pub const FILE_LINE: &str = "| ";
 

@@ -205,7 +205,7 @@ impl Unit {
         let (phase, reason) = (self.phase, self.active_reason());
         if let Some(phase) = phase.filter(|phase| phase.is_active() && self.reason != reason) {
             let priority = if reason.is_some() { Priority::Warning } else { Priority::Info };
-            let why = reason.as_deref().unwrap_or("the reason above is gone");
+            let why = reason.as_deref().unwrap_or("the reason logged before no longer applies");
             self.log(outside, priority, now, &format!("{}: {why}", phase.words()));
             self.reason = reason;
         }

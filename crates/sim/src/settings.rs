@@ -204,7 +204,7 @@ impl Settings {
         let wrong = |what, range, value| Err(SimulationError::Range { what, range, value });
         let clients: u64 = self.clients.iter().map(|group| u64::from(group.count)).sum();
         if clients != u64::from(self.flows) && !self.clients.is_empty() {
-            return wrong("the number of clients", "as many as flows", clients);
+            return wrong("the number of clients", "the number of flows", clients);
         }
         let pooled: u64 = self.priorities.iter().copied().map(u64::from).sum();
         if pooled != u64::from(self.queues) && !self.priorities.is_empty() {

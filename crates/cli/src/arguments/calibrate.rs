@@ -15,7 +15,7 @@ pub struct CalibrateOptions {
     /// Processors to measure on: the first does the work, the second is woken [default: two cores of one memory node]
     #[arg(long, value_name = "A,B", value_parser = parse_cores)]
     pub cores: Option<(u32, u32)>,
-    /// How long to measure; at least 2s. The set-up and a busy machine add to it
+    /// How long to measure, 2s to 10min. Set-up adds to this time, and so does a busy machine
     #[arg(long = "for", value_name = "TIME", default_value = "30s", value_parser = parse_length, allow_hyphen_values = true)]
     pub time: Duration,
     /// Also write the cost of a TCP packet over veth into the profile, a lower bound for packets of a NIC: veth has no

@@ -23,6 +23,15 @@ pub fn rule(name: &str) -> Result<&'static Rule, Failure> {
     })
 }
 
+/// The paper that texts of rules call "the paper".
+const PAPER: &str = "Hock, Veit, Neumeister, Bless, Zitterbart: TCP at 100 Gbit/s - Tuning, Limitations, Congestion \
+                     Control (LCN 2019)";
+
+/// Returns the texts of a rule that may name the paper.
+fn text_of(rule: &Rule) -> impl Iterator<Item = &'static str> {
+    [rule.looks_at, rule.fires_when, rule.why, rule.fix, rule.source].into_iter()
+}
+
 /// Shows a rule, and the findings of this rule on a host. `only` contains the named interface, and the
 /// findings about other interfaces.
 pub fn one(
@@ -70,8 +79,11 @@ pub fn one(
         ("fix", rule.fix),
         ("needs", rule.needs.join(", ").as_str()),
         ("source", rule.source),
+        ("paper", if text_of(rule).any(|text| text.contains("the paper")) { PAPER } else { "" }),
     ] {
-        page.labelled(&format!("  {label:<10}"), text);
+        if !text.is_empty() {
+            page.labelled(&format!("  {label:<10}"), text);
+        }
     }
     for finding in own {
         page.gap();

@@ -169,7 +169,7 @@ pub fn require_same_interface(
     let renamed = after.same_interface(first);
     let text = match (renamed, after.interface(&first.name)) {
         (Some(now), _) => format!("another program renamed {} to {} {time}", first.name, now.name),
-        (None, Some(_)) => format!("another program deleted {} and made it again {time}", first.name),
+        (None, Some(_)) => format!("another program deleted {} and created it again {time}", first.name),
         (None, None) => format!("{} left this network namespace (deleted or moved) {time}", first.name),
     };
     Err(Failure::new(Exit::Failed, text))

@@ -242,7 +242,7 @@ fn screen(
     let named = if moves.len() <= MOST { *moves } else { &[] };
     let moves = match moves.len() - named.len() {
         0 => named.iter().map(|gap| format!("; {}", gap.why)).collect(),
-        many => format!("; {} came or went", counted(many, "interface")),
+        many => format!("; {} appeared or disappeared", counted(many, "interface")),
     };
     page.answer(&match losses.iter().max_by_key(|loss| loss.packets) {
         None => match most_dropped(dropped) {

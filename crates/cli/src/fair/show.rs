@@ -165,7 +165,7 @@ pub fn status(devices: &[Status]) -> String {
 fn show_status(page: &mut Page, devices: &[Status]) {
     for status in devices {
         page.answer(&format!(
-            "{}: {}, {} of them share a queue with another busy one; {}, {}.",
+            "{}: {}, {} of them share a queue with another busy flow; {}, {}.",
             status.name,
             counted(status.flows, "flow"),
             status.colliding_flows,
@@ -184,7 +184,7 @@ fn show_status(page: &mut Page, devices: &[Status]) {
         }
         if let Some(balance) = &status.balance {
             page.line(&format!(
-                "  service balancing: {} of {} moves done, each held for {:.1} ms; {} expired, {} overruled",
+                "  service balancing: {} of {} moves done, flows held back for {:.1} ms on average; {} expired, {} overruled",
                 balance.done, balance.wanted, balance.mean_hold_ms, balance.expired, balance.overruled
             ));
         }

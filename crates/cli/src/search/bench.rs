@@ -308,7 +308,7 @@ impl Bench<'_> {
         page.gap();
         let rss = if self.options.no_rss { ", RSS off" } else { "" };
         page.line(&format!(
-            "{nic} with {}{rss}, policy {policy}; median, and least to most of the repeats:",
+            "{nic} with {}{rss}, policy {policy}; median, minimum and maximum of the repeats:",
             counted(usize::from(queues), "queue")
         ));
         let columns = [
@@ -316,7 +316,7 @@ impl Bench<'_> {
             Heading::text("search"),
             Heading::text("unit"),
             Heading::number("Evenkeel"),
-            Heading::number("least to most").dropped(2),
+            Heading::number("min to max").dropped(2),
             Heading::number("Dragonet"),
             Heading::number("times faster").dropped(1),
         ];

@@ -59,7 +59,7 @@ pub fn steer(options: &SteerOptions) -> Result<Exit, Failure> {
         };
         if let Some(name) = options.interface.as_ref().filter(|name| !is_name(name)) {
             let message = format!(
-                "'{}' is not the name of an interface: 1 to 15 bytes, without '/', ':' and spaces",
+                "'{}' is not the name of an interface; use 1 to 15 bytes, without '/', ':' and spaces",
                 excerpt(name)
             );
             return Err(Failure::new(Exit::Usage, message));

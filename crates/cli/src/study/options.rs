@@ -53,8 +53,8 @@ pub struct TcOptions {
     /// Repeats of every point [default: as each scenario states]
     #[arg(long, value_name = "N", value_parser = whole_number::<u32>(1..=1000), allow_negative_numbers = true)]
     pub repeats: Option<u32>,
-    /// Line rate of the scenarios that have a line, such as 1gbit [default: the highest that the test bed or the
-    /// simulator can carry]
+    /// Line rate of the scenarios that have a line, such as 1gbit [default: as each scenario
+    /// states, but with --on netns at most what the processors carry]
     #[arg(long, value_name = "RATE", value_parser = parse_line_rate, allow_hyphen_values = true)]
     pub rate: Option<BitRate>,
     /// Seed of the order of repeats, and of the simulator [default: 1]

@@ -241,7 +241,7 @@ fn sort_out(
             Err(KnobError::Gone { .. })
                 if matches!(change.knob, Knob::Sysctl(_)) && Etc::namespace().is_some() =>
             {
-                let why = "only the initial network namespace has it".to_owned();
+                let why = "only the initial network namespace has this setting".to_owned();
                 prepared.unable.push((rule, change.clone(), why));
                 continue;
             }

@@ -76,7 +76,7 @@ pub fn plan(
         );
         let _ = writeln!(text, "systemctl stop irqbalance");
         comment(&mut text, "undo: ", "systemctl start irqbalance");
-        comment(&mut text, "", "after a restart: systemctl disable irqbalance");
+        comment(&mut text, "", "to keep it stopped after a reboot: systemctl disable irqbalance");
     }
     // Show items in execution order. Show an item whose steps are not adjacent at its first step.
     for rule in &shown {
@@ -213,7 +213,7 @@ fn written(text: &mut String, interface: &str, files: &Files, words: &str) {
     }
     if !files.not_kept.is_empty() {
         text.push('\n');
-        comment(text, "", "lost at the next restart:");
+        comment(text, "", "lost at the next reboot:");
         for line in &files.not_kept {
             comment(text, "  ", line);
         }
@@ -318,14 +318,17 @@ pub fn outcome(interface: &str, prepared: &Prepared, outcome: &Outcome, files: &
         }
     }
     for file in &files.files {
-        let _ =
-            writeln!(text, "  for the next start: {}", path_text(&Etc::from_environment().path(&file.path)));
+        let _ = writeln!(
+            text,
+            "  applied at the next boot: {}",
+            path_text(&Etc::from_environment().path(&file.path))
+        );
     }
     for (path, why) in stale(interface, files) {
         let _ = writeln!(text, "  removed, because {why}: {path}");
     }
     for line in &files.not_kept {
-        let _ = writeln!(text, "  lost at the next restart: {line}");
+        let _ = writeln!(text, "  lost at the next reboot: {line}");
     }
     if let Some(reasons) = not_judged(&prepared.judgement) {
         text.push_str(&reasons);

@@ -51,7 +51,10 @@ pub fn draw(
     let area = *buffer.area();
     let mut extents = [const { None }; 5];
     if area.width < LEAST_WIDTH || area.height < LEAST_HEIGHT {
-        let text = format!("needs {LEAST_WIDTH}×{LEAST_HEIGHT}, has {}×{}", area.width, area.height);
+        let text = format!(
+            "the terminal has {}×{}; evenkeel top needs {LEAST_WIDTH}×{LEAST_HEIGHT}",
+            area.width, area.height
+        );
         for (line, row) in wrapped(&text, area.width.into(), area.height.into()).iter().zip(0..) {
             write(buffer, area, row, &Line::raw(line.clone()));
         }

@@ -171,7 +171,7 @@ fn remote_node(view: &View<'_>) -> Vec<Found> {
             let text =
                 format!("{who} {place}, and {whose} connections go through {} on node {node}", nic.name);
             let effect = format!(
-                "payload crosses the interconnect of the packages, which carried 68 of 100 Gbit/s on the paper's hosts; the link has {}",
+                "payload crosses the interconnect of the packages, which carried 68 of 100 Gbit/s on the hosts of the LCN 2019 paper; the link has {}",
                 gigabits(speed as f64)
             );
             // The interrupts and the applications share the node: the planner reserves these cores for applications.

@@ -11,9 +11,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "cloud-allowance",
         looks_at: "packets that the cloud queued or dropped at this machine's allowances (ena: `*_allowance_exceeded`)",
-        fires_when: "medium: from 100 packets and one in a million; high: from one in 10,000, or under half the line \
-                     rate for all busy connections; low: the line rate for one flow (under 5 % TCP packets: only \
-                     below one in 100,000)",
+        fires_when: "medium: from 100 packets and one in a million; high: from one in 10,000, or a loss at which all \
+                     busy connections together cannot reach half of the line rate; low: a loss at which one flow \
+                     still reaches the line rate (with under 5 % TCP packets: only below one in 100,000)",
         why: "The machine's size determines bandwidth and packets per second. The host can only reduce tracked \
               connections (untracked rules of security groups need none) and packets to link-local services (DNS, \
               metadata, time; 1,024 per second).",

@@ -35,7 +35,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "link-flaps",
-        looks_at: "how often the carrier came or went, also of a NIC that is down now",
+        looks_at: "how often the carrier was lost or restored, also on a NIC that is down now",
         fires_when: "low: from 20 changes; medium: from 100, and four a day since boot",
         why: "With each change, routes, neighbours and connections start again.",
         fix: "cable, transceiver, the other side's port",
@@ -140,7 +140,7 @@ fn flaps(view: &View<'_>) -> Vec<Found> {
             let a_day = view.per_second(changes).map_or(f64::MAX, |rate| rate * 86_400.0);
             let severity = if changes >= VERY_MANY && a_day >= A_DAY { Medium } else { Low };
             let mut text = format!(
-                "the carrier came or went {} times since the interface was made{}{}",
+                "the carrier was lost or restored {} times since the interface was created{}{}",
                 count(changes),
                 if nic.up { "" } else { ", and the link is down now" },
                 view.per_second(changes)

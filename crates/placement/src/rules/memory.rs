@@ -305,7 +305,7 @@ fn reclaim(view: &View<'_>) -> Vec<Found> {
     }
     let text = format!(
         "allocations waited {} times for memory to be freed (allocstall{}) and {} times for it to be compacted; {} pages were swapped{}, and {} \
-         processes killed for want of memory{}",
+         processes were killed because memory ran out{}",
         count(stalls),
         view.rate_words(stalls),
         count(compacted),

@@ -42,9 +42,9 @@ pub(super) const RULES: &[Rule] = &[
         name: "rx-ring-drops",
         looks_at: "packets without a receive descriptor, or lost in the NIC in front of the ring or in the driver \
                    (driver statistics)",
-        fires_when: "medium: from 100 packets and one in a million; high: from one in 10,000, or under half the line \
-                     rate for all busy connections; low: the line rate for one flow (under 5 % TCP packets: only \
-                     below one in 100,000)",
+        fires_when: "medium: from 100 packets and one in a million; high: from one in 10,000, or a loss at which all \
+                     busy connections together cannot reach half of the line rate; low: a loss at which one flow \
+                     still reaches the line rate (with under 5 % TCP packets: only below one in 100,000)",
         why: "The receive ring is below TCP's flow control. A larger one bridges longer pauses of its processor; the \
               paper saw fewer losses with the largest.",
         fix: "the largest ring; at that size, the fix for the slow processor; for losses in front of the ring, the \

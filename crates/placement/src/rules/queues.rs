@@ -276,7 +276,7 @@ fn few(view: &View<'_>) -> Vec<Found> {
             (None, ..) => Low,
         };
         let effect = format!(
-            "{now} of {cores} cores receive; one took 25 Gbit/s in the paper, in packets of 1,500 bytes"
+            "{now} of {cores} cores receive; one received 25 Gbit/s in packets of 1,500 bytes (LCN 2019 paper)"
         );
         found.push(with_channels(nic, Found::on_basis(basis, severity, &nic.name, text, effect), possible));
     }

@@ -480,7 +480,7 @@ fn udp(view: &View<'_>) -> Vec<Found> {
         severity,
         subject,
         text,
-        "datagrams are lost for good; neither ring nor backlog nor TCP's settings matter here",
+        "datagrams are lost, and UDP does not retransmit; the ring, the backlog and TCP's settings do not help",
     );
     let number = |path: &str| facts.sysctl_number(path).and_then(|value| u64::try_from(value).ok());
     let (default, most) = (number("net/core/rmem_default"), number("net/core/rmem_max"));

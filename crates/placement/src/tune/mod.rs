@@ -177,7 +177,7 @@ impl TuningPlan {
         let is_balanced = facts.interface(interface).is_some_and(|nic| View::new(facts).is_balanced(nic));
         let why = if is_balanced {
             "irqbalance would move the interrupt again; AWS advises to keep irqbalance for ena, ESnet and \
-             the paper stop it on transfer hosts; to make this change, stop irqbalance first"
+             the LCN 2019 paper stop it on transfer hosts; to make this change, stop irqbalance first"
                 .to_owned()
         } else if keep.keeps_rule(interface, "irqbalance-runs") {
             format!("{} keeps irqbalance running, which would move the interrupt again", keep.name())

@@ -83,7 +83,7 @@ impl Supervisor<'_> {
             let name = std::mem::replace(&mut unit.name, interface.name.clone());
             if is_managed {
                 unit.name.clone_from(&name);
-                unit.log(self.outside, Priority::Info, now, &format!("called {} now", interface.name));
+                unit.log(self.outside, Priority::Info, now, &format!("renamed to {}", interface.name));
                 unit.name.clone_from(&interface.name);
                 unit.retry(now);
                 before = Some(name);

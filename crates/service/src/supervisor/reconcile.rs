@@ -45,9 +45,9 @@ impl Supervisor<'_> {
                 let why = if self.ending.is_some() {
                     "the service ends"
                 } else if is_paused {
-                    "an operator paused it"
+                    "an operator paused the interface"
                 } else if makes_room {
-                    "tune must change others first"
+                    "tune must change settings of the interface first"
                 } else {
                     "the configuration changed"
                 };
@@ -103,7 +103,7 @@ impl Supervisor<'_> {
         }
         if waits_for_tune || makes_room || (unit.needs_alone && has_others) {
             if unit.phase.is_none() {
-                let reason = "tune changes settings first";
+                let reason = "tune changes settings of the interface first";
                 unit.reason = Some(reason.to_owned()).filter(|_| kind != Kind::Tune);
             }
             return;

@@ -22,7 +22,7 @@ impl Supervisor<'_> {
                 remarks.iter().for_each(|text| self.log(Priority::Warning, now, text));
                 self.configuration = configuration;
                 self.error = None;
-                self.log(Priority::Info, now, &format!("read {} again", self.origin));
+                self.log(Priority::Info, now, &format!("reloaded {}", self.origin));
                 // List the interfaces in this turn of the loop.
                 self.listed = None;
                 for unit in self.units.values_mut() {

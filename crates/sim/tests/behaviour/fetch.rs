@@ -151,7 +151,7 @@ fn clients_and_flows_are_the_same_number() {
     let settings = Settings { flows: 2, ..fetching(vec![group(3, &[1], true)]) };
     let error =
         Simulation::new(settings, Parameters::default(), 1, Time::ZERO, MILLISECOND, 1).err().unwrap();
-    assert_eq!(error.to_string(), "the number of clients must be as many as flows, not 3");
+    assert_eq!(error.to_string(), "the number of clients must be the number of flows, not 3");
 }
 
 proptest! {

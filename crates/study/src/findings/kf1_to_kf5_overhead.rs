@@ -195,7 +195,7 @@ pub(super) fn kf5(results: &Results) -> Finding {
     if found.len() < SCALABLE.len() && all_below {
         let missing = super::why_missing(results, CLIENTS, &SCALABLE);
         return draft
-            .done(Verdict::NotMeasurable, format!("{reason}; but the finding is on both, and {missing}"));
+            .done(Verdict::NotMeasurable, format!("{reason}; but the finding is about both, and {missing}"));
     }
     let end = match (all_below, found.iter().find(|(_, mean)| is_above(mean))) {
         (true, _) => "both are steadier".to_owned(),

@@ -94,8 +94,8 @@ pub(super) fn kf7(results: &Results) -> Finding {
 pub(super) fn kf8(results: &Results) -> Finding {
     let mut draft = Draft::new(
         "KF8",
-        "From 40 bulk clients on, HTB with strict priority (P1) brings the sensitive client's latency down by 10 % to 350 % \
-         of what it is with it, compared with no priority (P0).",
+        "From 40 bulk clients on, the sensitive client's latency with HTB is 10 % to 350 % higher without priority (P0) than \
+         with strict priority (P1).",
         "40 bulk clients and more: mean latency with htb-priority over that with htb-two-classes; the interval of the \
          paired ratio lies below 0.95.",
     );

@@ -204,7 +204,7 @@ pub(super) fn kf12(results: &Results) -> Finding {
     let (ideal, less) = (is_above(&bytes, 0.9), is_below(&ratio, 0.95));
     let end = match (ideal, less) {
         (true, true) => "fair by bytes and less so by packets".to_owned(),
-        _ if is_below(&bytes, 0.9) => "not close to ideal by bytes to begin with".to_owned(),
+        _ if is_below(&bytes, 0.9) => "not close to ideal by bytes".to_owned(),
         _ if is_above(&ratio, 0.95) => "as fair by packets as by bytes".to_owned(),
         _ => undecided([&bytes, &ratio], "an interval contains the bound, so the finding stays open"),
     };

@@ -100,7 +100,7 @@ fn finding_table(page: &mut String, findings: &[Finding]) -> std::fmt::Result {
             finding.n
         )?;
     }
-    writeln!(page, "\nWhat each says, and what counts as finding it again:\n")?;
+    writeln!(page, "\nThe statement of each finding, and the criterion that confirms it:\n")?;
     for finding in findings {
         writeln!(page, "- **{}**: {} *Criterion:* {}", finding.id, finding.statement, finding.criterion)?;
     }

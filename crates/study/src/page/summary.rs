@@ -30,7 +30,7 @@ pub fn summary(results: &Results, options: TableOptions) -> String {
         )
     });
     if results.quick {
-        page.line("A quick study: enough to see, too short to claim.");
+        page.line("A quick study: its measurements are too short for a claim.");
     }
     let refused = results.points.iter().filter(|point| point.refused.is_some()).count();
     page.line(&format!(
@@ -66,7 +66,7 @@ pub fn summary(results: &Results, options: TableOptions) -> String {
     if !missed.is_empty() {
         let ids: Vec<&str> = missed.iter().map(|finding| finding.id).collect();
         page.gap();
-        page.line(&format!("Not measurable with what was run: {} (study.md says why).", ids.join(", ")));
+        page.line(&format!("Not measurable in this study: {} (study.md gives the reasons).", ids.join(", ")));
     }
     page.finish()
 }

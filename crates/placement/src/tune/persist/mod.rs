@@ -153,7 +153,7 @@ pub fn paths_of(place: Place<'_>, kind: Kind) -> Vec<String> {
 fn why_not(kinds: &[Kind], knob: &Knob, actions: &BTreeMap<u32, String>) -> String {
     match knob {
         Knob::InterruptAffinity(interrupt) if !actions.contains_key(interrupt) => {
-            "interrupts have other numbers after a restart, and this interrupt has no name to find it by"
+            "interrupt numbers change at a reboot, and this interrupt has no unique name to find it by"
                 .to_owned()
         }
         Knob::Sysctl(_) if !kinds.contains(&Kind::Sysctl) => {

@@ -199,7 +199,7 @@ impl fmt::Display for Report {
         write!(formatter, "{restored} setting{plural} restored")?;
         let kept = self.left_alone.iter().filter(|left| left.keeper.is_some()).count();
         for (count, what) in [
-            (self.unchanged.len(), "as before already"),
+            (self.unchanged.len(), "already as before"),
             (kept, "kept for another interface"),
             (self.left_alone.len() - kept, "left as set by another program"),
             (self.gone.len(), "gone"),

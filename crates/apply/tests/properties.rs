@@ -392,7 +392,7 @@ fn maps_are_back_when_the_run_itself_restores_the_channels() {
     run.change(&Change::new(CHANNELS, Value::Number(2))).unwrap();
     run.change(&Change::new(CHANNELS, Value::Number(QUEUES))).unwrap();
     assert_eq!(machine.0.borrow().knobs, before);
-    assert_eq!(run.finish().unwrap().to_string(), "0 settings restored, 1 as before already");
+    assert_eq!(run.finish().unwrap().to_string(), "0 settings restored, 1 already as before");
 }
 
 #[test]

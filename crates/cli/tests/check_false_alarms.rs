@@ -113,7 +113,7 @@ fn interrupts_use_other_nodes_of_the_package_where_the_own_has_too_few_cores() {
     assert_eq!(on_other_nodes(8), Some(Severity::Low));
     assert_eq!(on_other_nodes(9), None);
     let rule = evenkeel_placement::find_rule("irq-remote-node").unwrap();
-    assert!(rule.fires_when.contains("although the NIC's has a free core for each queue"));
+    assert!(rule.fires_when.contains("although the NIC's node has a free core for each queue"));
 }
 
 /// Two management ports have one interrupt each on the same CPU, with a few packets per second.

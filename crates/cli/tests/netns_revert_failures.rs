@@ -351,7 +351,7 @@ fn settings_go_back_although_the_directory_is_full_or_read_only() {
                 $E revert evk0 9<&-";
     let read_only = "$E tune evk0 --apply --no-watch >&2; mount --bind $S $S; mount -o remount,ro,bind $S; \
                      $E revert evk0 || echo $?; $E revert evk0 || echo $?; umount $S; $E revert evk0";
-    for (text, words) in [(full, &["1 setting restored"][..]), (read_only, &["4\n4\n", "as before already"])]
+    for (text, words) in [(full, &["1 setting restored"][..]), (read_only, &["4\n4\n", "already as before"])]
     {
         managed.host.set_sysctl("net/ipv4/tcp_sack", "0").unwrap();
         let before = managed.seen();

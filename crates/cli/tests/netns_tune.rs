@@ -318,7 +318,7 @@ fn a_setting_that_is_as_before_is_not_reverted_later() {
     assert!(first.code == 4 && first.stdout.contains("2 settings restored, 1 not restored"), "{first:?}");
     host.managed.host.set_sysctl("net/ipv4/tcp_moderate_rcvbuf", "1").unwrap();
     let second = host.revert();
-    let count = "1 setting restored, 1 as before already, 1 left as set by another program";
+    let count = "1 setting restored, 1 already as before, 1 left as set by another program";
     assert!(second.code == 0 && second.stdout.contains(count), "{second:?}");
     assert_eq!(host.values(), ["0", "1", "1", "0"]);
     assert!(is_empty(host.managed.state.path()));

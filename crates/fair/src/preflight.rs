@@ -629,14 +629,14 @@ fn remark_on_hook(device: &Device, observe: bool, remarks: &mut Vec<String>) {
     for filter in &device.filters {
         let name = filter.program.as_deref().map(|name| format!(" {name}")).unwrap_or_default();
         let runs = match device.hook {
-            HookKind::Tcx => "runs after tcx, so a queue that it sets replaces the queue choice",
+            HookKind::Tcx => "it runs after tcx, so a queue that it sets replaces the queue choice",
             HookKind::Clsact => {
                 "if it has a smaller preference than evenkeel's filter, the queue choice sees only packets that it passes \
                  on (TC_ACT_UNSPEC), else a queue that it sets replaces the queue choice"
             }
         };
         remarks.push(format!(
-            "{} has a filter at clsact egress: {}{name} (preference {}); it {runs}",
+            "{} has a filter at clsact egress: {}{name} (preference {}); {runs}",
             device.name, filter.kind, filter.preference
         ));
     }

@@ -16,9 +16,9 @@ pub(super) const RULES: &[Rule] = &[
         name: "app-remote-node",
         looks_at: "the processors of processes with connections (pinned, or the last used), and the node of the NIC \
                    that carries the connections",
-        fires_when: "from 10 Gbit/s; low: a process that carried 100 MB last ran in another package; medium: a \
-                     process is pinned there; high: it also carried 100 MB (1 MB/s, or a NIC with load), above 68 \
-                     Gbit/s",
+        fires_when: "from 10 Gbit/s; low: a process that carried 100 MB last ran in another package; medium: \
+                     a process is pinned there; high: above 68 Gbit/s, it also carried 100 MB (and 1 MB/s, \
+                     or the NIC has load)",
         why: "Payload crosses the interconnect (68 Gbit/s on the paper's hosts), and TCP slows the sender to its \
               rate: few losses, less throughput (the paper's case 3).",
         fix: "run the application on the NIC's node (taskset, numactl, CPUAffinity= of its unit)",
@@ -39,9 +39,10 @@ pub(super) const RULES: &[Rule] = &[
         name: "irq-on-application",
         looks_at: "processes with connections, pinned to processors that serve the NIC's interrupts or to SMT \
                    siblings of these, from 10 Gbit/s",
-        fires_when: "low: half of a process's processors serve interrupts (without free cores near the NIC: four, \
-                     over 75 %); medium: on a busy NIC (30 % softirq time, or 10,000 lost packets); high: from 40 \
-                     Gbit/s, free cores, 100 MB carried",
+        fires_when: "low: half of a process's processors serve interrupts (without free cores near the NIC: \
+                     at least four processors, and over 75 % of them); medium: on a busy NIC (30 % softirq \
+                     time, or 10,000 lost packets); high: also from 40 Gbit/s, with free cores near the NIC, \
+                     and the process carried 100 MB",
         why: "Interrupts preempt the reading application, the receive window closes, and the ring loses packets. On \
               separate cores, the paper's three flows always reached 100 Gbit/s; on the same cores they did not.",
         fix: "interrupts and applications on different cores of the same node",

@@ -17,9 +17,10 @@ pub(super) const RULES: &[Rule] = &[
         name: "irq-remote-node",
         looks_at: "the memory node of each NIC, and the processors that serve its receive interrupts \
                    (/proc/interrupts, affinity masks)",
-        fires_when: "medium: another package serves over 10 % of the interrupts; high: 30 %, from 25 Gbit/s, with \
-                     load; low: idle NIC, past counts, or, from 10 Gbit/s, another node has half although the NIC's \
-                     has a free core for each queue",
+        fires_when: "medium: another package serves over 10 % of the interrupts; high: 30 %, from 25 Gbit/s, \
+                     with load; low: an idle NIC, counts from an earlier affinity, or, from 10 Gbit/s, \
+                     another node of the package serves half although the NIC's node has a free core for \
+                     each queue",
         why: "Each packet crosses the interconnect of the packages below TCP's flow control: the worst of the \
               paper's four placements (case 2). Another node of the package (sub-NUMA clustering, AMD's NPS) costs \
               nanoseconds per access.",
@@ -40,9 +41,10 @@ pub(super) const RULES: &[Rule] = &[
         name: "irq-one-processor",
         looks_at: "the spread of receive interrupts of several queues that share the packets, or of several NICs \
                    with one interrupt each (medium: 90 % on one processor, 10 % softirq time)",
-        fires_when: "medium: one processor serves 80 % of a NIC's interrupts or is the only target of four, or few \
-                     serve 90 % (four queues each, 30 % softirq time, the others half); high: from 10 Gbit/s, busy \
-                     NIC; low: idle NIC, past counts",
+        fires_when: "medium: one processor serves 80 % of a NIC's interrupts or is the only target of four, \
+                     or a few processors serve 90 % (at least four queues for each, 30 % softirq time, and \
+                     at most half as much on the others); high: from 10 Gbit/s, on a busy NIC; low: an idle \
+                     NIC, or counts from an earlier affinity",
         why: "One processor receives everything while others idle: its backlog and ring overflow first.",
         fix: "one core for each queue's interrupt",
         source: "the paper, section II; Documentation/networking/scaling.rst",

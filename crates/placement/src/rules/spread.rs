@@ -39,9 +39,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "rss-hash-fields",
         looks_at: "fields that the NIC hashes for TCP and UDP (ports of UDP if it is a fifth of the packets)",
-        fires_when: "medium: addresses or ports are left out; high: addresses, from 10 Gbit/s, on a busy NIC (30 % \
-                     softirq time, or 10,000 lost packets); low: ports, if no queue got twice its share, or an idle \
-                     NIC",
+        fires_when: "medium: addresses or ports are left out; high: addresses are left out, from 10 Gbit/s, \
+                     on a busy NIC (30 % softirq time, or 10,000 lost packets); low: only ports are left \
+                     out, and no queue got twice its share, or an idle NIC",
         why: "Without addresses, all packets between two machines are one flow to the NIC, as on a router between \
               two networks. Without ports, all connections between two hosts are one flow.",
         fix: "addresses and ports in the hash",
@@ -78,9 +78,9 @@ pub(super) const RULES: &[Rule] = &[
         name: "flows-collide",
         looks_at: "the computed queue (hash key, table) of each large connection: received 100 MB, and a tenth of \
                    the largest",
-        fires_when: "low: one queue has twice its even share of large connections, and a random hash does that in at \
-                     most 5 % of cases, or each carried at most 70 % of those with their own queue; medium: from 10 \
-                     Gbit/s",
+        fires_when: "low: one queue has twice its even share of large connections, and a random hash does \
+                     that in at most 5 % of cases, or each of them carried at most 70 % of what a connection \
+                     with its own queue carried; medium: from 10 Gbit/s",
         why: "The hash puts flows on one queue and processor by chance, which they share: the paper's throughput \
               varied from run to run.",
         fix: "`evenkeel steer` puts them on separate queues",

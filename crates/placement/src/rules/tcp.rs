@@ -121,8 +121,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "mtu-probing-off",
         looks_at: "net.ipv4.tcp_mtu_probing on hosts with jumbo frames",
-        fires_when: "low: it is 0, an interface has an MTU above 1,500, and 1,000 timeouts came, one for 1,000 \
-                     segments sent (TcpExt.TCPTimeouts), the sign of a path that drops large packets",
+        fires_when: "low: it is 0, an interface has an MTU above 1,500, and TCP had 1,000 timeouts and one \
+                     for 1,000 segments sent (TcpExt.TCPTimeouts), the sign of a path that drops large \
+                     packets",
         why: "If the path carries less and ICMP is filtered, connections hang when they start to carry data. With 1 \
               TCP then finds the size by itself.",
         fix: "1",

@@ -298,7 +298,7 @@ impl Settings {
     }
 
     fn feature_names(&self, device: Device<'_>) -> Result<Vec<String>, EthtoolError> {
-        const ACTION: &str = "name its features";
+        const ACTION: &str = "list its features";
         // struct ethtool_sset_info: command, reserved, mask of sets, a length per requested set.
         let mut data = request(GSSET_INFO, 20);
         data[8..16].copy_from_slice(&(1_u64 << SET_OF_FEATURES).to_ne_bytes());

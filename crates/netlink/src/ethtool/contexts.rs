@@ -17,7 +17,7 @@ impl<C: EthtoolCalls> ReceiveRules<C> {
         const UNLIKELY: u32 = 0x7fff_0001;
         let mut data = request(GRSSH, RXFH_LENGTH);
         put(&mut data, RXFH_CONTEXT, &UNLIKELY.to_ne_bytes());
-        match self.ask(&mut data, || "say whether it has RSS contexts".to_owned()) {
+        match self.ask(&mut data, || "report whether it has RSS contexts".to_owned()) {
             Err(error) => match error.code() {
                 Some(libc::ENOENT | libc::EINVAL) => Ok(true),
                 Some(libc::EOPNOTSUPP) => Ok(false),

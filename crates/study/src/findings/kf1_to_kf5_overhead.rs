@@ -88,10 +88,10 @@ pub(super) fn kf2(results: &Results) -> Finding {
     let confirmed = found.iter().all(|(_, ratio)| ratio.is_near_one(MARGIN));
     let end = match (confirmed, apart) {
         (true, _) => "alike".to_owned(),
-        (_, Some((setup, _))) => format!("{setup} is apart from pfifo"),
+        (_, Some((setup, _))) => format!("{setup} differs from pfifo"),
         _ => undecided(
             found.iter().map(|(_, ratio)| &ratio.mean),
-            "the intervals are too wide to call them alike",
+            "the intervals are too wide to show that they are alike",
         ),
     };
     let reason = format!("bandwidth over that of pfifo: {}; {end}", parts.join(", "));

@@ -81,10 +81,10 @@ pub(super) fn kf7(results: &Results) -> Finding {
     let confirmed = found.iter().all(|(_, ratio)| ratio.is_near_one(MARGIN));
     let end = match (confirmed, apart) {
         (true, _) => "alike".to_owned(),
-        (_, Some((name, _))) => format!("{name} is apart from pfifo"),
+        (_, Some((name, _))) => format!("{name} differs from pfifo"),
         _ => undecided(
             found.iter().map(|(_, ratio)| &ratio.mean),
-            "the intervals are too wide to call them alike",
+            "the intervals are too wide to show that they are alike",
         ),
     };
     let reason = format!("over pfifo: {}; {end}", parts.join(", "));

@@ -87,7 +87,7 @@ pub(super) fn kf9(results: &Results) -> Finding {
     }
     let end = match (confirmed, unfair.is_empty()) {
         (true, _) => "all fair".to_owned(),
-        (_, false) => format!("not with {}", unfair.join(", ")),
+        (_, false) => format!("not fair with {}", unfair.join(", ")),
         _ => undecided(
             found.iter().map(|(_, mean)| mean),
             "an interval contains the bound, so the finding stays open",
@@ -124,7 +124,7 @@ pub(super) fn kf10(results: &Results) -> Finding {
     draft.mean("jain_ratio", &found);
     let end = match (is_below(&found, BOUND), is_above(&found, BOUND)) {
         (true, _) => "it drops".to_owned(),
-        (_, true) => "it does not drop so far".to_owned(),
+        (_, true) => "it drops by less, or not at all".to_owned(),
         _ => undecided([&found], CONTAINS_BOUND),
     };
     let crowded = |point: &Point| {
@@ -164,7 +164,7 @@ pub(super) fn kf11(results: &Results) -> Finding {
     let end = match (is_below(&found, BOUND), is_above(&found, BOUND)) {
         (true, _) => "it drops".to_owned(),
         (_, true) => {
-            "it does not drop so far: TCP makes full packets of writes of any length while a flow has a backlog"
+            "it drops by less, or not at all: TCP makes full packets of writes of any length while a flow has a backlog"
                 .to_owned()
         }
         _ => undecided([&found], CONTAINS_BOUND),

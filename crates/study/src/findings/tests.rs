@@ -145,7 +145,7 @@ fn alike_means_that_every_interval_lies_within_the_margin() {
     assert_eq!(verdict(&kf1_to_kf5_overhead::kf2(&with(&[1e9, 1.01e9, 0.99e9]))), Verdict::Confirmed);
     let apart = kf1_to_kf5_overhead::kf2(&with(&[0.8e9, 0.81e9, 0.79e9]));
     assert_eq!(verdict(&apart), Verdict::NotConfirmed);
-    assert!(apart.reason.contains("htb is apart from pfifo"), "{}", apart.reason);
+    assert!(apart.reason.contains("htb differs from pfifo"), "{}", apart.reason);
     let open = kf1_to_kf5_overhead::kf2(&with(&[0.9e9, 1.1e9, 1.0e9]));
     assert!(open.reason.contains("too wide"), "{}", open.reason);
 }

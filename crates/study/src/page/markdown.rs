@@ -11,6 +11,8 @@ use crate::judgements::{Answer, CONSERVING, FAIR, FIRST, claims, conservation, f
 use crate::recommend::{Recommendation, recommendations};
 use crate::results::Results;
 
+use super::THESIS;
+
 /// Returns the page of a study. `charts` are the titles and files of the charts.
 #[must_use]
 pub fn markdown(results: &Results, charts: &[(String, String)]) -> String {
@@ -88,7 +90,7 @@ fn head(page: &mut String, results: &Results) -> std::fmt::Result {
 }
 
 fn finding_table(page: &mut String, findings: &[Finding]) -> std::fmt::Result {
-    writeln!(page, "\n## The findings of the thesis\n")?;
+    writeln!(page, "\n## The findings of the thesis\n\nThe thesis: {THESIS}.\n")?;
     writeln!(page, "| | verdict | what was found | repeats |\n|---|---|---|---:|")?;
     for finding in findings {
         writeln!(
@@ -115,7 +117,7 @@ fn recommendation_table(page: &mut String, recommendations: &[Recommendation]) -
     if recommendations.is_empty() {
         return writeln!(page, "Too few setups were measured together to compare them.");
     }
-    writeln!(page, "| need | take | figure | margin | not measured |\n|---|---|---|---|---|")?;
+    writeln!(page, "| need | qdisc setup | figure | margin | not measured |\n|---|---|---|---|---|")?;
     for recommendation in recommendations {
         let next = recommendation.ranking.iter().find(|ranked| !ranked.tie && recommendation.is_judged());
         let margin = next.map_or_else(
@@ -159,8 +161,9 @@ fn conservation_table(page: &mut String, results: &Results) -> std::fmt::Result 
     }
     writeln!(
         page,
-        "\n## Work conservation\n\nDoes the link idle while packets wait? Yes, it conserves work: less than {:.0} % of what \
-         the line could have carried meanwhile is lost, with the whole interval. The trace has both, bin by bin.\n",
+        "\n## Work conservation\n\nA qdisc conserves work if the link does not idle while packets wait. Yes: the whole interval \
+         of the lost share lies below {:.0} % of what the line could have carried. The trace has the sent bytes and the backlog of \
+         each bin.\n",
         CONSERVING * 100.0
     )?;
     writeln!(page, "| qdisc | conserves work | lost | idle | trace |\n|---|---|---|---|---|")?;
@@ -188,7 +191,8 @@ fn claim_table(page: &mut String, results: &Results) -> std::fmt::Result {
     writeln!(
         page,
         "\n## Claims\n\nWhat the setups promise, and whether they keep it: *fairness* with Jain's index above {FAIR} for mixed \
-         lengths of writes, *priority* with at most {FIRST} of pfifo's latency under the most load, *work-conservation* as above.\n"
+         lengths of writes, *priority* with at most {FIRST} times pfifo's latency under the most load, *work-conservation* as in \
+         the table above.\n"
     )?;
     writeln!(page, "| qdisc | claim | kept | figure |\n|---|---|---|---|")?;
     for own in &judged {

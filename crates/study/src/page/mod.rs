@@ -13,3 +13,7 @@ pub use json::json;
 pub use markdown::markdown;
 pub use setups::qdisc_table;
 pub use summary::summary;
+
+/// The thesis whose experiments a study repeats.
+const THESIS: &str =
+    "Abaci, A performance analysis of TC for high speed, scalable data center networks (VU Amsterdam, 2025)";

@@ -10,6 +10,8 @@ use crate::judgements::{Answer, conservation};
 use crate::recommend::recommendations;
 use crate::results::Results;
 
+use super::THESIS;
+
 #[must_use]
 pub fn summary(results: &Results, options: TableOptions) -> String {
     let mut page = Page::new(options);
@@ -57,6 +59,7 @@ pub fn summary(results: &Results, options: TableOptions) -> String {
     show_conservation(&mut page, results);
     if !judged.is_empty() {
         page.heading("Findings of the thesis");
+        page.line(&format!("  (the thesis: {THESIS})"));
         for finding in &judged {
             let tone = if finding.verdict == Verdict::Confirmed { Tone::Good } else { Tone::Warning };
             page.labelled(&format!("  {:<5}", finding.id), finding.statement);

@@ -293,7 +293,7 @@ fn a_damaged_study_is_named() {
         ("gap", &["gap: repeats are missing: tc-work-conservation", "(4 of 5)", "not compared"][..]),
         ("cut", &["cut: line ", "is cut short and not read", "cut: it is not finished"]),
         ("longer", &["the text of tc-work-conservation differs"]),
-        ("point", &["only in the second: tc-work-conservation nosuch"]),
+        ("point", &["only in the second study: tc-work-conservation nosuch"]),
     ] {
         let warnings = json(&compare(second, &["--format", "json"]))["warnings"].to_string();
         let table = text(&compare(second, &[]).stdout).split_whitespace().collect::<Vec<_>>().join(" ");

@@ -47,9 +47,9 @@ pub(crate) fn subject(record: &Record) -> Option<Subject> {
                 "answers the clients of high priority soonest",
             )
         })
-        .or_else(|| of(clients(metric::REQUESTS, metric::ALL_CLIENTS, "total"), "answers most requests"))
+        .or_else(|| of(clients(metric::REQUESTS, metric::ALL_CLIENTS, "total"), "answers the most requests"))
         .or_else(longest)
-        .or_else(|| of(metric::LOST_CAPACITY.to_owned(), "loses least of the line while packets wait"))
+        .or_else(|| of(metric::LOST_CAPACITY.to_owned(), "loses the least of the line while packets wait"))
         .or_else(|| {
             if is_about_fairness { of(metric::JAIN_BYTES.to_owned(), "is fairest by bytes") } else { None }
         })

@@ -286,7 +286,7 @@ impl Worker {
 
 pub(crate) fn words(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
-        (Some(code), _) => format!("the worker ended with {code}"),
+        (Some(code), _) => format!("the worker ended with exit code {code}"),
         (None, Some(signal)) => {
             let name =
                 Signal::try_from(signal).map_or_else(|_| signal.to_string(), |signal| signal.to_string());

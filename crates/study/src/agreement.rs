@@ -83,7 +83,7 @@ pub fn agreement(first: &Results, second: &Results) -> Agreement {
             {
                 let is_gap = own.len() < has.repeats.len() && !(own.is_empty() && other.is_empty());
                 if is_gap {
-                    *gaps.entry(format!("{metric} in the {which}")).or_default() += 1;
+                    *gaps.entry(format!("{metric} in the {which} study")).or_default() += 1;
                 }
             }
             named.push((format!("{} {}", point.scenario, point.name), metric));
@@ -103,7 +103,7 @@ pub fn agreement(first: &Results, second: &Results) -> Agreement {
     for (which, own, other) in [("first", first, second), ("second", second, first)] {
         if own.runs.left_disturbed > 0 {
             let repeats = counted(own.runs.left_disturbed, "repeat");
-            agreement.warnings.push(format!("without an undisturbed run: {repeats} of the {which}"));
+            agreement.warnings.push(format!("without an undisturbed run: {repeats} of the {which} study"));
         }
         agreement.warnings.extend(notes(own, other, which));
     }
@@ -126,7 +126,7 @@ fn notes(own: &Results, other: &Results, which: &str) -> Vec<String> {
             *points.entry(note).or_default() += 1;
         }
     }
-    let text = |(note, count): (&str, usize)| format!("{} of the {which}: {note}", counted(count, "point"));
+    let text = |(note, count): (&str, usize)| format!("{} of the {which} study: {note}", counted(count, "point"));
     points.into_iter().map(text).collect()
 }
 
@@ -146,14 +146,14 @@ fn left_out(first: &Results, second: &Results) -> Vec<String> {
     let only = |one: &BTreeMap<String, usize>, other: &BTreeMap<String, usize>| {
         one.keys().filter(|name| !other.contains_key(*name)).cloned().collect()
     };
-    say("only in the first", only(&first, &second));
-    say("only in the second", only(&second, &first));
+    say("only in the first study", only(&first, &second));
+    say("only in the second study", only(&second, &first));
     let few = |(name, repeats): (&String, &usize)| {
         let other = second.get(name)?;
         let is_few = *repeats.min(other) < LEAST_REPEATS;
         is_few.then(|| format!("{name} ({repeats} and {other} repeats)"))
     };
-    let why = format!("not compared, because fewer than {LEAST_REPEATS} repeats have no interval");
+    let why = format!("not compared, because an interval needs {LEAST_REPEATS} repeats");
     say(&why, first.iter().filter_map(few).collect());
     found
 }

@@ -454,8 +454,8 @@ fn two_runs_of_a_study_agree_and_two_studies_may_not() {
     assert_eq!(
         agreed.warnings,
         [
-            "missing in some repeats: jain_bytes in the second, at 1 point",
-            "missing in some repeats: throughput_bps in the second, at 4 points",
+            "missing in some repeats: jain_bytes in the second study, at 1 point",
+            "missing in some repeats: throughput_bps in the second study, at 4 points",
         ]
     );
 }
@@ -522,9 +522,9 @@ fn a_repeat_that_lost_count_has_no_figures() {
     assert!(point.lacks("throughput_bps") && !whole.points.iter().any(|point| point.lacks("throughput_bps")));
     let warnings = agreement(&whole, &part).warnings.join("; ");
     for words in [
-        "without an undisturbed run: 1 repeat of the second",
-        "1 point of the second: packets were not counted",
-        "missing in some repeats: throughput_bps in the second, at 1 point",
+        "without an undisturbed run: 1 repeat of the second study",
+        "1 point of the second study: packets were not counted",
+        "missing in some repeats: throughput_bps in the second study, at 1 point",
     ] {
         assert!(warnings.contains(words), "{words}: {warnings}");
     }

@@ -70,7 +70,7 @@ pub fn agreement_table(agreement: &Agreement, names: [&str; 2], options: TableOp
     }
     if agreement.only_in_one > 0 {
         let points = if agreement.only_in_one == 1 { "point is" } else { "points are" };
-        page.line(&format!("{} {points} only in one of them.", agreement.only_in_one));
+        page.line(&format!("{} {points} only in one study.", agreement.only_in_one));
     }
     for compared in agreement.compared.iter().filter(|compared| compared.agrees == Some(false)) {
         let description = describe(compared.metric);

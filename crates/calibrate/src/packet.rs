@@ -83,7 +83,7 @@ pub(crate) fn obstacle() -> Option<String> {
     }
     let names: Vec<String> = missing.iter().map(ToString::to_string).collect();
     Some(format!(
-        "needs network namespaces, but this process lacks {}; {}",
+        "they need network namespaces, but this process lacks {}; {}",
         names.join(", "),
         host.how_to_be_privileged()
     ))

@@ -177,7 +177,7 @@ pub struct RunOptions {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Place {
-    /// This machine's kernel, in network namespaces of its own (root)
+    /// This machine's kernel, in new network namespaces; needs root
     Netns,
     /// The simulator: any machine, no privileges, the same result for the same seed
     Sim,

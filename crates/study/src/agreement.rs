@@ -126,7 +126,8 @@ fn notes(own: &Results, other: &Results, which: &str) -> Vec<String> {
             *points.entry(note).or_default() += 1;
         }
     }
-    let text = |(note, count): (&str, usize)| format!("{} of the {which} study: {note}", counted(count, "point"));
+    let text =
+        |(note, count): (&str, usize)| format!("{} of the {which} study: {note}", counted(count, "point"));
     points.into_iter().map(text).collect()
 }
 

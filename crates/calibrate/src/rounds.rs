@@ -193,7 +193,7 @@ impl Rig {
         // A machine with one node may not permit mbind(2), and does not need it.
         let own_node = Some(places.node).filter(|_| !places.remote_nodes.is_empty());
         let local = Source::in_memory(own_node)?;
-        let no_eviction = "the calibration cannot empty the caches of this processor (only x86_64)";
+        let no_eviction = "the calibration can empty the caches of a processor only on x86_64";
         if local.is_none() {
             gap(name::LOCAL, no_eviction.to_owned());
         }

@@ -174,7 +174,7 @@ pub const METRICS: &str = "\
 Examples:
   What is exported?
     evenkeel metrics
-  Serve http://127.0.0.1:9836/metrics until Ctrl-C, for Prometheus; root:
+  Serve http://127.0.0.1:9836/metrics until Ctrl-C, for Prometheus; needs root:
     evenkeel metrics --listen 127.0.0.1:9836
   For node_exporter's textfile collector:
     evenkeel metrics eth0 --textfile /var/lib/prometheus/node-exporter/evenkeel.prom";

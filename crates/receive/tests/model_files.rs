@@ -186,7 +186,7 @@ fn every_packet_ends_in_one_queue() {
         "true = \"ports\"",
         "true = [\"ports\", \"control\"]",
         "default]",
-        "queue.default: a packet reaches this queue and another one",
+        "queue.default: a packet reaches this queue and another queue",
     );
 }
 

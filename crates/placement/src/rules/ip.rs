@@ -151,7 +151,7 @@ fn no_route(view: &View<'_>) -> Vec<Found> {
     }
     let entry = Found::measured(severity, "host", text, "these packets are dropped");
     let entry = if limit.is_some() { entry.sysctl(SIZE, WANTED) } else { entry };
-    vec![entry.advice("`ip route get ADDRESS` for the destinations (net.ipv4.conf.all.log_martians, tcpdump of ICMP unreachable name them); add the missing route")]
+    vec![entry.advice("find the destinations (net.ipv4.conf.all.log_martians=1, or `tcpdump icmp`), check them with `ip route get ADDRESS`, and add the missing route")]
 }
 
 fn discards(view: &View<'_>) -> Vec<Found> {
@@ -178,7 +178,7 @@ fn ttl_expired(view: &View<'_>) -> Vec<Found> {
     let text =
         share_words(view, lost, forwarded.saturating_add(lost), "packets to forward ended here", &names);
     vec![Found::measured(severity, "host", text, "a routing loop repeats packets until their time to live ends").advice(
-        "find the loop (`tcpdump 'ip[8] < 2'`, traceroute to these destinations): if a default route covers own addresses, add a blackhole route",
+        "find the loop (`tcpdump 'ip[8] < 2'`, traceroute to these destinations): if the default route covers a network of your own, add a blackhole route for this network",
     )]
 }
 

@@ -133,7 +133,7 @@ const SETTINGS: &[Setting] = &[
             &[(ALWAYS, 262_144), ((5, 0), 1_048_576), ((6, 16), 4_194_304)],
         ),
         Medium,
-        "a connection has too little in qdisc and ring to fill a fast link",
+        "a connection has too little data in qdisc and ring to fill a fast link",
     ),
     // Since Linux 6.6, the window follows from the measured ratio of payload to memory (`scaling_ratio`, net/ipv4/tcp.c).
     row(

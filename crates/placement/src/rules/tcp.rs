@@ -59,7 +59,7 @@ pub(super) const RULES: &[Rule] = &[
         fires_when: "high: it is under pressure now; medium: it was ten times since boot; low: it was once, or the \
                      limit is below one bandwidth-delay product",
         why: "Under pressure TCP shrinks every window, whatever its own limit.",
-        fix: "a larger tcp_mem, within a quarter of the memory",
+        fix: "a larger tcp_mem, up to a quarter of the memory",
         source: "the paper, Table I (net.ipv4.tcp_mem); Documentation/networking/ip-sysctl.rst",
         needs: &[
             needs::SOCKSTAT,
@@ -136,7 +136,7 @@ pub(super) const RULES: &[Rule] = &[
         looks_at: "net.ipv4.tcp_congestion_control against the bandwidth-delay product",
         fires_when: "medium: it is reno, and a window has at least 1,000 segments; low: the round trip is assumed (1 \
                      ms)",
-        why: "After a loss, Reno needs as many round trips to recover as the window has segments.",
+        why: "After a loss, Reno needs a round trip for every two segments of the window to recover.",
         fix: "cubic",
         source: "the paper, section V; RFC 9438, section 1; tcp(7)",
         needs: &[

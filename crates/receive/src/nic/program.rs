@@ -224,7 +224,7 @@ fn chain(graph: &Graph, header: &Header) -> Result<Chain, Fault> {
     let default = match *walk.queues.as_slice() {
         [only] => only,
         [] => return fault(walk.last, "a packet ends at this node, and no queue receives it"),
-        [_, second, ..] => return fault(Some(second), "a packet reaches this queue and another one"),
+        [_, second, ..] => return fault(Some(second), "a packet reaches this queue and another queue"),
     };
     for (position, hit) in walk.met.iter().enumerate() {
         let steered = graph.walk(header, Some(*hit));

@@ -362,7 +362,7 @@ fn profile(length: &str, fewest: f64, points: &[&Point], draft: &mut Draft) -> S
     let cores =
         busy.map_or(String::new(), |(before, after)| format!(", {before:.2} to {after:.2} processors busy"));
     format!(
-        "Why, at {length}: each GB takes more processor time ({}{cores}), the most of the growth in {part}",
+        "Why, at {length}: each GB takes more processor time ({}{cores}); most of the growth is in {part}",
         parts.join(", ")
     )
 }

@@ -41,7 +41,10 @@ fn it_is_refused_without_bpf_qdiscs_and_else_leaves_no_trace() {
         assert_eq!(qdiscs.matches(&format!("qdisc evk_{}_", running.id())).count(), 4, "{qdiscs}");
         running.signal(Signal::SIGTERM);
         let ended = running.end();
-        assert!(ended.code == 0 && ended.stdout.contains("held segments left with others"), "{ended:?}");
+        assert!(
+            ended.code == 0 && ended.stdout.contains("held segments left with other segments"),
+            "{ended:?}"
+        );
     }
     assert_same(&managed.seen(), &before, "afterwards");
     assert!(is_empty(managed.state.path()));

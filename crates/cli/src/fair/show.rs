@@ -190,7 +190,7 @@ fn show_status(page: &mut Page, devices: &[Status]) {
         }
         if let Some(batching) = &status.batching {
             page.line(&format!(
-                "  transmit batching: {} of {} held segments left with others; {} dropped",
+                "  transmit batching: {} of {} held segments left with other segments; {} dropped",
                 batching.batches, batching.held, batching.dropped
             ));
         }

@@ -161,11 +161,14 @@ fn missing(forecast: &Forecast) -> Vec<String> {
     let mut lines: Vec<String> =
         forecast.obstacles.iter().map(|why| format!("Not simulated: {}.", printable(why))).collect();
     if outside > 0 && !forecast.nics.is_empty() {
-        lines.push(format!("{} {} outside the model.", counted(outside, "finding"), is(outside)));
+        lines.push(format!("{} {} not covered by the model.", counted(outside, "finding"), is(outside)));
     }
     if late > 0 {
-        let text =
-            format!("{} {} not simulated: that would take too long.", counted(late, "finding"), is(late));
+        let text = format!(
+            "{} {} not simulated: the simulation would take too long.",
+            counted(late, "finding"),
+            is(late)
+        );
         lines.push(text);
     }
     lines
@@ -182,7 +185,10 @@ pub fn show_assumptions(page: &mut Page, forecast: &Forecast) {
     page.gap();
     for Simulated { modelled, effect } in &forecast.nics {
         let now = throughput(effect.before_bps, effect.drops_before_per_s);
-        page.line(&format!("As it is, this host receives {now} through {}.", printable(&modelled.interface)));
+        page.line(&format!(
+            "Without changes, this host receives {now} through {}.",
+            printable(&modelled.interface)
+        ));
         assumed(modelled).iter().for_each(|line| page.line(line));
     }
     missing(forecast).iter().for_each(|line| page.line(line));
@@ -216,7 +222,7 @@ pub fn plan_lines(forecast: &PlanForecast) -> Vec<String> {
     let text = |verdict: &Verdict| match verdict {
         Verdict::Effect(effect) => Some(words(effect)),
         Verdict::Outside => None,
-        Verdict::NoTime => Some("not simulated: that would take too long".to_owned()),
+        Verdict::NoTime => Some("not simulated: the simulation would take too long".to_owned()),
     };
     let Some(all) = text(&forecast.all) else {
         return vec!["Simulated: the plan changes nothing that the model has.".to_owned()];
@@ -229,7 +235,11 @@ pub fn plan_lines(forecast: &PlanForecast) -> Vec<String> {
     }
     let outside = forecast.rules.iter().filter(|(_, alone, _)| *alone == Verdict::Outside).count();
     if outside > 0 {
-        lines.push(format!("{} of the plan {} outside the model", counted(outside, "rule"), is(outside)));
+        lines.push(format!(
+            "{} of the plan {} not covered by the model",
+            counted(outside, "rule"),
+            is(outside)
+        ));
     }
     lines
 }

@@ -58,7 +58,7 @@ pub fn one(
         (number, missed) => {
             let findings = format!("{} has {} {place}", rule.name, counted(number, "finding"));
             missed.map_or(format!("{findings}."), |missed| {
-                format!("{findings}, and could be judged in part only: {}", missed.why)
+                format!("{findings}, and could be judged only in part: {}", missed.why)
             })
         }
     });

@@ -186,7 +186,7 @@ fn missed_whole(judgement: &Judgement) -> Option<String> {
 
 fn missed_in_part(judgement: &Judgement) -> Option<String> {
     let rules = judgement.partly_judged.len();
-    (rules > 0).then(|| format!("{} could be judged in part only", counted(rules, "rule")))
+    (rules > 0).then(|| format!("{} could be judged only in part", counted(rules, "rule")))
 }
 
 /// Returns the rules that could not judge, and the rules that judged in part, grouped by reason.

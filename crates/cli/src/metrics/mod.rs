@@ -184,9 +184,10 @@ fn write_textfile(options: &MetricsOptions, path: &Path) -> Result<Exit, Failure
     }
     // node_exporter would serve the last counts for good.
     let left = match std::fs::remove_file(path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => {
-            Some(format!("cannot remove {}: {error}; node_exporter still serves it", path_text(path)))
-        }
+        Err(error) if error.kind() != ErrorKind::NotFound => Some(format!(
+            "cannot remove {}: {error}; node_exporter still serves this file, so remove it",
+            path_text(path)
+        )),
         _ => None,
     };
     match (ended, left) {

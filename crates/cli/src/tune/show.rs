@@ -368,7 +368,7 @@ fn watched_text(interface: &str, watched: &Watched) -> String {
                 };
                 let _ = writeln!(
                     text,
-                    "lost at the {} ({}): {:.1} of a million packets before, {:.1} after: {words}",
+                    "lost at the {} ({}): {:.1} per million packets before, {:.1} after: {words}",
                     one.place.words(),
                     one.subject,
                     one.before_ppm,

@@ -558,7 +558,7 @@ fn mtu_probing(view: &View<'_>) -> Vec<Found> {
         return Vec::new();
     }
     let text = format!(
-        "{} has an MTU of {}, net.ipv4.tcp_mtu_probing is 0, and {} timeouts came with {} segments sent",
+        "{} has an MTU of {}, net.ipv4.tcp_mtu_probing is 0, and TCP had {} timeouts for {} segments sent",
         jumbo.name,
         mtu,
         count(timeouts),

@@ -67,14 +67,13 @@ impl Recording {
             is_cut: false,
         };
         let (mut start, mut line) = (0, 0);
-        let mut names: Vec<String> = Vec::new();
+        let (mut names, mut before): (Vec<String>, Option<u64>) = (Vec::new(), None);
         while start < bytes.len() {
             line += 1;
             let end = bytes[start..].iter().position(|byte| *byte == b'\n').map(|length| start + length);
             let place = start..end.unwrap_or(bytes.len());
             match parse_line(&bytes[place.clone()]) {
                 Ok(mut sample) => {
-                    let before = recording.points.last().map(|point| point.at_ms);
                     if let Err(why) = plausible::check(&sample, before) {
                         return Err(RecordingError::Impossible { origin: recording.origin, line, why });
                     }
@@ -85,6 +84,7 @@ impl Recording {
                             names.push(interface.name.clone());
                         }
                     }
+                    before = Some(sample.at_ms);
                     retain(&mut sample, only);
                     recording.points.push(Point::of(&sample));
                     recording.lines.push(place.clone());

@@ -329,7 +329,7 @@ mod tests {
             host(vec![Interface { qdiscs: vec![qdisc], ..at("eth0", 0, 0) }, at("eth1", 0, 0)])
         };
         let (before, after) = (with_qdisc("fq"), with_qdisc("pfifo"));
-        let named = |interface: &str| Stretch::between(&before, &after, interface).not_read.len();
+        let named = |interface: &str| between(&before, &after, interface).not_read.len();
         assert_eq!((named("eth0"), named("eth1")), (1, 0));
     }
 }

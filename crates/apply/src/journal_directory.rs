@@ -426,8 +426,9 @@ impl Directory {
         }
     }
 
-    /// Writes a file under a draft name and locks it.
-    pub(crate) fn draft(&self, name: &str, bytes: &[u8]) -> Result<(String, Flock<File>), JournalError> {
+    /// Makes an empty file under a draft name and locks it. Returns `None` if another process took the file for a dead
+    /// process's draft before the lock.
+    fn locked_draft(&self, name: &str) -> Result<Option<(String, Flock<File>)>, JournalError> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let draft = format!("{name}.{}-{number}{DRAFT}", std::process::id());
@@ -436,8 +437,20 @@ impl Directory {
         self.unlink(&draft).map_err(self.failed("remove", &draft))?;
         let missing = || self.failed("make", &draft)(io::ErrorKind::NotFound.into());
         let file = self.open_file(&draft, flags)?.ok_or_else(missing)?;
-        let file = Flock::lock(file, FlockArg::LockExclusiveNonblock)
-            .map_err(|(_, error)| self.failed("lock", &draft)(error.into()))?;
+        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(file) => Ok(self.status_of(&draft).map(|_| (draft, file))),
+            Err((_, nix::Error::EWOULDBLOCK)) => Ok(None),
+            Err((_, error)) => Err(self.failed("lock", &draft)(error.into())),
+        }
+    }
+
+    /// Writes a file under a draft name and locks it.
+    pub(crate) fn draft(&self, name: &str, bytes: &[u8]) -> Result<(String, Flock<File>), JournalError> {
+        let (draft, file) = loop {
+            if let Some(made) = self.locked_draft(name)? {
+                break made;
+            }
+        };
         // Set the mode regardless of the umask: a guardian without CAP_DAC_OVERRIDE opens the file
         // again.
         let written = fchmod(&*file, Mode::from_bits_truncate(0o600))
@@ -454,7 +467,7 @@ impl Directory {
     fn remove_drafts(&self) -> Result<(), JournalError> {
         for name in self.names()?.iter().filter(|name| name.ends_with(DRAFT)) {
             if let Ok(Some(file)) = self.open_file(name, OFlag::O_RDONLY)
-                && Flock::lock(file, FlockArg::LockExclusiveNonblock).is_ok()
+                && let Ok(_lock) = Flock::lock(file, FlockArg::LockExclusiveNonblock)
             {
                 let _ = self.unlink(name);
             }
@@ -513,6 +526,19 @@ mod tests {
         first.remove().unwrap();
         assert_eq!(std::fs::read_dir(&state.0).unwrap().count(), 0);
         take(&state, 7).unwrap();
+    }
+
+    /// Each run removes the drafts of dead processes, and may see a draft before its process locks it.
+    #[test]
+    fn runs_that_begin_at_once_leave_each_other_their_drafts() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = &StateDirectory::at(directory.path());
+        std::thread::scope(|scope| {
+            for index in 1..=4 {
+                scope.spawn(move || (0..300).for_each(|_| take(state, index).unwrap().remove().unwrap()));
+            }
+        });
+        assert_eq!(std::fs::read_dir(&state.0).unwrap().count(), 0);
     }
 
     #[test]

@@ -11,8 +11,8 @@ use crate::find_renamed::check_renamed;
 use crate::identity::InterfaceIdentity;
 use crate::journal::{Entry, Header};
 use crate::journal_directory::{StateDirectory, is_kept};
+use crate::kept_entries::kept;
 use crate::kernel::{Kernel, LiveKernel};
-use crate::lasting::kept;
 
 /// A kept change that is not in effect anymore.
 #[derive(Clone, Debug, PartialEq, Eq)]

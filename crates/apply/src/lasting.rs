@@ -16,10 +16,10 @@ use crate::damaged_journal::Damaged;
 use crate::error::{ApplyError, JournalError, KnobError};
 use crate::identity::InterfaceIdentity;
 use crate::journal::{Entry, Header};
-use crate::journal_directory::{StateDirectory, is_kept};
+use crate::journal_directory::StateDirectory;
 use crate::journal_file::{Held, Look};
+use crate::kept_entries::in_force;
 use crate::kernel::{Kernel, LiveKernel};
-use crate::ours::Ours;
 use crate::revert::{Leftover, check_elsewhere, take_over, take_over_contents};
 use crate::rollback::Report;
 use crate::run::{Run, Taken};
@@ -36,50 +36,6 @@ pub enum Made {
     Changed(Value),
     /// The device rounded the number, for example a ring size to a multiple of 32.
     Rounded { from: Value, to: Value },
-}
-
-/// Returns the kept changes of this boot, for the interfaces in the calling thread's network namespace.
-pub fn kept(state: &StateDirectory) -> Result<Vec<(InterfaceIdentity, Entry)>, ApplyError> {
-    let mut found = Vec::new();
-    for path in state.journals()? {
-        if !path.file_name().is_some_and(|name| is_kept(&name.to_string_lossy())) {
-            continue;
-        }
-        let Some(contents) = StateDirectory::read(&path)? else { continue };
-        let (Some(header), entries) = (contents.header, contents.entries) else { continue };
-        let interface = header.interface;
-        let here = InterfaceIdentity::here(interface.index, &interface.name).map_err(KnobError::from)?;
-        if interface.same_boot(&here) && interface.same_namespace(&here) {
-            let set = entries.into_iter().filter(|entry| !entry.with_channels);
-            found.extend(set.map(|entry| (interface.clone(), entry)));
-        }
-    }
-    Ok(found)
-}
-
-/// Returns the knobs of kept changes with their current values. Leaves out knobs that another program has changed since.
-pub fn in_force<'e>(
-    kernel: &mut LiveKernel,
-    entries: impl IntoIterator<Item = &'e Entry>,
-) -> Vec<(Knob, Value)> {
-    let set = entries.into_iter().filter(|entry| !entry.with_channels);
-    let now = set.filter_map(|entry| {
-        let found = kernel.read(&entry.knob).ok()?;
-        let is_changed = !entry.knob.same(&found, &entry.from);
-        let value = match &found {
-            // Qdiscs are restored from the parameters that created them: a dump shows them differently.
-            Value::Qdiscs(_) => entry.ours.iter().rev().find_map(|ours| match ours {
-                Ours::These(list) => list
-                    .iter()
-                    .find(|own| Ours::These(vec![(*own).clone()]).includes(&entry.knob, &found))
-                    .cloned(),
-                _ => None,
-            })?,
-            _ => found.clone(),
-        };
-        (is_changed && entry.is_ours(&found)).then_some((entry.knob.clone(), value))
-    });
-    now.collect()
 }
 
 pub struct Lasting {

@@ -1,0 +1,54 @@
+//! The entries of the kept journals, whose changes stay until `evenkeel revert`.
+
+use evenkeel_model::change::{Knob, Value};
+
+use crate::error::{ApplyError, KnobError};
+use crate::identity::InterfaceIdentity;
+use crate::journal::Entry;
+use crate::journal_directory::{StateDirectory, is_kept};
+use crate::kernel::{Kernel, LiveKernel};
+use crate::ours::Ours;
+
+/// Returns the kept changes of this boot, for the interfaces in the calling thread's network namespace.
+pub fn kept(state: &StateDirectory) -> Result<Vec<(InterfaceIdentity, Entry)>, ApplyError> {
+    let mut found = Vec::new();
+    for path in state.journals()? {
+        if !path.file_name().is_some_and(|name| is_kept(&name.to_string_lossy())) {
+            continue;
+        }
+        let Some(contents) = StateDirectory::read(&path)? else { continue };
+        let (Some(header), entries) = (contents.header, contents.entries) else { continue };
+        let interface = header.interface;
+        let here = InterfaceIdentity::here(interface.index, &interface.name).map_err(KnobError::from)?;
+        if interface.same_boot(&here) && interface.same_namespace(&here) {
+            let set = entries.into_iter().filter(|entry| !entry.with_channels);
+            found.extend(set.map(|entry| (interface.clone(), entry)));
+        }
+    }
+    Ok(found)
+}
+
+/// Returns the knobs of kept changes with their current values. Leaves out knobs that another program has changed since.
+pub fn in_force<'e>(
+    kernel: &mut LiveKernel,
+    entries: impl IntoIterator<Item = &'e Entry>,
+) -> Vec<(Knob, Value)> {
+    let set = entries.into_iter().filter(|entry| !entry.with_channels);
+    let now = set.filter_map(|entry| {
+        let found = kernel.read(&entry.knob).ok()?;
+        let is_changed = !entry.knob.same(&found, &entry.from);
+        let value = match &found {
+            // Qdiscs are restored from the parameters that created them: a dump shows them differently.
+            Value::Qdiscs(_) => entry.ours.iter().rev().find_map(|ours| match ours {
+                Ours::These(list) => list
+                    .iter()
+                    .find(|own| Ours::These(vec![(*own).clone()]).includes(&entry.knob, &found))
+                    .cloned(),
+                _ => None,
+            })?,
+            _ => found.clone(),
+        };
+        (is_changed && entry.is_ours(&found)).then_some((entry.knob.clone(), value))
+    });
+    now.collect()
+}

@@ -11,6 +11,7 @@ use evenkeel_monitor::{Collector, Options, Sample};
 use evenkeel_netlink::Netlink;
 use evenkeel_testbed::TestbedError;
 use nix::sys::signal::Signal;
+use support::end;
 use support::foreign_program::{Hook, hide_packets};
 use support::managed::{Managed, NAME};
 
@@ -235,7 +236,13 @@ fn without_observation_flows_are_sockets_and_the_sample_says_why() {
         let mut collector = Collector::open(&Options { observe: false, ..named(&[NAME]) }).unwrap();
         sampled(&mut collector, 2)
     });
+    let place = tempfile::tempdir().unwrap();
+    let saved = place.path().join("host");
+    let checked = end(managed.command(&["check", "--format", "json", "--save", saved.to_str().unwrap()]));
     drop(load);
+    let words = format!("TCP connections from {}: several interfaces have this address", shared.ip());
+    assert!(checked.stdout.contains(&words), "{checked:?}");
+    assert!(saved.join("evenkeel/ports.json").exists() && !saved.join("evenkeel/sockets.json").exists());
     assert_eq!(sample.interfaces[0].flows, [], "{:?}", sample.not_read);
     let words = " belong to no interface here: several interfaces have the local address";
     assert!(says(&sample, words), "{:?}", sample.not_read);

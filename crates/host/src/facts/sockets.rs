@@ -85,6 +85,9 @@ pub(super) fn sockets(tree: &Tree, interfaces: &BTreeMap<u32, String>) -> Result
         let tcp: Vec<&SocketFacts> = found.iter().filter(|socket| socket.kind != SocketKind::Udp).collect();
         if is_listed {
             tree.keep_answers("ports.json", &ports);
+        }
+        // In a recording, a connection without an interface belongs to the fastest NIC.
+        if !tree.is_noted(SOURCE) {
             tree.keep_answers("sockets.json", &tcp);
         }
         // `/proc/net/udp` alone does not identify the owners of UDP sockets.

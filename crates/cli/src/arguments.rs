@@ -18,7 +18,7 @@ use std::time::Duration;
 use clap::error::{ContextKind, ContextValue};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use evenkeel_model::scenario::LINE_RATES;
-use evenkeel_model::units::{BitRate, ByteSize, Nanoseconds};
+use evenkeel_model::units::{BitRate, ByteSize, Nanoseconds, UnitError};
 use evenkeel_receive::flows::MOST_FLOWS;
 
 use crate::examples;
@@ -291,7 +291,7 @@ fn parse_segments(text: &str) -> Result<Segments, String> {
 
 /// Parses a time such as `10s`; refuses a bare number.
 fn parse_time(text: &str) -> Result<Duration, String> {
-    let time: Nanoseconds = text.parse().map_err(|error| format!("{error}"))?;
+    let time: Nanoseconds = text.parse().map_err(|error: UnitError| error.with_example("30s").to_string())?;
     if time == Nanoseconds::new(0) {
         return Err("give a time above 0, such as 10s".to_owned());
     }

@@ -116,6 +116,10 @@ fn bad_usage_exits_with_2_and_says_why() {
         (&["tune", "lo", "--from", "/tmp", "--no-watch"], "cannot be used with"),
         (&["tune", "lo", "--print", "--watch", "1s"], "cannot be used with"),
         (&["tune", "lo", "--apply", "sack-of"], "no rule 'sack-of'; did you mean 'sack-off'?"),
+        (&["tune", "lo", "--apply", "--no-watch", "sack-of"], "no rule 'sack-of'; did you mean 'sack-off'?"),
+        (&["tune", "lo", "sack-off"], "--apply"),
+        (&["fair", "lo", "--for", "5"], "a time needs a unit; write for example 30s"),
+        (&["top", "lo", "--interval", "five"], "for example 30s"),
         (&["run", "shuffle-6", "--on", "sim", "--long-windows", "3"], "--long-windows has no effect"),
         (&["tune", "lo", "--keep", "/nonexistent/keep.toml"], "cannot read /nonexistent/keep.toml"),
     ];

@@ -195,6 +195,21 @@ pub enum UnitError {
     TooLarge { quantity: &'static str },
 }
 
+impl UnitError {
+    /// Returns the error with another example.
+    #[must_use]
+    pub fn with_example(mut self, better: &'static str) -> Self {
+        match &mut self {
+            Self::Empty { example, .. }
+            | Self::MissingUnit { example, .. }
+            | Self::UnknownUnit { example, .. }
+            | Self::NotANumber { example, .. } => *example = better,
+            Self::Negative { .. } | Self::NotWhole { .. } | Self::TooLarge { .. } => {}
+        }
+        self
+    }
+}
+
 /// Formats a rate with three digits and a decimal unit: `9.4 Gbit/s`. An infinite rate is `?`.
 #[must_use]
 pub fn rate_text(bits_per_second: f64) -> String {

@@ -53,6 +53,9 @@ pub struct TuneOptions {
     /// revert`
     #[arg(long, value_name = "ITEM", num_args = 0..)]
     pub apply: Option<Vec<String>>,
+    /// Rules after another option than --apply
+    #[arg(value_name = "ITEM", hide = true, requires = "apply")]
+    pub further: Vec<String>,
     /// TOML file of settings that `tune` must not change [default: /etc/evenkeel/keep.toml, if it exists]
     #[arg(long, value_name = "FILE")]
     pub keep: Option<PathBuf>,
@@ -82,6 +85,13 @@ pub struct TuneOptions {
     /// How to print the result
     #[arg(long, value_enum, default_value_t = Format::Table)]
     pub format: Format,
+}
+
+impl TuneOptions {
+    /// Returns the rules whose changes to make; none for all.
+    pub fn rules(&self) -> Vec<String> {
+        self.apply.iter().flatten().chain(&self.further).cloned().collect()
+    }
 }
 
 /// A kind of file that makes settings again after a reboot.

@@ -66,7 +66,7 @@ pub fn apply(
         let interface = &options.interface;
         Failure::new(Exit::Unable, format!("cannot read the index of {interface} from /sys/class/net"))
     })?;
-    let asked_for = options.apply.clone().unwrap_or_default();
+    let asked_for = options.rules();
     let looks = !prepared.ready.is_empty() || prepared.wants_a_look;
     let unchanged = |failure: Failure| failure.and("nothing was changed");
     let before = if looks { watch(options, signals).map_err(unchanged)? } else { None };
@@ -126,12 +126,13 @@ fn make_all(
         return interrupted(lasting, options, outcome);
     }
     refuse_disturbed(&mut lasting, outcome);
-    let unfixed = match &options.apply {
-        Some(asked_for) if !asked_for.is_empty() => {
-            let after = prepare(options, keep, asked_for, &losing)?;
+    let asked_for = options.rules();
+    let unfixed = match asked_for.is_empty() {
+        true => Vec::new(),
+        false => {
+            let after = prepare(options, keep, &asked_for, &losing)?;
             super::unfixed(&options.interface, keep, &after)
         }
-        _ => Vec::new(),
     };
     let files = files::write(options, &prepared.facts, &mut lasting)?;
     if let Some(rewritten) = lasting.keep().map_err(|error| failure(&error))? {
@@ -164,7 +165,7 @@ pub fn make_rounds(
     lasting: &mut Lasting,
     outcome: &mut Outcome,
 ) -> Result<(), Failure> {
-    let asked_for = options.apply.clone().unwrap_or_default();
+    let asked_for = options.rules();
     for round in 1.. {
         let earlier = outcome.done.len();
         let planned = prepared.ready.iter();

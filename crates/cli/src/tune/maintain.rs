@@ -472,6 +472,7 @@ fn tune_options(options: &MaintainOptions) -> TuneOptions {
         interface: options.interface.clone(),
         print: false,
         apply: Some(options.rules.clone()),
+        further: Vec::new(),
         keep: None,
         persist: Vec::new(),
         watch: Duration::ZERO,

@@ -103,7 +103,7 @@ pub fn tune(options: &TuneOptions) -> Result<Exit, Failure> {
     let machine = options.machine.as_deref().map(machine::load).transpose()?;
     // Catch signals before any change, so that a signal causes an undo.
     let signals = Signals::catch()?;
-    let only = options.apply.clone().unwrap_or_default();
+    let only = options.rules();
     let prepared = prepare(options, &keep, &only, &BTreeSet::new())?;
     let without_finding = without_finding(options, &only, &prepared)?;
     crate::check::require_judged(&prepared.judgement, options.from.is_some())?;

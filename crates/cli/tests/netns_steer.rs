@@ -274,7 +274,11 @@ fn a_plan_changes_nothing_and_what_cannot_be_is_refused() {
     let flows = managed.state.path().join("flows.csv");
     std::fs::write(&flows, "udp,10.0.0.7,4711,10.0.0.1,11211\n").unwrap();
     for (arguments, code, words) in [
-        (&["steer", NAME, "--policy", "balance", "--plan"][..], 0, "policy balance met"),
+        (
+            &["steer", NAME, "--policy", "balance", "--plan"][..],
+            0,
+            "policy balance not judged: there is no flow",
+        ),
         (
             &["steer", NAME, "--policy", "balance", "--plan", "--model", "i82599", "--queues", "8"],
             0,

@@ -69,7 +69,7 @@ impl Verdict {
     }
 
     fn unless_unsure(self, good: bool) -> Option<bool> {
-        (!good || self.unsure == 0).then_some(good)
+        (!good || self.unsure == 0 && self.flows > 0).then_some(good)
     }
 }
 
@@ -83,6 +83,7 @@ impl fmt::Display for Verdict {
             return write!(formatter, "not judged: the {fact} of {count} of {flows} flows is unknown");
         }
         match (self.violations, self.improvable) {
+            (0, _) if self.flows == 0 => formatter.write_str("not judged: there is no flow"),
             (0, 0) => formatter.write_str("met"),
             (0, _) => write!(
                 formatter,

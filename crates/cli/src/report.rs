@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use evenkeel_files::NewFile;
+use evenkeel_files::{NewFile, OutputError};
 use evenkeel_model::record::Record;
 use evenkeel_model::text::path_text;
 use evenkeel_report::compare::{self as comparison, Comparison, Question};
@@ -25,8 +25,11 @@ pub fn report(options: &ReportOptions) -> Result<Exit, Failure> {
     let file = if is_output {
         None
     } else {
-        let file = NewFile::claim(&options.out, MODE);
-        Some(file.map_err(|error| Failure::from(error).and("name it with -o FILE"))?)
+        Some(NewFile::claim(&options.out, MODE).map_err(|error| match error {
+            // The message of this error ends with the next step.
+            OutputError::Exists { .. } => Failure::new(Exit::from(&error), format!("{error} with -o FILE")),
+            error => Failure::from(error).and("name another file with -o FILE"),
+        })?)
     };
     let page = content.page();
     if signals.came() {

@@ -99,7 +99,7 @@ fn an_existing_file_stays() {
     fs::write(place.path().join("report.html"), "mine").unwrap();
     symlink("nowhere", place.path().join("link")).unwrap();
     for (out, why) in [
-        ("report.html", "report.html already exists; name a new file"),
+        ("report.html", "report.html already exists; name a new file with -o FILE\n"),
         ("link", "link already exists"),
         ("record", "record already exists"),
         ("/dev/null", "/dev/null already exists"),

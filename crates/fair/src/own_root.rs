@@ -83,8 +83,9 @@ impl fmt::Display for StrayRoot {
             None => write!(
                 formatter,
                 "{} has no journal of that run; if the run used another EVENKEEL_STATE_DIR, set this \
-                 variable and run `evenkeel revert {interface}`; otherwise",
-                path_text(directory)
+                 variable and run `{}`; otherwise",
+                path_text(directory),
+                Line::new("evenkeel revert", &[]).on(interface, "", &[])
             )?,
         }
         write!(formatter, " run `{}`, and check XPS maps and segment sizes by hand", self.fix())

@@ -670,7 +670,7 @@ fn a_class_with_several_queues_shares_one_rule_through_a_context() {
 
 #[test]
 fn a_placement_without_flows_is_not_judged() {
-    let verdict = |flows| Verdict::new(flows, Cost::ZERO, &[], 0);
+    let verdict = |flows| Verdict::new(flows, Cost::ZERO, &[]);
     assert_eq!((verdict(0).is_met(), verdict(0).is_accepted()), (None, None));
     assert_eq!(verdict(0).to_string(), "not judged: there is no flow");
     assert_eq!((verdict(1).is_met(), verdict(1).to_string().as_str()), (Some(true), "met"));

@@ -46,7 +46,7 @@ pub struct Verdict {
 
 impl Verdict {
     #[must_use]
-    fn new(flows: usize, cost: Cost, unmet: &[Unmet]) -> Self {
+    pub(super) fn new(flows: usize, cost: Cost, unmet: &[Unmet]) -> Self {
         let improvable = unmet.iter().filter(|unmet| !unmet.is_violation).map(|unmet| unmet.flows).sum();
         let violations = usize::try_from(cost.violations).unwrap_or(0);
         Self { flows, violations, improvable, unsure: 0, unknown: None }

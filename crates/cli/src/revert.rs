@@ -47,9 +47,10 @@ fn persisted_names(header: &Header) -> BTreeSet<String> {
     let then = &header.interface.name;
     let is_own = |found: &InterfaceIdentity| is_same_device(header, found);
     let has_now = |name: &String| identity(name).is_some_and(|found| is_own(&found));
-    let is_of_another = identity(then).is_some_and(|found| {
-        found.same_boot(&header.interface) && header.interface.device.is_some() && !is_own(&found)
-    });
+    let interface = &header.interface;
+    let is_here = |found: &InterfaceIdentity| found.same_boot(interface) && found.same_namespace(interface);
+    let is_of_another =
+        identity(then).is_some_and(|found| interface.device.is_some() && is_here(&found) && !is_own(&found));
     let then = Some(then.clone()).filter(|_| !is_of_another);
     all_interfaces().into_iter().filter(has_now).chain(then).collect()
 }

@@ -255,7 +255,7 @@ fn perfect_fairness_and_its_drop() {
     };
     let found = kf9_to_kf12_fairness::kf9(&results(vec![equal("pfifo", "1KiB", &[0.9, 0.91, 0.9])]));
     assert!(
-        found.verdict == Verdict::NotConfirmed && found.reason.contains("not with pfifo"),
+        found.verdict == Verdict::NotConfirmed && found.reason.contains("not fair with pfifo"),
         "{}",
         found.reason
     );

@@ -11,9 +11,10 @@ const BEFORE: Duration = Duration::from_secs(60);
 const TRIAL: Duration = Duration::from_secs(60);
 /// Length of the window after the start.
 const WINDOW: Duration = Duration::from_secs(4);
-/// Number of consecutive seconds in which the window must be worse. With [`WINDOW`], the service undoes a
-/// lasting change within ten seconds.
-const LASTING: u32 = 4;
+/// Number of consecutive seconds in which the window must be worse. A burst of losses within a second is in
+/// four windows or fewer, so a burst is not enough. With [`WINDOW`], the service undoes a lasting change
+/// within ten seconds.
+const LASTING: u32 = 5;
 /// A share is worse if it is above this value and has grown by more than [`MOST_GROWTH`]. At a loss of
 /// 1 %, a TCP window has some ten segments (RFC 9438, section 5).
 const MOST: f64 = 0.01;
@@ -197,8 +198,8 @@ mod tests {
     #[test]
     fn bursts_small_shares_and_what_was_there_before_are_no_verdict() {
         let (mut effect, mut at) = begun(5);
-        // With one second of losses, no window exceeds 1 %.
-        assert_eq!(verdict(&mut effect, &mut at, &[5, 5, 5, 350, 5, 5, 5, 5, 5, 5]), None);
+        // A second of losses makes four windows worse.
+        assert_eq!(verdict(&mut effect, &mut at, &[5, 5, 5, 2000, 5, 5, 5, 5, 5, 5]), None);
         let (mut effect, mut at) = begun(0);
         assert_eq!(verdict(&mut effect, &mut at, &[90; 40]), None, "below 1 %");
         let (mut effect, mut at) = begun(40);

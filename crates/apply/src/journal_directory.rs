@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use evenkeel_model::shell::Line;
 use evenkeel_model::text::{path_text, printable};
 use nix::fcntl::{AtFlags, Flock, FlockArg, OFlag, openat};
 use nix::sys::stat::{FileStat, Mode, fchmod, fstatat};
@@ -178,7 +179,7 @@ impl StateDirectory {
             return Err(self.unsafe_because(belongs_to("it", metadata.uid()), &trusted(&self.0)));
         }
         let mode = metadata.mode() & 0o7777;
-        let closed = format!("chmod 700 {}, or {ANOTHER}", path_text(&self.0));
+        let closed = format!("`{}`, or {ANOTHER}", command("chmod 700 {}", &self.0));
         // A session drops CAP_DAC_OVERRIDE, which overrides file permissions.
         if mode & 0o700 != 0o700 {
             let reason = format!(
@@ -214,7 +215,7 @@ impl StateDirectory {
                     path_text(parent),
                     metadata.mode() & 0o7777
                 );
-                let next = format!("chmod o-w {}, or {ANOTHER}", path_text(parent));
+                let next = format!("`{}`, or {ANOTHER}", command("chmod o-w {}", parent));
                 return Err(self.unsafe_because(reason, &next));
             }
         }
@@ -287,9 +288,13 @@ fn belongs_to(what: &str, user: u32) -> String {
     format!("{what} belongs to user ID {user}, so another user could choose the values that root restores")
 }
 
+fn command(template: &'static str, path: &Path) -> String {
+    Line::new(template, &[&path.display()]).to_string()
+}
+
 /// Returns the next step for a directory of another user.
 fn trusted(path: &Path) -> String {
-    format!("if you trust the files in it, run `chown root {}`; otherwise {ANOTHER}", path_text(path))
+    format!("if you trust the files in it, run `{}`; otherwise {ANOTHER}", command("chown root {}", path))
 }
 
 fn open_directory(path: &Path) -> io::Result<File> {
@@ -364,8 +369,8 @@ impl Directory {
         }
         if ![0, geteuid().as_raw()].contains(&metadata.uid()) {
             let next = format!(
-                "if an administrator changed the owner, run `chown root {}`; otherwise remove the file",
-                path_text(&self.path.join(name))
+                "if an administrator changed the owner, run `{}`; otherwise remove the file",
+                command("chown root {}", &self.path.join(name))
             );
             return Err(self.is_no_journal(name, &belongs_to("it", metadata.uid()), &next));
         }

@@ -181,6 +181,11 @@ impl<K: Kernel, S: Storage> Run<K, S> {
     }
 
     #[must_use]
+    pub fn interface(&self) -> &str {
+        &self.name
+    }
+
+    #[must_use]
     pub fn entries(&self) -> &[Entry] {
         &self.entries
     }

@@ -5,7 +5,7 @@
 
 use std::os::fd::BorrowedFd;
 
-use evenkeel_apply::{Change, Direction, FilterPlace, Knob, Ours, Run, Value};
+use evenkeel_apply::{Change, Direction, FilterPlace, Knob, Line, Ours, Run, Value};
 use evenkeel_model::change::clsact;
 use evenkeel_netlink::Netlink;
 use evenkeel_netlink::tc_state::FilterState;
@@ -27,8 +27,10 @@ pub(crate) fn attach(
             return Err(FairError::unable(
                 "without tcx hooks evenkeel needs a clsact qdisc, but the interface has an ingress qdisc, \
                  and the kernel permits only one of the two",
-                "remove the ingress qdisc with `tc qdisc del dev INTERFACE ingress`, or use Linux 6.6 or \
-                 newer",
+                format!(
+                    "remove the ingress qdisc with `{}`, or use Linux 6.6 or newer",
+                    Line::new("tc qdisc del dev {} ingress", &[&run.interface()])
+                ),
             ));
         }
         run.change(&Change::new(Knob::Clsact, Value::Text(clsact::EMPTY.to_owned())))?;

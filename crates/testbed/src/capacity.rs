@@ -63,6 +63,8 @@ pub(crate) fn settle(
     wanted: Option<BitRate>,
 ) -> Result<BitRate, TestbedError> {
     let gigabits = |bps: f64| format!("{:.1} Gbit/s", bps / 1e9);
+    let possible = capacity_bps / LEAST_HEADROOM;
+    let step = if possible < 1e8 { 1e6 } else { 1e8 };
     match wanted {
         Some(rate) if rate.bits_per_second() as f64 * LEAST_HEADROOM <= capacity_bps => Ok(rate),
         Some(rate) => Err(TestbedError::Unable {
@@ -73,7 +75,7 @@ pub(crate) fn settle(
             ),
             remedy: format!(
                 "use --rate {} or less, or --rate auto",
-                BitRate::from_bits_per_second((capacity_bps / LEAST_HEADROOM / 1e8) as u64 * 100_000_000)
+                BitRate::from_bits_per_second(((possible / step).floor() * step) as u64)
             ),
         }),
         None => ladder

@@ -417,17 +417,14 @@ fn memory(view: &View<'_>) -> Vec<Found> {
     );
     // At most a quarter of the memory, if its size is known.
     let most = facts.memory_bytes.map_or(u64::MAX, |bytes| bytes / 4 / facts.page_bytes.max(1));
-    // The kernel's defaults: the pressure value is a sixteenth of the memory, and the limit is 3/2 of
-    // the pressure value (tcp_init_mem, net/ipv4/tcp.c).
-    let usual = facts.memory_bytes.map_or(0, |bytes| bytes / facts.page_bytes.max(1) / 32 * 3);
+    // The kernel's default: the pressure value is a sixteenth of the memory, and the limit is 3/2 of the
+    // pressure value (tcp_init_mem, net/ipv4/tcp.c).
+    let default = facts.memory_bytes.map_or(0, |bytes| bytes / facts.page_bytes.max(1) / 16 / 4 * 3 * 2);
     let factor = |value: u64| {
         let wanted = value.saturating_mul(2).max(product.saturating_mul(4) / facts.page_bytes.max(1));
-        wanted.max(usual).max(used.saturating_mul(2)).min(most.max(value))
+        wanted.max(default).max(used.saturating_mul(2)).min(most.max(value))
     };
-    // `tcp_init_mem` (net/ipv4/tcp.c): the pressure value is a sixteenth of the memory, and the limit
-    // is 3/2 of the pressure value.
-    let defaults = facts.memory_bytes.map_or(0, |bytes| bytes / facts.page_bytes.max(1) / 16 / 4 * 3 * 2);
-    let wanted = factor(high).max(defaults);
+    let wanted = factor(high);
     vec![if wanted > high {
         entry.sysctl("net/ipv4/tcp_mem", format!("{} {} {wanted}", wanted / 2, wanted / 4 * 3))
     } else {

@@ -17,9 +17,9 @@ use crate::timing::Timing;
 
 /// Tolerance for rounding of figures that are computed from each other.
 const ROUNDING: f64 = 1e-6;
-/// Receive buffer of a flow if the scenario states none: the maximum of `tcp_rmem` in Linux before 6.16,
-/// which increased it to 32 MiB (net/ipv4/tcp.c).
-const RECEIVE_BUFFER: ByteSize = ByteSize::from_kib(6 << 10);
+/// Receive buffer of a flow if the scenario states none: the maximum of `tcp_rmem` since Linux 6.16; before,
+/// it was 6 MiB (net/ipv4/tcp.c).
+const RECEIVE_BUFFER: ByteSize = ByteSize::from_kib(32 << 10);
 /// Maximum number of processors of a kernel (`NR_CPUS`, arch/x86/Kconfig).
 const MOST_PROCESSORS: f64 = 8192.0;
 /// Longest work item of a simulated core, in seconds. The core counts the item when it ends, so a part

@@ -289,7 +289,7 @@ fn belongs_to(what: &str, user: u32) -> String {
 }
 
 fn command(template: &'static str, path: &Path) -> String {
-    Line::new(template, &[&path.display()]).to_string()
+    Line::new(template, &[&path_text(path)]).to_string()
 }
 
 /// Returns the next step for a directory of another user.

@@ -226,7 +226,7 @@ fn an_interface_that_is_made_again_with_its_number_ends_the_watch() {
         pair.left.ip("ip link del evk5");
         pair.left.ip(add);
     });
-    let words = "another program deleted evk5 and made it again during the watch";
+    let words = "another program deleted evk5 and created it again during the watch";
     assert!(ended.code == 4 && ended.stderr.contains(words), "{ended:?}");
 }
 

@@ -306,7 +306,7 @@ mod tests {
         let why = found.not_kept.join("\n");
         for words in [
             "sysctl net.ipv4.tcp_rmem: a file in sysctl.d can hold it",
-            "interrupt 45: interrupts have other",
+            "interrupt 45: interrupt numbers change",
             "root qdisc of eth0: a systemd unit",
         ] {
             assert!(why.contains(words), "{words}: {why}");

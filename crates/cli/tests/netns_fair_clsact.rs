@@ -228,7 +228,7 @@ fn an_ingress_qdisc_is_kept_and_refuses_the_session() {
     managed.shell(&["tc", "qdisc", "add", "dev", NAME, "ingress"]);
     let before = seen(&managed);
     let ended = end(managed.command(&["fair", NAME, CLSACT, "--for", "300ms"]));
-    assert!(ended.code == 3 && ended.stderr.contains("tc qdisc del dev INTERFACE ingress"), "{ended:?}");
+    assert!(ended.code == 3 && ended.stderr.contains("tc qdisc del dev evk0 ingress"), "{ended:?}");
     assert_same(&seen(&managed), &before, "afterwards");
     assert!(is_empty(managed.state.path()));
 }

@@ -35,7 +35,7 @@ pub(crate) fn check(sample: &Sample, before: Option<u64>) -> Result<(), String> 
     let key = |loss: &Loss| format!("at the {} of {} ({})", loss.place, loss.subject, loss.counter);
     distinct("losses", "loss", sample.losses.iter().map(key))?;
     for (number, loss) in sample.losses.iter().enumerate() {
-        grown(&format!("losses[{number}].packets"), Some(loss.packets))?;
+        grown_of_32_bits(&format!("losses[{number}].packets"), Some(loss.packets))?;
     }
     Ok(())
 }
@@ -64,10 +64,10 @@ fn of_interface(interface: &Interface) -> Result<(), String> {
     }
     distinct("queues", "queue", interface.queues.iter().map(|queue| queue.index))?;
     for queue in &interface.queues {
-        for (field, interval) in [("bytes", queue.bytes), ("packets", queue.packets), ("drops", queue.drops)]
-        {
-            grown(&format!("queues, queue {}: {field}", queue.index), interval)?;
-        }
+        let field = |name: &str| format!("queues, queue {}: {name}", queue.index);
+        grown(&field("bytes"), queue.bytes)?;
+        grown(&field("packets"), queue.packets)?;
+        grown_of_32_bits(&field("drops"), queue.drops)?;
     }
     let key = |flow: &Flow| format!("{} {} > {}", flow.protocol, flow.source, flow.destination);
     distinct("flows", "flow", interface.flows.iter().map(key))?;
@@ -91,15 +91,10 @@ fn of_processor(processor: &Processor) -> Result<(), String> {
         within(field, share, &SHARE)?;
     }
     within("user + system + softirq + idle", shares.iter().map(|(_, share)| share).sum(), &SHARE)?;
-    for (field, interval) in [
-        ("interrupts", Some(processor.interrupts)),
-        ("packets", processor.packets),
-        ("dropped", processor.dropped),
-        ("squeezed", processor.squeezed),
-    ] {
-        grown(field, interval)?;
-    }
-    Ok(())
+    // `interrupts` is a sum of counters that wrap one by one.
+    grown_of_32_bits("packets", processor.packets)?;
+    grown_of_32_bits("dropped", processor.dropped)?;
+    grown_of_32_bits("squeezed", processor.squeezed)
 }
 
 fn within(field: &str, figure: f64, range: &RangeInclusive<f64>) -> Result<(), String> {
@@ -117,6 +112,17 @@ fn within(field: &str, figure: f64, range: &RangeInclusive<f64>) -> Result<(), S
 fn grown(field: &str, interval: Option<Interval>) -> Result<(), String> {
     match interval {
         Some(Interval { total, delta }) if delta > total => {
+            Err(format!("{field}.delta is {delta}, and its total {total}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A counter of 32 bits that wraps has grown by more than its value, but by less than a quarter of its range
+/// ([`Interval::since_32_bits`]).
+fn grown_of_32_bits(field: &str, interval: Option<Interval>) -> Result<(), String> {
+    match interval {
+        Some(Interval { total, delta }) if delta > total.saturating_add(1 << 30) => {
             Err(format!("{field}.delta is {delta}, and its total {total}"))
         }
         _ => Ok(()),

@@ -363,6 +363,13 @@ mod tests {
             assert!(error.starts_with("r:2: the recording has an impossible figure: "), "{error}");
             assert!(error.contains(words), "{error}");
         }
+        let mut wrapped = Sample { at_ms: 2000, ..base.clone() };
+        let interval = Interval::since_32_bits(Some(u64::from(u32::MAX) - 999), 500);
+        assert!(interval.delta > interval.total);
+        (wrapped.processors[0].packets, wrapped.processors[0].interrupts) = (Some(interval), interval);
+        wrapped.interfaces[0].queues[0].drops = Some(interval);
+        wrapped.losses[0].packets = interval;
+        assert_eq!(told(&[base, wrapped]), None);
     }
 
     #[test]

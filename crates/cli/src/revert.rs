@@ -55,6 +55,13 @@ fn persisted_names(header: &Header) -> BTreeSet<String> {
     all_interfaces().into_iter().filter(has_now).chain(then).collect()
 }
 
+/// Returns the network namespace in the names of the files of `tune --persist`; `None` for the initial one. The
+/// namespace of a journal may no longer exist.
+fn namespace_of_files(interface: &InterfaceIdentity) -> Option<u64> {
+    let is_here = NetworkNamespace::own().is_ok_and(|own| own.inode == interface.namespace);
+    if is_here { Etc::namespace() } else { Some(interface.namespace) }
+}
+
 /// Reports removals. `left` contains files that were kept and already reported.
 fn tell_removals(removals: &[Removal], left: &mut BTreeSet<PathBuf>) -> Result<(), Failure> {
     for removal in removals {
@@ -210,9 +217,7 @@ fn revert_settings(
         };
         let ended = revert_journal(&path, &mut |header| {
             let Header { interface, etc, .. } = header;
-            let is_here = NetworkNamespace::own().is_ok_and(|own| own.inode == interface.namespace);
-            // The journal's namespace may no longer exist.
-            let namespace = if is_here { Etc::namespace() } else { Some(interface.namespace) };
+            let namespace = namespace_of_files(interface);
             let remove = |etc: &String, name: &String| remove_files(&Etc::at(etc), Some(name), namespace);
             let names = persisted_names(header);
             let removals: Vec<_> =
@@ -224,9 +229,10 @@ fn revert_settings(
         if let Ok(RevertOutcome::RolledBack(leftover)) = &ended
             && leftover.header.kept
         {
-            let etc = Etc::from_environment();
-            let remove = |name: &String| remove_files(&etc, Some(name), Etc::namespace());
-            files.extend(persisted_names(&leftover.header).iter().map(remove));
+            let (etc, header) = (Etc::from_environment(), &leftover.header);
+            let namespace = namespace_of_files(&header.interface);
+            let remove = |name: &String| remove_files(&etc, Some(name), namespace);
+            files.extend(persisted_names(header).iter().map(remove));
         }
         // Continue with the other journals after a failure.
         match ended {

@@ -24,6 +24,9 @@ use crate::storage::{Rewritten, Storage};
 
 /// Maximum time to wait for a holder that is exiting, or for a guardian that is rolling back.
 const PATIENCE: Duration = Duration::from_secs(3);
+/// Maximum time to wait for the lock of the host's settings. A revert holds it while it restores a NIC, which
+/// can take seconds.
+const CLAIM_PATIENCE: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(20);
 
 /// Whether the locked file still has the journal's name.
@@ -327,7 +330,7 @@ impl Held {
 impl Storage for Held {
     fn claim(&self) -> Result<Option<Flock<OwnedFd>>, JournalError> {
         let failed = |error: nix::Error| self.directory.failed("lock", "")(error.into());
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + CLAIM_PATIENCE;
         loop {
             // A second open file description: a duplicated descriptor would share the lock.
             let again = openat(&self.directory.file, ".", OFlag::O_RDONLY | OFlag::O_CLOEXEC, Mode::empty());

@@ -284,7 +284,8 @@ impl<'n> Builder<'n> {
         Placed { entry: entry.unwrap_or_default(), ports: vec![(last, 0), (last, 1)] }
     }
 
-    /// Adds RSS over an indirection table, with `up` added to the queues.
+    /// Adds a node for RSS over an indirection table. Adds `up` to the number of each queue, modulo the
+    /// NIC's number of queues.
     fn hash(&mut self, name: &str, up: QueueId, context: Option<ContextId>) -> Placed {
         let queues: std::collections::BTreeSet<QueueId> = table_of(self.nic, context)
             .iter()

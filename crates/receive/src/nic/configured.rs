@@ -35,9 +35,11 @@ pub enum ConfigureError {
     #[error("an indirection table with {found} entries does not fit the NIC; write {wanted} entries")]
     Entries {
         found: usize,
-        /// Entries of the NIC's table; 0 if the NIC has no table.
+        /// Entries of the NIC's table.
         wanted: usize,
     },
+    #[error("this NIC has no RSS, so it has no indirection table; remove the table")]
+    NoRss,
     /// More contexts than the NIC has or [`ConfiguredNic::allow_contexts`] permits.
     #[error("the NIC has only {most} RSS contexts; use fewer contexts")]
     Contexts { most: u16 },
@@ -63,8 +65,8 @@ pub enum InsertError {
     OtherMask,
     #[error("this table works only while another table is empty, and the other table has filters")]
     OtherMode,
-    #[error("the table has no such priority or location")]
-    Priority,
+    #[error("{found} is not a priority or location of the table; use {least} to {most}")]
+    Priority { found: u32, least: u32, most: u32 },
     #[error("another filter of the table has this match or location")]
     Taken,
     #[error("filters of this table cannot name this queue")]
@@ -178,7 +180,10 @@ impl ConfiguredNic {
     pub fn set_indirection(&mut self, indirection: Vec<QueueId>) -> Result<(), ConfigureError> {
         let (found, wanted) = (indirection.len(), self.model.rss().map_or(0, |rss| rss.entries));
         if found != wanted && found != 0 {
-            return Err(ConfigureError::Entries { found, wanted });
+            return Err(match wanted {
+                0 => ConfigureError::NoRss,
+                _ => ConfigureError::Entries { found, wanted },
+            });
         }
         let limit = self.rss_queues();
         if let Some(queue) = indirection.iter().find(|queue| queue.0 >= limit) {
@@ -226,7 +231,10 @@ impl ConfiguredNic {
         let entries = self.model.rss().map_or(0, |rss| rss.entries);
         let table: Vec<QueueId> = queues.iter().copied().cycle().take(entries).collect();
         if table.is_empty() {
-            return Err(ConfigureError::Entries { found: 0, wanted: entries });
+            return Err(match entries {
+                0 => ConfigureError::NoRss,
+                wanted => ConfigureError::Entries { found: 0, wanted },
+            });
         }
         let known = self.contexts.iter().position(|other| *other == table);
         let index = known.unwrap_or(self.contexts.len());
@@ -334,7 +342,8 @@ impl ConfiguredNic {
         let pattern = self.check(&filter, Some(id.location))?;
         let by_location = self.model.tables()[id.table.index()].precedence == Precedence::Location;
         if by_location && filter.priority != id.location {
-            return Err(InsertError::Priority);
+            let (found, at) = (filter.priority, id.location);
+            return Err(InsertError::Priority { found, least: at, most: at });
         }
         let known = self.compared(&before);
         let filled = &mut self.tables[id.table.index()];
@@ -367,8 +376,9 @@ impl ConfiguredNic {
         let pattern =
             if table.signature { signature::stored(&filter.matches) } else { Pattern::of(&filter.matches) };
         let pattern = pattern.ok_or(InsertError::Unsupported)?;
-        if !table.priorities().contains(&filter.priority) {
-            return Err(InsertError::Priority);
+        let (found, possible) = (filter.priority, table.priorities());
+        if !possible.contains(&found) {
+            return Err(InsertError::Priority { found, least: *possible.start(), most: *possible.end() });
         }
         if table.excludes.is_some_and(|other| self.used(other) > 0) {
             return Err(InsertError::OtherMode);

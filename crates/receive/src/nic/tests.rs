@@ -52,7 +52,7 @@ fn the_higher_priority_decides_and_of_equal_ones_the_first() {
     assert_eq!((again.location, nic.queue_of(&flow)), (0, QueueId(4)));
     for priority in [0, 8] {
         let wrong = nic.insert(Filter::new(table, priority, to_port_80(), QueueId(1)));
-        assert_eq!(wrong, Err(InsertError::Priority));
+        assert_eq!(wrong, Err(InsertError::Priority { found: priority, least: 1, most: 7 }));
     }
 }
 
@@ -68,7 +68,8 @@ fn the_lowest_location_decides() {
     assert_eq!(nic.queue_of(&flow), QueueId(2));
     assert_eq!(nic.free_location(table), Some(0));
     assert_eq!(nic.insert(Filter::new(table, 3, matches, QueueId(2))), Err(InsertError::Taken));
-    assert_eq!(nic.insert(Filter::new(table, 1024, matches, QueueId(2))), Err(InsertError::Priority));
+    let beyond = nic.insert(Filter::new(table, 1024, matches, QueueId(2)));
+    assert_eq!(beyond, Err(InsertError::Priority { found: 1024, least: 0, most: 1023 }));
 }
 
 #[test]

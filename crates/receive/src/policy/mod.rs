@@ -12,7 +12,8 @@
 //! - A *class* is a set of flows with exclusive queues (performance isolation, Algorithm 2 of the
 //!   paper), or pinned to queues.
 //! - The *rest* are the flows without a class.
-//! - A *pool* is a set of queues that several classes share.
+//! - A *pool* is a set of queues whose loads are compared with each other: the exclusive queues of one
+//!   class, or the queues that all other classes and the rest share.
 //!
 //! The cost is the weighted sum of the terms of each pool. A flow outside of its class's queues is a
 //! violation.

@@ -428,7 +428,7 @@ impl LiveKernel {
         })
     }
 
-    /// Opens the n-tuple rules by the interface's current name.
+    /// Opens the n-tuple rules of the interface, under its current name.
     fn receive_rules(&mut self) -> Result<ReceiveRules<EthtoolSocket>, KnobError> {
         let name = self.link()?.name;
         let socket = self.there(|| {
@@ -438,7 +438,7 @@ impl LiveKernel {
         Ok(ReceiveRules::new(socket, &name))
     }
 
-    /// Returns the ethtool settings by the interface's current name.
+    /// Returns the ethtool settings, opened at the first call, and the device with its current name.
     fn settings(&mut self) -> Result<(&mut Settings, Device<'_>), KnobError> {
         self.link()?;
         if self.settings.is_none() {

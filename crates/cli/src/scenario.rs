@@ -214,7 +214,7 @@ fn show(name: &str, toml: bool) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// Returns three lines: the link, the traffic and the measurement.
+/// Returns the lines of the summary as label and text: link, traffic, senders, measurement, paper and groups.
 fn outline(scenario: &Scenario) -> Vec<(&'static str, String)> {
     let Scenario { link, workload, measure, .. } = scenario;
     let mut link_text = link.rate.to_string();

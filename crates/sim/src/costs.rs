@@ -289,8 +289,8 @@ pub mod queue_pairs {
         /// transactions/s (15.24 µs each) with values of 1024 B. The client's latency shows that the
         /// server does not spend this time.
         pub client: Span,
-        /// Time per byte of payload for any thread that handles a message: one copy, as at the sender.
-        /// The NICs compute the checksums.
+        /// Time per byte of payload for any thread that handles a message: one copy, as in
+        /// [`super::sender::Costs::byte`]. The NICs compute the checksums.
         pub byte: Span,
         /// Latency from a NIC to the memory of the other host, without the transmission time. Equals
         /// the latency of the transmit simulation ([`crate::parameters::Parameters::line_latency`]).

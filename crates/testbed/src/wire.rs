@@ -37,6 +37,7 @@ pub struct Wire {
 }
 
 impl Wire {
+    /// Creates two network namespaces, and a veth pair between them.
     ///
     /// # Errors
     /// Returns an error if the kernel refuses.

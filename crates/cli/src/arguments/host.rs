@@ -88,7 +88,7 @@ pub struct TuneOptions {
 }
 
 impl TuneOptions {
-    /// Returns the rules whose changes to make; none for all.
+    /// Returns the rules whose changes `tune` makes; empty: all rules.
     pub fn rules(&self) -> Vec<String> {
         self.apply.iter().flatten().chain(&self.further).cloned().collect()
     }

@@ -1,6 +1,6 @@
 //! The terminal of `top`: single keys, the alternate screen, and output of changed cells only.
 //!
-//! The terminal is restored when this value is dropped, when the process panics, while the process is
+//! The terminal is restored when [`Terminal`] is dropped, when the process panics, while the process is
 //! suspended, and before a signal handler ends the process. Ctrl-C and Ctrl-Z remain signals.
 
 use std::fs::{File, OpenOptions};

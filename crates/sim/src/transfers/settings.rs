@@ -115,9 +115,10 @@ impl Placement {
 }
 
 impl Settings {
+    /// Derives the settings of a repeat from the scenario's knobs.
     ///
     /// # Errors
-    /// Returns the error in the user's machine profile.
+    /// Returns an error if the user's machine profile is invalid.
     pub fn new(
         knobs: &TransferKnobs,
         rate: BitRate,

@@ -381,7 +381,8 @@ fn stream(index: usize, connected: &Connected, end: EndStream) -> Result<Stream,
             return field_error(format!("{field}.socket"), detail);
         }
     }
-    // A server does not know its client's count and prints 0.
+    // An iperf3 server does not know how many bytes its client sent or how many segments the client
+    // retransmitted, and prints 0 for both.
     let known = sender.sender;
     Ok(Stream {
         local: SocketAddr::new(connected.local_host.to_canonical(), connected.local_port),

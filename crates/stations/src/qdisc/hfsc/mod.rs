@@ -269,7 +269,7 @@ impl Hfsc {
         eligible.into_iter().chain(fit).min().unwrap_or(curve::NEVER)
     }
 
-    /// Sets the eligible time and the deadline of a leaf that received its first segment (`init_ed`).
+    /// Sets the eligible time and the deadline of a leaf that was empty when a segment arrived (`init_ed`).
     fn become_eligible(&mut self, index: usize, now: u64, bytes: u32) {
         let class = &mut self.classes[index];
         let Some(curve) = class.real_time else { return };

@@ -1,8 +1,8 @@
 //! Measures the false alarm rate of `evenkeel compare` on equal records, and how often `evenkeel
 //! compare` finds a difference of 10 %.
 //!
-//! It generates a thousand pairs of *alike* records, a thousand of *mixed* records, and a hundred of
-//! *simulated* records:
+//! The program generates a thousand pairs of *alike* records, a thousand pairs of *mixed* records, and a
+//! hundred pairs of *simulated* records:
 //! - *alike*: figures with independent normal noise of 3 %
 //! - *mixed*: noise between 0.01 % and 30 %, with 3 % for the figure that is changed
 //! - *simulated*: six flows on eight queues under `cmax` and `dqa`; every repeat has a different seed
@@ -11,8 +11,8 @@
 //! - At most 5 of 100 pairs of equal records show a difference in any figure. A thousand pairs suffice
 //!   to distinguish a rate of 5 % from one of 2 %; a hundred pairs do not.
 //! - `evenkeel compare` finds a change of 10 % in at least 90 of 100 pairs with 10 repeats. With 5
-//!   repeats, this is only required if the figures have similar spreads and there are at most two
-//!   variants.
+//!   repeats, this is only required of *alike* records with at most two variants. It is not required of
+//!   *simulated* records.
 
 mod simulate;
 

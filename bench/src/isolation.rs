@@ -8,11 +8,11 @@
 //!
 //! **The claim**, fixed before the measurement: at 80 % and at 95 %, isolation reduces the median and
 //! the 99th percentile of the high-priority class.
-//! - The program compares each of the four figures with hashing by the ratio of the latencies, paired
-//!   by round, over 20 rounds.
+//! - The claim has four figures. For each, the program computes the ratio of the latency with isolation to
+//!   the latency with hashing, paired by round, over 20 rounds.
 //! - A figure is reduced if the whole 95 % confidence interval of the geometric mean is below 1.
-//! - All four figures must be reduced, so there is no correction for multiple tests. Otherwise the
-//!   program exits with 1.
+//! - All four figures must be reduced, so there is no correction for multiple tests. If a figure is not
+//!   reduced, the program exits with 1.
 //! - For 50 % and for the 99.9th percentile, the program reports ratios without a claim. With few
 //!   packets in the rings the classes rarely interact, and four of 4,000 requests determine the 99.9th
 //!   percentile.
@@ -58,10 +58,11 @@ const STATISTICS: [(&str, f64); 3] = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.9
 /// Loads and statistics for which the claim is that isolation reduces the latency.
 const CLAIMED_LOADS: [f64; 2] = [0.8, 0.95];
 const CLAIMED: [&str; 2] = ["p50", "p99"];
-/// Best-effort requests per second. The rate exceeds the capacity of two CPUs, so the rate of responses
-/// equals the capacity.
+/// Best-effort requests per second while the program measures the capacity. The rate exceeds the capacity of
+/// two CPUs, so the rate of responses equals the capacity.
 const TOO_MANY: f64 = 150_000.0;
-/// Number of measurements of the capacity. The highest result counts, because other programs only reduce it.
+/// Number of measurements of the capacity. The highest result counts, because other programs can only reduce
+/// a result.
 const TRIES: u64 = 4;
 const WHOLE: Extent = Extent { rounds: 20, time: Duration::from_secs(4) };
 const SMOKE: Extent = Extent { rounds: 2, time: Duration::from_secs(1) };
@@ -251,8 +252,8 @@ fn capacity(bed: &Bed) -> Fallible<f64> {
 type Seen = [f64; STATISTICS.len()];
 
 fn seen(result: &LoadResult, time: Duration) -> Seen {
-    // If too few requests were answered to compute the quantile, the quantile is at least the whole
-    // time.
+    // If too few requests were answered to compute the quantile, the quantile is at least the time of the
+    // load and the drain.
     let at_least = (time + DRAIN).as_secs_f64() * 1e3;
     STATISTICS.map(|(_, share)| result.quantile(share).map_or(at_least, |ns| ns as f64 / 1e6))
 }

@@ -20,7 +20,7 @@ use svg::{DARK, GREY, LINES, MODEL, PAPER, root};
 use transfer_runs::{Figure, Outcome, deviation, mean, on_every_processor, run, settings};
 
 const RESULTS: &str = "docs/images/overloaded-receiver.json";
-/// Seconds of Figure 1.
+/// Length of Figure 1, seconds.
 const RAMP_SECONDS: usize = 90;
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -188,7 +188,7 @@ fn rounded(value: f64) -> f64 {
     (value * 1e4).round() / 1e4
 }
 
-/// Runs Figure 1. Returns the throughput per flow and second.
+/// Simulates Figure 1. Returns the throughput per flow and second.
 fn ramp() -> Result<Vec<Vec<f64>>, Box<dyn Error>> {
     let (settings, _) = settings("tcp100g-ramp", "3-flows")?;
     let mut simulation = Simulation::new(settings, 1, Time::ZERO, SECOND, RAMP_SECONDS);
@@ -247,7 +247,7 @@ fn scale(svg: &mut String, left: f64, width: f64, top: f64, title: &str) {
     }
 }
 
-/// Formats a value: the number of digits depends on its size.
+/// Formats a value with one decimal, or without decimals if the value is 0 or at least 1000.
 fn label(value: f64) -> String {
     if value == 0.0 || value >= 1000.0 { format!("{value:.0}") } else { format!("{value:.1}") }
 }

@@ -100,7 +100,7 @@ fn run(rounds: usize) -> Fallible<()> {
     timer(&mut netlink, index, &socket)
 }
 
-/// Records a feature that the kernel lacks. Returns all other errors.
+/// Records a feature that the kernel lacks, and returns `None`. Returns any other error.
 fn lacks(
     error: Box<dyn Error>,
     case: &Case,

@@ -5,13 +5,13 @@
 //! - `no-socket-1`, `no-socket-2`: a forwarded segment, from one CPU and from two CPUs at the same time
 //!
 //! The kernel measures `follows` and `picks` itself: `BPF_PROG_TEST_RUN` repeats a program on one
-//! packet with a socket. In the other cases, another program sends copies without a socket to a bridge
-//! without ports. Their cost comes from the run-time statistics of BPF programs, and includes the cost
+//! packet with a socket. In the other cases, another BPF program sends copies without a socket to a
+//! bridge without ports. The cost comes from the run-time statistics of BPF programs, and includes the cost
 //! of the statistics.
 //!
 //! `queue-choice [ROUNDS]`, as root. Each round measures both policies of a case one after the other,
-//! in alternating order. It prints one line per case: nanoseconds per segment (medians) and the ratio
-//! within a round (median, quartiles).
+//! in alternating order. The benchmark prints one line per case: nanoseconds per segment (medians) and
+//! the ratio within a round (median, quartiles).
 
 use std::error::Error;
 use std::io;

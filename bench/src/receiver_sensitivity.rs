@@ -136,7 +136,8 @@ fn parameters() -> [Parameter; 17] {
     ]
 }
 
-/// Returns the figures of all headlines with each changed machine, one vector of repeats per headline.
+/// Returns a list for each headline. Its first element has the outcomes of the repeats with the unchanged
+/// machine, and each further element those with one changed machine.
 fn outcomes(repeats: u64) -> Result<Vec<Vec<Vec<Outcome>>>, Box<dyn Error>> {
     let parameters = parameters();
     let mut jobs = Vec::new();
@@ -160,7 +161,8 @@ fn outcomes(repeats: u64) -> Result<Vec<Vec<Vec<Outcome>>>, Box<dyn Error>> {
     Ok(by_settings.chunks(settings_of_headline).map(<[Vec<Outcome>]>::to_vec).collect())
 }
 
-/// Formats changes in percent, such as `−20, +20`, or `·` if all changes are below 0.5 %.
+/// Formats changes in percent, such as `−20, +20`. A change below 0.5 % is `0`. If all changes are below
+/// 0.5 %, the result is `·`.
 fn changes(base: f64, changed: &[f64]) -> String {
     let percent = |value: &f64| {
         let percent = 100.0 * (value / base - 1.0);

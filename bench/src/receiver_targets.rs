@@ -1,8 +1,9 @@
 //! Compares the simulator's receiving hosts with figures of two papers: *TCP at 100 Gbit/s* (Hock et
 //! al., LCN 2019) and *Understanding Host Network Stack Overheads* (Cai et al., SIGCOMM 2021).
 //!
-//! An order is judged by bootstrap. The program draws sets of 20 repeats, as many as the paper has,
-//! from all repeats. The order holds if it holds in the means of 95 % of the sets.
+//! A claim about a value is judged by the mean of all repeats. Every other claim is judged by
+//! bootstrap. The program draws sets of 20 repeats, as many as the paper has, from all repeats. The
+//! claim holds if it holds in at least 95 % of the sets.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -13,16 +14,16 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::transfer_runs::{Figure, Outcome, deviation, mean, on_every_processor, run, settings};
 
-/// Number of repeats of the variants that an order compares.
+/// Number of repeats of the variants with a claim that is judged by bootstrap.
 pub const REPEATS: u64 = 40;
-/// Number of repeats of the variants without an order.
+/// Maximum number of repeats of the variants that have only claims about a value.
 const REPEATS_OF_VALUES: u64 = 5;
-/// Number of drawn sets, repeats per set, and the minimum share of sets in which an order holds.
+/// Number of drawn sets, repeats per set, and the minimum share of sets in which a claim holds.
 const SETS: u32 = 2000;
 const SET: usize = 20;
 const LEAST: f64 = 0.95;
-/// Payload rate of 100 Gbit/s with packets of 9000 bytes (8948 of 9038 bytes), Gbit/s. A variant
-/// reaches this rate within 2 %.
+/// Payload rate of 100 Gbit/s with packets of 9000 bytes (8948 of 9038 bytes), Gbit/s. A variant reaches the
+/// line rate if its throughput is at least 98 % of this rate.
 const LINE: f64 = 100.0 * 8948.0 / 9038.0;
 const REACHED: f64 = 0.98 * LINE;
 /// Minimum relative difference of two throughputs that counts as an order.
@@ -38,7 +39,7 @@ const INTERCONNECT: f64 = 68.0;
 enum Basis {
     Calibrated,
     Predicted,
-    /// The placement was chosen after the results were known.
+    /// The placement or a rule of the model was chosen after the results were known.
     NotBlind,
 }
 
@@ -88,7 +89,8 @@ impl Claim {
         }
     }
 
-    /// Returns whether the claim holds. `samples` has one sample per variant of the claim.
+    /// Returns whether the claim holds. `samples` has one list of values per variant of the claim, one value
+    /// per repeat.
     fn holds(&self, samples: &[Vec<f64>]) -> bool {
         let first = &samples[0];
         match *self {
@@ -141,7 +143,8 @@ fn with_unit(figure: Figure, value: f64) -> String {
     format!("{} {}", value, figure_name(figure))
 }
 
-/// Formats a number with three digits.
+/// Formats a number: without decimals from 100 on, with one decimal from 10 on, otherwise with two. Zero
+/// is `0`.
 fn number(value: f64) -> String {
     match value.abs() {
         size if size >= 100.0 => format!("{value:.0}"),
@@ -181,8 +184,8 @@ const NO_OVERFLOW: &str = "on the NIC's node, the ring of 8192 packets seldom ov
 /// Reason: a trace of `mtu-1500` with seed 1 shows the overflow in the warm-up.
 const IN_WARM_UP: &str = "its ring overflows in the first second, which is the warm-up (trace of seed 1)";
 
-/// Returns the rows. Figures 4, 9 (case 1) and 11 are not blind: the model's rule about the end of a
-/// softirq round (`net_rx_action`) was added after the simulator had missed Figure 11.
+/// Returns the targets. Figures 4, 9 (case 1) and 11 are not blind for this reason: the model's rule about
+/// the end of a softirq round (`net_rx_action`) was added after the simulator had missed Figure 11.
 fn targets() -> Vec<Target> {
     use Basis::{Calibrated, NotBlind};
     use Claim::{Below, More, Reaches, Steady, Value, Varies};

@@ -39,8 +39,8 @@ const ROUNDS: usize = 10;
 /// Time for the flows to start, before counting begins.
 const WARM_UP: Duration = Duration::from_millis(700);
 const TIME: Duration = Duration::from_secs(3);
-/// Time between two changes of XPS maps in a cycle without evenkeel. A cycle of `evenkeel fair` takes about
-/// twice as long.
+/// Time between two changes of XPS maps in a cycle without evenkeel. A cycle has two changes, and takes
+/// about as long as a cycle of `evenkeel fair`.
 const HALF_CYCLE: Duration = Duration::from_millis(150);
 
 /// XPS maps of a driver with one queue per CPU.

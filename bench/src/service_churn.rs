@@ -1,11 +1,11 @@
 //! Measures whether a service grows while interfaces come and go. The target is no growth: over a day of
-//! churn, less than 1 MiB of resident memory, and no descriptor or journal more.
+//! churn, less than 1 MiB of additional resident memory, and no additional descriptor or journal.
 //!
-//! The service runs `fair` on three veths with four queues, in a network namespace. Each event changes one of
-//! them: its link goes down and up, it gets another name, its number of queues changes, or it moves to
-//! another network namespace and back. An event ends when all interfaces are fair again. Then the
-//! supervisor's resident memory and descriptors, the number of its workers, and the files and bytes of the
-//! journals are read. Slopes are least-squares fits without the first quarter.
+//! The service runs `fair` on three veths with four queues, in a network namespace. Each event changes one
+//! veth: its link goes down and up, it gets another name, its number of queues changes, or it moves to
+//! another network namespace and back. An event ends when all interfaces are fair again. Then the benchmark
+//! reads the supervisor's resident memory and descriptors, the number of its workers, and the number and
+//! size of the journals. Slopes are least-squares fits without the first quarter.
 //!
 //! `service-churn [PROGRAM] [--events NUMBER]`: the default program is `target/release/evenkeel`. 2,880
 //! events (the default) are one every 30 s for 24 h; without the pauses between them they take one to two
@@ -267,7 +267,7 @@ impl Drop for Bed {
     }
 }
 
-/// Sets a link up, with a root qdisc that has a queue for each of the device's.
+/// Sets a link up, with a root qdisc that has a class for each queue of the device.
 fn set_up(space: &Namespace, netlink: &mut Netlink, name: &str) -> Fallible<()> {
     let index = netlink.link_index(name)?;
     netlink.set_up(index)?;

@@ -11,7 +11,7 @@ use evenkeel_model::record::SimCost;
 use evenkeel_model::scenario::{Scenario, WorkloadKind, bundled::variant_tables, parse};
 use evenkeel_model::units::ByteSize;
 
-/// Bundled scenarios with bulk flows, and the variant with the highest cost per packet.
+/// Rows with bundled scenarios of bulk flows: scenario and variant.
 const BUNDLED: [(&str, &str); 7] = [
     ("titan-12-flows", "cmax"),
     ("titan-12-flows", "dqa+dqwa"),

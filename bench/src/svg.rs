@@ -5,7 +5,7 @@
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-/// Colours that colour-blind readers distinguish (Okabe and Ito), for the model, the paper and further
+/// Colours that colour-blind readers can distinguish (Okabe and Ito), for the model, the paper and further
 /// lines.
 pub const MODEL: &str = "#0072b2";
 pub const PAPER: &str = "#b04a00";

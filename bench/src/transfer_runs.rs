@@ -16,7 +16,7 @@ use evenkeel_sim::transfers::settings::Settings;
 use evenkeel_sim::transfers::simulation::Simulation;
 use serde::{Deserialize, Serialize};
 
-/// Memory of a simulation, bytes: tens of MB with windows of many MB.
+/// Estimated memory of a simulation, bytes: windows of many MB need tens of MB.
 const MEMORY: u64 = 64 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,7 +94,8 @@ pub fn run(settings: Settings, seed: u64, times: Times) -> Result<Outcome, Simul
     })
 }
 
-/// Runs jobs on every CPU, with progress on stderr. Returns their results in order.
+/// Runs jobs in parallel, as many as the CPUs and the memory allow, with progress on stderr. Returns their
+/// results in the order of the jobs, or the error of a job.
 pub fn on_every_processor<R: Send>(
     jobs: usize,
     what: &str,

@@ -1,5 +1,5 @@
-//! Parses arbitrary input as a machine profile. It must not panic, and an accepted profile must be the same
-//! after writing and parsing it.
+//! Parses arbitrary input as a machine profile. The parser must not panic. An accepted profile must be the
+//! same after writing and parsing it.
 
 #![no_main]
 

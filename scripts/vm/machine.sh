@@ -1,4 +1,4 @@
-# shellcheck shell=bash disable=SC2034 # used by those who source it
+# shellcheck shell=bash disable=SC2034 # used by the scripts that source it
 # Paths and functions that the scripts of the virtual machine share.
 
 # The Debian release of QEMU, the compiler and the tools, independent of this machine's release. The kernel is

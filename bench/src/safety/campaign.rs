@@ -1,7 +1,7 @@
-//! Kills, stops and moves runs at random times, damages journals, and checks the outcome. After a
-//! disturbance and one `evenkeel revert`, one of these must hold:
-//! - Every setting has its value from before the run, and no journal remains. If another interface has
-//!   the index of the managed interface, the other interface is unchanged.
+//! Kills and stops runs and their guardians at random times, moves and renames the interface, damages
+//! journals, and checks the outcome. After a disturbance and one `evenkeel revert`, one of these must hold:
+//! - Every setting has its value from before the run, and no journal remains. If another interface has the
+//!   index of the managed interface, the other interface is unchanged.
 //! - `revert` reports the setting, keeps the journal and exits with code 4.
 //!
 //! Any other outcome is a failure.
@@ -222,7 +222,7 @@ impl Bed {
         self.set(&MAPS, SIZES)
     }
 
-    /// Sets these values, as an administrator would before a run.
+    /// Sets the XPS maps and the GSO sizes of the interface.
     fn set(&mut self, maps: &[&str; 4], sizes: GsoSizes) -> Fallible<()> {
         self.set_maps(NAME, maps)?;
         Ok(self.netlink.set_gso_sizes(self.index, sizes)?)
@@ -323,7 +323,8 @@ impl Bed {
         self.guardians().into_iter().for_each(|guardian| send(guardian, Signal::SIGKILL));
     }
 
-    /// Starts a command, disturbs it, and compares the settings with those from before the command.
+    /// Starts a command, disturbs it, and calls `revert`. Compares the settings with those from before the
+    /// command.
     fn disturb(
         &mut self,
         round: u32,
@@ -429,8 +430,8 @@ impl Bed {
             }
             Disturbance::Move => {
                 self.move_interface()?;
-                // The session of the command restores its settings and exits. Other commands may have
-                // exited already.
+                // The session restores its settings and exits. A command without a session may have exited
+                // already.
                 std::thread::sleep(Duration::from_millis(300));
                 send(worker, Signal::SIGTERM);
                 wait(child)?;
@@ -507,7 +508,8 @@ impl Bed {
         Ok(())
     }
 
-    /// Creates the interface again after a round that changed the interface itself.
+    /// Deletes the interface and the journals, and creates the interface again. With `other`, deletes the
+    /// interface that replaced the managed one.
     fn begin_anew(&mut self, other: bool) -> Fallible<()> {
         let name = if other { OTHER } else { self.name };
         let mut netlink = self.place().netlink()?;
@@ -602,8 +604,7 @@ impl Journal {
         bytes.split_inclusive(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect()
     }
 
-    /// Returns whether the last line about a setting and the start of the journal are intact. The start
-    /// identifies the owner.
+    /// Returns whether the damaged journal still contains the last line about a setting.
     fn has_good(&self, bytes: &[u8], setting: &str) -> bool {
         let is_about = |line: &&Vec<u8>| String::from_utf8_lossy(line).contains(setting);
         let own = Self::lines(&self.bytes);

@@ -45,8 +45,8 @@ fn read(kernel: &mut dyn Kernel, knob: Knob) -> Option<(Knob, Value)> {
     Some((knob, value))
 }
 
-/// Returns the values that a setting may have on a queue that the kernel adds, if the driver sets no
-/// value.
+/// Returns the values that a setting may have on a queue that the kernel adds, if the driver sets no value.
+/// Returns no values if they are unknown.
 fn fresh(knob: &Knob) -> Vec<Ours> {
     match knob {
         Knob::InterfaceFile(file) if !file.contains("byte_queue_limits") => {

@@ -160,7 +160,8 @@ pub(crate) fn index_of(path: &Path) -> Option<u32> {
     path.file_name()?.to_str()?.split_once('-')?.1.split('.').next()?.parse().ok()
 }
 
-/// Returns the current name of a journal's interface, from the numbers in the file's name.
+/// Returns the current name of a journal's interface, from the numbers in the file's name; `None` if the
+/// calling thread's namespace does not contain the interface.
 fn interface_here(path: &Path) -> Option<String> {
     let (namespace, _) = path.file_name()?.to_str()?.split_once('-')?;
     let index = index_of(path)?;
@@ -179,7 +180,7 @@ pub(crate) fn name_of(index: u32, sysfs: &Sysfs) -> Option<String> {
 }
 
 /// Returns the original name of a journal that was set aside: without `.damaged` or `.2.damaged`.
-/// Returns any other name unchanged: another program may have appended `.bak`.
+/// Returns a name without `.damaged` unchanged: another program may have appended `.bak`.
 pub(crate) fn name_before_damage(name: &str) -> String {
     let ending = format!(".{EXTENSION}");
     let Some(stem) = name.strip_suffix(DAMAGED) else { return name.to_owned() };

@@ -8,9 +8,10 @@ use evenkeel_model::change::{Knob, Value};
 pub struct Disturbance {
     pub interface: String,
     pub knob: Knob,
-    /// Its current value; `None` if the knob no longer exists.
+    /// The knob's current value; `None` if the knob no longer exists.
     pub found: Option<Value>,
-    /// The value that the run set last by [`Run::change`](crate::Run::change) or [`Run::set`](crate::Run::set).
+    /// The value that the run set last, for example by [`Run::change`](crate::Run::change) or
+    /// [`Run::set`](crate::Run::set); `None` if this value is unknown.
     pub expected: Option<Value>,
 }
 

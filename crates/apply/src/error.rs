@@ -84,7 +84,7 @@ pub enum JournalError {
         path = path_text(.path)
     )]
     Unsafe { path: PathBuf, reason: String, next: String },
-    /// A part of the file fails its checksum or cannot be parsed.
+    /// A part of the journal fails its checksum or cannot be parsed.
     #[error(transparent)]
     Damaged(Box<Damaged>),
     /// Another program's file, directory or link has the journal's name. Evenkeel does not remove it.
@@ -138,7 +138,7 @@ pub enum JournalError {
 }
 
 /// Returns the next step if the kernel refuses access to a file because of the user namespace or a read-only
-/// mount.
+/// mount; otherwise an empty text.
 fn privilege(source: &io::Error) -> String {
     if source.kind() == io::ErrorKind::ReadOnlyFilesystem {
         return "; mount its file system for writing (in a container: --privileged)".to_owned();
@@ -170,15 +170,17 @@ fn access(source: &io::Error) -> &'static str {
     }
 }
 
-/// Returns the command that enters a network namespace, in parentheses.
+/// Returns the command that runs `evenkeel revert` in a network namespace, in parentheses; an empty text
+/// without a path.
 #[must_use]
 pub fn how_to_enter(path: Option<&Path>) -> String {
     let line = |path: &Path| printed_command("nsenter --net={} evenkeel revert", &[&path.to_string_lossy()]);
     path.map(|path| format!(" ({})", line(path))).unwrap_or_default()
 }
 
-/// Returns a command that reverts an interface of the calling thread's network namespace. The command
-/// works in any namespace.
+/// Returns a command that reverts an interface of the calling thread's network namespace. If this namespace
+/// has a path, the command works in any namespace. Otherwise the text says in which namespace to run the
+/// command, if this is known.
 #[must_use]
 pub fn revert_here(interface: &str) -> String {
     let line = printed_command("evenkeel revert {}", &[&interface]);
@@ -197,8 +199,8 @@ pub fn revert_here(interface: &str) -> String {
     }
 }
 
-/// Describes a process that must end first. The kernel reports 0 for a process in another PID
-/// namespace, where its id would mean another process.
+/// Describes a process that must end first. The kernel reports 0 for a process that has no id in this PID
+/// namespace.
 fn end_first(process: u32, since: &str, interface: &str) -> String {
     match process {
         0 => format!("a process in another PID namespace{since}; end it first"),
@@ -252,7 +254,8 @@ fn busy(holder: Option<&(Header, u32)>, path: &Path) -> String {
     }
 }
 
-/// Returns the next step if `fork` fails with EAGAIN because a limit on processes is reached.
+/// Returns the next step if `fork` fails with EAGAIN because a limit on processes is reached; otherwise an
+/// empty text.
 fn process_limit(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::WouldBlock => "; raise the limit on processes (`ulimit -u`, `pids.max` of the cgroup)",

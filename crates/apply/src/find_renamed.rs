@@ -49,8 +49,9 @@ pub fn renamed(state: &StateDirectory) -> Result<Vec<Renamed>, ApplyError> {
     Ok(found)
 }
 
-/// Returns the journals whose file name differs from the recorded name. A revert does not read these journals:
-/// [`renamed`] journals, copies, and journals of finished runs.
+/// Returns the journals whose file name differs from the recorded name. A revert does not read these
+/// journals: [`renamed`] journals, copies, and journals of finished runs. Leaves out a journal that is
+/// damaged or names directories of `--persist`, if nothing is left to restore.
 pub fn copies(state: &StateDirectory) -> Result<Vec<PathBuf>, ApplyError> {
     let mut found = Vec::new();
     for (Renamed { path, header, .. }, contents) in misplaced(state)? {
@@ -62,7 +63,7 @@ pub fn copies(state: &StateDirectory) -> Result<Vec<PathBuf>, ApplyError> {
     Ok(found)
 }
 
-/// Returns the [`copies`] with nothing left to restore.
+/// Returns the intact journals among the [`copies`] with nothing left to restore.
 pub fn finished_copies(state: &StateDirectory) -> Result<Vec<Renamed>, ApplyError> {
     let mut found = Vec::new();
     for (renamed, contents) in misplaced(state)? {

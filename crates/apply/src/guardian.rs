@@ -3,7 +3,8 @@
 //!
 //! The guardian is the same binary with a hidden subcommand, which calls [`guard`].
 //!
-//! - It runs in its own session and ignores Ctrl-C and SIGTERM, which are meant for the worker.
+//! - It runs in its own session and ignores SIGINT, SIGTERM and SIGHUP, which are meant for the worker. It
+//!   also ignores SIGPIPE.
 //! - It watches the worker by pidfd (pidfd_open(2)), which cannot refer to another process with the
 //!   same id.
 //! - It takes no lock and changes nothing before the worker is dead.
@@ -61,7 +62,7 @@ const POLL: Duration = Duration::from_millis(2);
 pub struct Arguments {
     pub journal: PathBuf,
     pub worker: u32,
-    /// Clock ticks since boot. Together with the id, they identify the process.
+    /// Start time of the worker, clock ticks since boot. The id and this time together identify the process.
     pub worker_start: u64,
 }
 
@@ -111,7 +112,7 @@ impl Guardian {
         guardian.line.as_ref().map(set_nonblocking).transpose()?;
         match guardian.read_answer(READY.len(), START_LIMIT)?.as_slice() {
             said if said == READY.as_bytes() => Ok(guardian),
-            // The guardian exits by itself; its message says why.
+            // The guardian has exited, and its message says why, or it was not ready in time.
             _ => {
                 drop(guardian.line.take());
                 let ended = guardian.wait(END_LIMIT);
@@ -160,7 +161,8 @@ impl Guardian {
         }
     }
 
-    /// Returns whether the guardian answers. Sends a ping at intervals, without waiting for the answer.
+    /// Returns false if the guardian has exited, accepts no ping, or has not answered a ping within
+    /// [`ANSWER_LIMIT`]. Sends a ping at intervals, without waiting for the answer.
     pub(crate) fn is_alive(&mut self) -> bool {
         if !matches!(self.child.try_wait(), Ok(None)) {
             return false;
@@ -213,7 +215,7 @@ impl Guardian {
 impl Drop for Guardian {
     fn drop(&mut self) {
         if let Ok(None) = self.child.try_wait() {
-            // Ignore errors: the guardian has exited already.
+            // Ignore errors: the guardian may have exited since the check.
             let _ = self.child.kill();
             let _ = self.child.wait();
         }

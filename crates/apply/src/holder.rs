@@ -24,7 +24,8 @@ pub(crate) fn number_here(header: &Header) -> Option<u32> {
     Some(holder.process)
 }
 
-/// Returns the holder of a name; `None` if the holder is a user without privileges.
+/// Returns the holder of a name; `None` without a holder, or if the holder is neither root nor this user
+/// ([`NameHolder::is_trusted`]).
 pub(crate) fn trusted_holder(name: &str) -> Result<Option<NameHolder>, HostError> {
     Ok(SocketName::holder(name)?.filter(NameHolder::is_trusted))
 }

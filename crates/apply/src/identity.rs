@@ -80,7 +80,7 @@ pub fn device_inode(sysfs: &Sysfs, name: &str) -> Result<Option<u64>, HostError>
     let found = sysfs.open(&file, OFlag::O_PATH).and_then(|directory| directory.metadata());
     match found {
         Ok(metadata) => Ok(Some(metadata.ino())),
-        // This check fails if another file system is mounted over sysfs.
+        // Without `class/net`, another file system may be mounted over sysfs. Then the interface may exist.
         Err(error)
             if error.kind() == io::ErrorKind::NotFound && sysfs.open("class/net", OFlag::O_PATH).is_ok() =>
         {

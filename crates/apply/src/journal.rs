@@ -22,7 +22,7 @@ pub(crate) const KEPT: &str = ".kept";
 #[serde(deny_unknown_fields)]
 pub struct Process {
     pub id: u32,
-    /// Clock ticks since boot. Together with the id, they identify the process.
+    /// Start time of the process, clock ticks since boot. With the id, it identifies the process.
     pub start_ticks: u64,
 }
 
@@ -123,8 +123,8 @@ impl Entry {
         self.ours.iter().any(|ours| ours.includes(&self.knob, value))
     }
 
-    /// Returns whether the journal lists this value as one that the run may set. Only then can a
-    /// roll-back undo the change.
+    /// Returns whether the journal lists this value, as one that the run may set or as the previous one.
+    /// Only then can a roll-back undo the change.
     #[must_use]
     pub fn allows(&self, value: &Value) -> bool {
         self.is_ours(value) || self.knob.same(value, &self.from)

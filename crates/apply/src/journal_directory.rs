@@ -54,7 +54,7 @@ impl StateDirectory {
         &self.0
     }
 
-    /// Creates a value for the directory at a path, for tests.
+    /// Returns the state directory at a path. Makes a relative path absolute.
     #[must_use]
     pub fn at(path: impl Into<PathBuf>) -> Self {
         let path = path.into();
@@ -92,7 +92,8 @@ impl StateDirectory {
         self.ending_with(DAMAGED)
     }
 
-    /// Returns the name and contents of each file that begins like a journal, sorted by name.
+    /// Returns the name and contents of each file that begins like a journal, sorted by name. Skips drafts
+    /// and unreadable files.
     ///
     /// # Errors
     /// Returns an error in the same cases as [`Self::journals`].
@@ -135,7 +136,7 @@ impl StateDirectory {
         Self::read_as(journal, &Self::of_journal(journal).1)
     }
 
-    /// Reads a journal whose previous name was `earlier`.
+    /// Reads a journal whose previous name was `earlier`; returns `None` if the journal does not exist.
     pub(crate) fn read_as(path: &Path, earlier: &str) -> Result<Option<Contents>, JournalError> {
         let (state, name) = Self::of_journal(path);
         let Some(directory) = state.open(false)? else { return Ok(None) };
@@ -170,7 +171,8 @@ impl StateDirectory {
         Ok(Some(directory))
     }
 
-    /// Refuses a directory that another user can write to or replace, because root would then apply that user's files.
+    /// Refuses a directory that another user can write to or replace, because root would then apply that
+    /// user's files. Also refuses a directory whose owner lacks permissions.
     fn check(&self, file: &File) -> Result<(), JournalError> {
         let failed = |source| self.unusable(source);
         let own = geteuid().as_raw();
@@ -302,7 +304,8 @@ fn open_directory(path: &Path) -> io::Result<File> {
     std::fs::OpenOptions::new().read(true).custom_flags(flags).open(path)
 }
 
-/// Creates a directory and its missing parents, accessible only to their owner, regardless of the umask.
+/// Creates a directory that only its owner can access. Creates missing parents, with mode 755. Both modes
+/// apply regardless of the umask.
 fn make_private(path: &Path) -> io::Result<()> {
     let missing: Vec<&Path> = path.ancestors().take_while(|place| !place.exists()).collect();
     for place in missing.into_iter().rev() {
@@ -431,8 +434,8 @@ impl Directory {
         }
     }
 
-    /// Makes an empty file under a draft name and locks it. Returns `None` if another process took the file for a dead
-    /// process's draft before the lock.
+    /// Makes an empty file under a draft name and locks it. Returns `None` if another process took the file
+    /// for a dead process's draft before the lock.
     fn locked_draft(&self, name: &str) -> Result<Option<(String, Flock<File>)>, JournalError> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);

@@ -74,8 +74,8 @@ impl JournalWriter {
         &self.header
     }
 
-    /// Returns the line of an entry. Write it at the previous [`Self::bytes`] and sync, then write [`Self::count`] at
-    /// the start of the file.
+    /// Returns the line of an entry. Write it at the previous [`Self::bytes`] and sync, then write
+    /// [`Self::count`] at the start of the file.
     #[must_use]
     pub fn entry(&mut self, entry: &Entry) -> Vec<u8> {
         self.line(Some(entry.clone()))
@@ -129,16 +129,16 @@ impl fmt::Display for Damage {
 
 #[derive(Clone, Debug, Default)]
 pub struct Contents {
-    /// The run's header; `None` if no line can be read.
+    /// The run's header; `None` if no line of this journal can be read.
     pub header: Option<Header>,
     /// One entry per knob in the order of the first change, with the first `from` and every value that
     /// the run may set.
     pub entries: Vec<Entry>,
     /// Whether the journal is finished, so that nothing is left to restore.
     pub shut: bool,
-    /// The unreadable parts of the journal. Their settings are unknown.
+    /// The damaged parts of the journal. Their settings may be unknown.
     pub damage: Vec<Damage>,
-    /// The writer for further lines; `None` in a damaged journal.
+    /// The writer for further lines; `None` in a finished or damaged journal, and in format version 1.
     pub writer: Option<JournalWriter>,
 }
 
@@ -225,7 +225,7 @@ pub fn parse(bytes: &[u8], file: &str) -> Contents {
                 lines.entry(number).or_insert((sum, line));
             }
             None if is_counted => report(position + 2, "it cannot be read"),
-            // A crash truncated the line.
+            // A crash truncated the line, or it is the empty text after the last newline.
             None => {}
         }
     }

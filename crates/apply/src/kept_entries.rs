@@ -28,7 +28,8 @@ pub fn kept(state: &StateDirectory) -> Result<Vec<(InterfaceIdentity, Entry)>, A
     Ok(found)
 }
 
-/// Returns the knobs of kept changes with their current values. Leaves out knobs that another program has changed since.
+/// Returns the knobs of kept changes with their current values. Leaves out knobs that cannot be read, that
+/// have their original value, or that another program has changed since.
 pub fn in_force<'e>(
     kernel: &mut LiveKernel,
     entries: impl IntoIterator<Item = &'e Entry>,

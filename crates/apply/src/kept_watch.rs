@@ -24,8 +24,8 @@ pub struct Lost {
     pub is_as_before: bool,
 }
 
-/// Returns the kept journals of this boot and network namespace that have changes of `evenkeel service` for interfaces
-/// with one of these indices, and their interfaces.
+/// Returns the kept journals of this boot and network namespace that have changes of `evenkeel service`, each
+/// with its interface. Considers only interfaces for whose index `is_wanted` holds.
 ///
 /// # Errors
 /// Returns an error if a journal cannot be read.
@@ -72,7 +72,7 @@ pub fn unrecorded(
     };
     let mut kernel = LiveKernel::open(index, name)?;
     let mut is_in_effect = |entry: &&Entry| {
-        // An interface that is gone has no value.
+        // A setting that cannot be read is not in effect, for example of a removed interface.
         let found = kernel.read(&entry.knob);
         found.is_ok_and(|found| entry.is_ours(&found) && !entry.knob.same(&found, &entry.from))
     };
@@ -99,13 +99,14 @@ impl KeptWatch {
         Ok(Self { state: state.clone(), journal, identity, kernel })
     }
 
-    /// Returns the journal of the changes.
+    /// Returns the path of the journal that contains the changes.
     #[must_use]
     pub fn journal(&self) -> PathBuf {
         self.journal.clone()
     }
 
-    /// Refuses a damaged or renamed journal: without it, the changed values would count as the administrator's.
+    /// Refuses a damaged or renamed journal: without it, the changed values would count as the
+    /// administrator's.
     ///
     /// # Errors
     /// Returns the damage, the new path, or an error if a journal cannot be read.
@@ -119,7 +120,8 @@ impl KeptWatch {
         }
     }
 
-    /// Returns the changes of the service in the journal.
+    /// Returns the changes of the service in the journal, without settings of queues that the service itself
+    /// does not set. Returns no changes if the journal belongs to another device.
     ///
     /// # Errors
     /// Returns an error if the journal cannot be read.
@@ -131,7 +133,7 @@ impl KeptWatch {
         Ok(entries.into_iter().filter(|entry| entry.service && !entry.with_channels).collect())
     }
 
-    /// Returns the present value of a setting; `None` if it does not exist.
+    /// Returns the present value of a setting; `None` if it cannot be read.
     pub fn value(&mut self, knob: &Knob) -> Option<Value> {
         self.kernel.read(knob).ok()
     }

@@ -65,7 +65,8 @@ pub trait Kernel {
         false
     }
 
-    /// Returns the namespace where the moved interface was found.
+    /// Returns the other namespace where the moved interface was found; `None` if it was not found or has not
+    /// moved.
     fn moved_to(&self) -> Option<String> {
         None
     }
@@ -89,7 +90,7 @@ pub struct LiveKernel {
     device: Option<u64>,
     /// Whether to look for a moved interface in other namespaces.
     follows: bool,
-    /// A watch that reports whether the interface was deleted or moved; `None` if it was not opened in time.
+    /// A watch that reports whether the interface was deleted or moved; `None` if it was not opened.
     departure: Option<DepartureWatch>,
     /// Result of the search in other namespaces.
     whereabouts: Option<Found>,
@@ -104,7 +105,7 @@ pub struct LiveKernel {
 }
 
 enum Found {
-    /// The descriptors belong to this namespace.
+    /// The open sockets and the sysfs belong to this namespace.
     In(NetworkNamespace),
     Nowhere,
     Unknown(String),
@@ -124,7 +125,8 @@ impl LiveKernel {
         Ok(kernel)
     }
 
-    /// Opens an interface with a recorded sysfs for the files of CPUs and interfaces.
+    /// Opens an interface. The files of CPUs and interfaces are read from `sysfs`, which can be a
+    /// recorded one.
     pub fn with_sysfs(index: u32, name: &str, sysfs: Sysfs) -> Result<Self, KnobError> {
         let (netlink, name) = (Netlink::open()?, name.to_owned());
         Ok(Self {
@@ -201,15 +203,17 @@ impl LiveKernel {
         match &self.whereabouts {
             Some(Found::In(_)) => Ok(()),
             Some(Found::Unknown(reason)) => {
-                // `evenkeel revert` finds the journal by this name, which the interface had at the start of the run.
+                // `evenkeel revert` finds the journal by this name, which the interface had at the start
+                // of the run.
                 Err(KnobError::Lost { what, interface: self.name.clone(), reason: reason.clone() })
             }
             Some(Found::Nowhere) | None => Err(gone(what)),
         }
     }
 
-    /// Repeats an attempt that failed because the interface moved during the attempt. A knob counts as
-    /// gone only if the interface did not move. All knobs together wait at most [`PATIENCE`].
+    /// Repeats an attempt that found no knob, because the interface may have moved during the attempt.
+    /// Stops if the interface stays in its place, or exists in no namespace. All knobs together wait at
+    /// most [`PATIENCE`].
     fn following<T>(
         &mut self,
         knob: &Knob,
@@ -249,7 +253,7 @@ impl LiveKernel {
         }
     }
 
-    /// Refuses files that are not settings, and settings of a namespace that no longer exists.
+    /// Refuses files that are not settings, and the network sysctls of a namespace that no longer exists.
     fn check(&self, knob: &Knob) -> Result<(), KnobError> {
         if !knob.is_permitted() {
             return Err(KnobError::NotPermitted { what: knob.on(&self.name).to_string() });
@@ -312,9 +316,9 @@ impl LiveKernel {
         }
     }
 
-    /// Returns the class of a deleted leaf. A dump shows neither the leaf nor the `noop_qdisc` in its
-    /// place. A new parent gets default leaves (`mq_init`, net/sched/sch_mq.c; `tbf_change`,
-    /// net/sched/sch_tbf.c).
+    /// Returns the class of a deleted leaf of `mq` or `tbf`. A dump shows neither the leaf nor the
+    /// `noop_qdisc` in its place. The leaf cannot be restored as deleted, because a new parent gets
+    /// default leaves (`mq_init`, net/sched/sch_mq.c; `tbf_change`, net/sched/sch_tbf.c).
     fn deleted_leaf(&mut self, tree: &[QdiscState]) -> Result<Option<Handle>, KnobError> {
         let has_leaves = |qdisc: &&QdiscState| !qdisc.is_default() && ["mq", "tbf"].contains(&&*qdisc.kind);
         let mut parents = tree.iter().filter(has_leaves).peekable();
@@ -486,8 +490,8 @@ impl LiveKernel {
         SettingFile::of_interface(&self.sysfs, path).write(text)
     }
 
-    /// Creates or changes an RSS context. A new context must get the journalled number. The kernel
-    /// chose this number as the lowest free one.
+    /// Creates or changes an RSS context; deletes it without a table. A new context must get the number
+    /// `context` of the journal. The kernel gives each new context the lowest free number.
     fn put_context(&mut self, context: u32, table: Option<&[u32]>) -> Result<(), KnobError> {
         let device = self.receive_rules()?;
         let exists = device.context(context).map_err(or_gone_device)?.is_some();

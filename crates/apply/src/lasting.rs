@@ -57,7 +57,8 @@ impl Lasting {
     /// Begins kept changes, or continues existing ones. First rolls back a killed run on the interface.
     ///
     /// # Errors
-    /// Returns [`crate::JournalError::Busy`] if a run manages the interface.
+    /// Returns [`crate::JournalError::Busy`] if a run manages the interface. Returns an error if the
+    /// settings or a journal cannot be read, or if a killed run cannot be rolled back.
     pub fn begin(
         state: &StateDirectory,
         index: u32,
@@ -244,7 +245,7 @@ impl Lasting {
         self.run.kernel()
     }
 
-    /// Journals a directory used instead of `/etc`, before files of these settings are written there.
+    /// Journals a directory that replaces `/etc`, before files with the kept settings are written there.
     pub fn note_files(&mut self, etc: &str) -> Result<(), ApplyError> {
         let Run { storage, entries, .. } = &mut self.run;
         Ok(storage.as_mut().map_or(Ok(()), |held| held.note_files(etc, entries))?)
@@ -276,8 +277,8 @@ impl Lasting {
         kept
     }
 
-    /// Removes the entries of changes that are not in effect from the journal. Removes an empty
-    /// journal. A later revert would otherwise treat another program's value as one of these changes.
+    /// Removes from the journal the entries of changes that are not in effect. A later revert would
+    /// otherwise treat another program's value as one of these changes. Removes an empty journal.
     fn settle_journal(&mut self) -> Result<(), ApplyError> {
         let Some(mut held) = self.run.storage.take() else { return Ok(()) };
         let has_channels = self.made.iter().any(|(knob, _)| matches!(knob, Knob::Channels(_)));
@@ -292,7 +293,7 @@ impl Lasting {
             .filter_map(|entry| {
                 let known = self.before.iter().find(|known| known.knob == entry.knob);
                 match known {
-                    // A change of the channels has set the value.
+                    // This command has set the value, perhaps by a change of the channels.
                     _ if is_made(entry) || known.is_some() && entry.knob.is_of_queues() => {
                         Some(entry.clone())
                     }
@@ -301,7 +302,7 @@ impl Lasting {
             })
             .collect();
         let header = held.header()?;
-        // A journal of `--persist` files that could not be removed has no entries.
+        // A journal without entries stays if files of `--persist` could not be removed.
         if entries.is_empty() && header.etc.is_empty() {
             return Ok(held.remove()?);
         }
@@ -326,9 +327,10 @@ struct Kept {
     leftover: Option<Leftover>,
 }
 
-/// Locks the journal of kept changes and reads it. For a journal from a previous boot or another
+/// Locks the journal of kept changes and reads it. For a journal from a previous boot or a deleted
 /// namespace, returns no entries. For a journal of a deleted interface, returns only the entries of the
-/// namespace and the host, which are still in effect.
+/// namespace and the host, which are still in effect. Refuses a journal that is damaged or from another
+/// live namespace.
 fn take_kept(state: &StateDirectory, header: &Header) -> Result<Kept, ApplyError> {
     let (mut held, found) = state.take_kept(header, |held| {
         let mut contents = held.read()?;

@@ -60,7 +60,8 @@ pub(crate) fn life_of(run: &InterfaceIdentity, here: &InterfaceIdentity) -> Life
     }
 }
 
-/// Returns the inode of the calling thread's namespace, and the path where it is mounted, as by `ip netns`.
+/// Returns the inode of the calling thread's namespace, and the path where the namespace is mounted, as by
+/// `ip netns`. The path is `None` without a mount.
 pub(crate) fn own_namespace() -> Option<(u64, Option<PathBuf>)> {
     let inode = fs::metadata(OWN).ok()?.ino();
     let mut scan = Scan { found: BTreeMap::new(), complete: true };
@@ -164,7 +165,8 @@ fn known_to_own(namespaces: &[NetworkNamespace]) -> Result<Known, NetlinkError> 
     Ok(Known { listed, others: !ids.is_empty() })
 }
 
-/// Returns the index and name of an interface in the calling thread's namespace.
+/// Returns the index and name of the interface whose sysfs directory has the inode `device`; `None` if the
+/// calling thread's namespace does not contain the interface.
 pub(crate) fn interface_of(device: u64) -> Result<Option<(u32, String)>, HostError> {
     let sysfs = Sysfs::of_namespace()?;
     for name in sysfs.list("class/net")? {

@@ -27,7 +27,8 @@ struct FileHandle {
 const HANDLE_LENGTH: usize = 128;
 
 impl NamespaceHandle {
-    /// Returns the handle of a namespace file; `None` on a kernel without such handles.
+    /// Returns the handle of a namespace file; `None` if the file cannot be opened, or on a kernel without
+    /// such handles.
     pub(crate) fn of(path: &Path) -> Option<Self> {
         let file = File::open(path).ok()?;
         let mut handle = FileHandle { length: HANDLE_LENGTH as u32, kind: 0, bytes: [0; HANDLE_LENGTH] };

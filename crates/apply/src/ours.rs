@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::qdisc::is_made_as;
 
-/// Every value that a run may set a knob to.
+/// A set of values to which a run may set a knob.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Ours {

@@ -27,7 +27,7 @@ pub struct Etc(PathBuf);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Removal {
     Removed(PathBuf),
-    /// The file was edited after Evenkeel wrote it, so the file is kept.
+    /// The file is kept, because it was edited after Evenkeel wrote it, or is not from Evenkeel.
     Edited(PathBuf),
 }
 
@@ -38,8 +38,8 @@ impl Etc {
         Self::at(Self::named().unwrap_or_else(|| PathBuf::from("/etc")))
     }
 
-    /// Returns the absolute path of the directory in `EVENKEEL_ETC_DIR`, unless the path leads to
-    /// `/etc`. The host does not read such a directory at boot.
+    /// Returns the absolute path of the directory in `EVENKEEL_ETC_DIR`, which the host does not read at
+    /// boot. Returns `None` if the variable is unset or empty, or if the path leads to `/etc`.
     #[must_use]
     pub fn named() -> Option<PathBuf> {
         let named = std::env::var_os("EVENKEEL_ETC_DIR").filter(|path| !path.is_empty())?;
@@ -76,7 +76,8 @@ impl Etc {
         format!("{MARK}{:016x}.\n{text}", checksum(text))
     }
 
-    /// Writes a file atomically, or replaces Evenkeel's own file. Returns whether the file changed.
+    /// Writes a file atomically. Replaces only a file that Evenkeel wrote and no user edited. Returns whether
+    /// the file changed.
     ///
     /// # Errors
     /// Returns an error if a foreign file has the path, or if the file cannot be written.
@@ -108,7 +109,7 @@ impl Etc {
         std::os::unix::fs::symlink(to, &path).map_err(failed("make the link"))
     }
 
-    /// Returns the paths, relative to this directory, of all files and links that Evenkeel wrote for
+    /// Returns the paths, relative to this directory, of all files and links with Evenkeel's prefixes, for
     /// any interface.
     pub fn written(&self) -> Result<Vec<String>, PersistError> {
         let mut found = Vec::new();
@@ -156,9 +157,9 @@ impl Etc {
         }
     }
 
-    /// Returns the network namespace for file names, to distinguish interfaces with the same name.
-    /// Returns `None` in the initial namespace of the host or container, else the inode of the calling
-    /// thread's namespace.
+    /// Returns the network namespace for file names, to distinguish interfaces with the same name. Returns
+    /// `None` in the initial namespace of the host or container, or if the namespace cannot be read.
+    /// Otherwise returns the inode of the calling thread's namespace.
     #[must_use]
     pub fn namespace() -> Option<u64> {
         let inode = |path: &str| fs::metadata(path).map(|metadata| metadata.ino()).ok();
@@ -172,7 +173,8 @@ impl Etc {
         (!is_first).then_some(own)
     }
 
-    /// Removes these files and links, if they exist.
+    /// Removes these files and links, except edited and foreign files. Returns the result for each path that
+    /// exists.
     pub fn remove(&self, paths: &[String]) -> Result<Vec<Removal>, PersistError> {
         let mut removals = Vec::new();
         for below in paths {
@@ -200,7 +202,7 @@ enum Found {
     Nothing,
     /// A file that Evenkeel wrote and no user edited.
     File(String),
-    /// A link that enables a unit that Evenkeel wrote.
+    /// A link that enables the unit of the same name.
     Link,
     /// Another program's object, or an edited file.
     Foreign,

@@ -46,8 +46,8 @@ pub(crate) fn of_other_kinds(now: &[QdiscSnapshot], wanted: &[QdiscSnapshot]) ->
     wanted.iter().filter(is_other).cloned().collect()
 }
 
-/// Returns a tree in which the default qdiscs of `from` replace the qdiscs that a roll-back created by
-/// kind. The roll-back creates such qdiscs if the kernel's default has another kind.
+/// Returns the tree `found` with the default qdiscs of `from` in place of the qdiscs that a roll-back created
+/// for them. The roll-back creates such qdiscs if the kernel's default now has another kind.
 pub(crate) fn as_defaults(found: &[QdiscSnapshot], from: &[QdiscSnapshot]) -> Vec<QdiscSnapshot> {
     let of = |qdisc: &QdiscSnapshot| {
         let was = at_place_of(from, found, qdisc).filter(|was| was.is_default() && was.kind == qdisc.kind)?;
@@ -59,7 +59,7 @@ pub(crate) fn as_defaults(found: &[QdiscSnapshot], from: &[QdiscSnapshot]) -> Ve
 
 /// Returns the parts of an `mq` tree that a dump can show. `ethtool -L` hides the leaves of removed
 /// queues (`mq_change_real_num_tx`, net/sched/sch_mq.c). The kernel does not show default leaves when
-/// it creates them.
+/// it creates them. If `from` is no `mq` tree, or `found` has another root, returns `from` unchanged.
 #[must_use]
 pub(crate) fn for_queues_of(found: &[QdiscSnapshot], from: &[QdiscSnapshot]) -> Vec<QdiscSnapshot> {
     let root = from.first().filter(|root| root.kind == "mq" && found.first() == Some(root));
@@ -101,8 +101,8 @@ pub(crate) fn difference(found: &[QdiscSnapshot], wanted: &[QdiscSnapshot]) -> S
 }
 
 /// Returns whether a run created this qdisc: the kind and handle are equal, and for HTB also the
-/// settings. Options of other kinds are not compared, because a dump can differ from the parameters
-/// (`direct_pkts` of HTB is a counter).
+/// settings. The raw options are not compared, because a dump can differ from the parameters (`direct_pkts`
+/// of HTB is a counter).
 #[must_use]
 pub(crate) fn is_made_as(found: &QdiscSnapshot, own: &QdiscSnapshot) -> bool {
     let settings =

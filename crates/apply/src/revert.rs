@@ -56,9 +56,10 @@ pub enum RevertOutcome {
         journal: PathBuf,
         alive: bool,
     },
-    /// No line can be read. The journal is kept.
+    /// No line can be read. The journal is kept, but renamed if possible.
     Unreadable(Damaged),
-    /// The settings were rolled back. The journal is removed unless a setting failed.
+    /// The settings were rolled back. The journal is removed, except if a setting could not be restored,
+    /// if a part was unreadable, or if entries or directories are left for a later revert.
     RolledBack(Box<Leftover>),
 }
 
@@ -68,7 +69,7 @@ pub enum RevertOutcome {
 ///
 /// # Errors
 /// Returns [`JournalError::Busy`] if the run is alive. Returns an error if the journal or the kernel's
-/// settings cannot be read.
+/// settings cannot be read, or if the journal cannot be written or removed.
 pub fn revert(
     journal: &Path,
     remove_files: &mut dyn FnMut(&Header) -> bool,
@@ -109,7 +110,8 @@ pub fn revert_of_service(journal: &Path) -> Result<RevertOutcome, ApplyError> {
     revert_part(journal, Part::Service, &mut |_| false)
 }
 
-/// Removes the kept changes of `evenkeel service` that another program has changed since from a journal. The values stay.
+/// Removes from a journal the kept changes of `evenkeel service` that another program has changed since.
+/// The values stay.
 ///
 /// # Errors
 /// Returns an error in the same cases as [`revert_of_service`].
@@ -159,11 +161,12 @@ fn revert_part(
     outcome
 }
 
-/// Rolls back a killed run's changes, before a new run on the interface reads the settings.
+/// Rolls back a killed run's changes, before a new run on the interface reads the settings. Returns
+/// `None` if this function rolled back nothing.
 ///
 /// # Errors
 /// Returns an error in the same cases as [`revert`]. Returns an error if a part of the journal cannot
-/// be read: its settings may still be in force, and the new run would treat them as the
+/// be read: the settings of this part may still be in force, and the new run would treat them as the
 /// administrator's.
 pub fn put_back(journal: &Path) -> Result<Option<Leftover>, ApplyError> {
     match revert(journal, &mut |_| true)? {
@@ -173,8 +176,9 @@ pub fn put_back(journal: &Path) -> Result<Option<Leftover>, ApplyError> {
     }
 }
 
-/// Returns the killed run whose changes are still in force. Returns `None` if there is no such run, or
-/// if the run is alive or of a previous boot.
+/// Returns the header of the killed run whose changes are in the journal. Returns `None` if there is no
+/// such run, if the run is alive or of a previous boot or another network namespace, or if this user may
+/// not read the directory.
 pub fn leftover(journal: &Path) -> Result<Option<Header>, ApplyError> {
     Ok(dead_run(journal)?.and_then(|contents| contents.header))
 }
@@ -206,7 +210,8 @@ fn unrestored<'e>(header: &Header, entries: &'e [Entry]) -> Vec<&'e Entry> {
     entries.iter().filter(is_left).collect()
 }
 
-/// Returns the journals of runs on other devices whose command named this interface, such as a bridge.
+/// Returns the journals of runs whose command named this interface (for example a bridge), but which
+/// manage another device. Leaves out unreadable journals.
 ///
 /// # Errors
 /// Returns an error if the directory cannot be read.
@@ -280,6 +285,7 @@ pub(crate) fn is_unfinished(contents: &Contents, journal: &Path) -> Result<bool,
 }
 
 /// Returns whether the run of an intact journal has ended without a change that a revert would restore.
+/// Returns false if the journal names a directory with files of `--persist`.
 pub(crate) fn is_finished(contents: &Contents, journal: &Path) -> Result<bool, ApplyError> {
     let Some(header) = contents.header.as_ref().filter(|header| header.etc.is_empty()) else {
         return Ok(false);
@@ -330,7 +336,8 @@ fn revert_held(
 ) -> Result<RevertOutcome, ApplyError> {
     let mut contents = held.read()?;
     let is_kept = contents.header.as_ref().is_some_and(|header| header.kept);
-    // Until the journal is removed: two reverts at once must not both leave a setting to the other one.
+    // Hold the claim until the journal is removed. Otherwise, each of two concurrent reverts may leave a
+    // shared setting to the other revert.
     let _claim = match is_kept && contents.entries.iter().any(|entry| !entry.knob.is_of_interface()) {
         true => held.claim()?,
         false => None,
@@ -349,7 +356,8 @@ fn revert_held(
             return Ok(RevertOutcome::Nothing);
         }
     }
-    // A run with another state directory has treated the changed values as the administrator's values.
+    // Exclude runs with another state directory: such a run treats the changed values as the
+    // administrator's values.
     let _sole = match &contents.header {
         Some(Header { interface, .. }) if !contents.shut && is_here(interface)? => {
             sole_run::take(interface.index, &interface.name, &held.path())?
@@ -409,7 +417,8 @@ fn summary(outcome: &RevertOutcome) -> String {
     }
 }
 
-/// Returns the outcome if the journal's run is in another namespace. This function changes no settings.
+/// Returns [`RevertOutcome::OtherNamespace`] if the journal's run is in another namespace that may still
+/// exist. This function changes no settings.
 fn elsewhere(contents: &Contents, journal: &Path) -> Result<Option<RevertOutcome>, ApplyError> {
     let Some(header) = &contents.header else { return Ok(None) };
     let here = here(header)?;
@@ -425,8 +434,9 @@ fn elsewhere(contents: &Contents, journal: &Path) -> Result<Option<RevertOutcome
     Ok(Some(RevertOutcome::OtherNamespace { header, path, journal, alive }))
 }
 
-/// Restores the settings of a journal that belong to this boot and namespace. Returns whether the
-/// journal is finished. Sets a damaged journal aside when nothing more can be restored.
+/// Restores the settings of a journal that belong to this boot and namespace. Returns the outcome, and
+/// whether the caller may remove the journal. Renames a damaged journal when nothing more can be
+/// restored.
 fn settle(
     held: &mut Held,
     contents: Contents,
@@ -539,11 +549,12 @@ fn here(header: &Header) -> Result<InterfaceIdentity, JournalError> {
     Ok(InterfaceIdentity::here(header.interface.index, &header.interface.name)?)
 }
 
-/// Rolls back a previous run's changes before a new run takes the journal.
+/// Rolls back a previous run's changes before a new run takes the journal. Returns `None` if there was
+/// nothing to roll back.
 ///
 /// # Errors
 /// Returns an error if a setting could not be restored or read: the new run would treat its value as
-/// the administrator's.
+/// the administrator's. Returns an error if the journal is damaged or from another network namespace.
 pub(crate) fn take_over(held: &mut Held) -> Result<Option<Leftover>, ApplyError> {
     let contents = held.read()?;
     take_over_contents(held, contents)

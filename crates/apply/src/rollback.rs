@@ -11,7 +11,8 @@ use crate::ours::Ours;
 use crate::printed_command::printed_command;
 use crate::qdisc::{as_defaults, difference, for_queues_of, is_part_of};
 
-/// A knob that another program changed after the run set it.
+/// A knob that roll-back does not restore: another program changed it after the run set it, or `evenkeel
+/// tune` keeps it for another interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeftAlone {
     pub knob: Knob,
@@ -21,7 +22,8 @@ pub struct LeftAlone {
     /// have set.
     pub ours: Vec<Ours>,
     pub from: Value,
-    /// The interface for which `evenkeel tune` keeps the current value, and the value that its revert restores.
+    /// The interface for which `evenkeel tune` keeps the current value, and the value that its revert
+    /// restores.
     pub keeper: Option<(String, Value)>,
 }
 
@@ -41,7 +43,7 @@ pub struct Report {
     pub failed: Vec<(Knob, KnobError)>,
     /// The other network namespace where the interface's settings were restored.
     pub moved_to: Option<String>,
-    /// Whether restoring the channels made the driver request its interrupts again.
+    /// Whether restoring the channels may have made the driver request its interrupts again.
     pub anew: bool,
 }
 
@@ -87,7 +89,7 @@ impl Report {
         all.collect::<Vec<_>>().join("; ")
     }
 
-    /// Returns remarks for the user: a line for each knob that needs an explanation.
+    /// Returns remarks that explain this roll-back to the user, one line each.
     #[must_use]
     pub fn remarks(&self, interface: &str) -> Vec<String> {
         let moved = self.moved_to.iter().map(|to| {
@@ -229,15 +231,16 @@ fn turn(knob: &Knob) -> u8 {
     }
 }
 
-/// Restores every knob, in the order of [`turn`], and within one rank the last change first. A
-/// roll-back may be interrupted anywhere and repeated.
+/// Restores every knob that no other program has changed, in the order of [`turn`], and within one rank the
+/// last change first. A roll-back may be interrupted anywhere and repeated.
 ///
-/// A change of channels recreates queues, so roll-back restores the settings of queues again
-/// afterwards. Before it restores the first channels, it passes the entries of these settings to
-/// `journal`: from then on the driver may set them to any value.
+/// A change of channels recreates queues, so roll-back restores the settings of queues again afterwards.
+/// Before roll-back restores any channels, it passes the entries of these settings to `journal`: from then on
+/// the driver may set them to any value.
 pub fn roll_back(kernel: &mut dyn Kernel, entries: &[Entry], journal: &mut dyn FnMut(&[Entry])) -> Report {
     let mut entries = entries.to_vec();
-    // A run that died between the two journal writes has not changed the channels.
+    // A run that died after it journalled the queues and before it journalled the channels has not changed
+    // the channels.
     let has_channels = entries.iter().any(Entry::is_channels);
     entries.retain(|entry| has_channels || !entry.with_channels);
     let with_channels = with_channels(kernel, &entries);
@@ -254,8 +257,8 @@ pub fn roll_back(kernel: &mut dyn Kernel, entries: &[Entry], journal: &mut dyn F
     for entry in last_first.iter().filter(|entry| with_channels.is_some() && entry.knob.is_of_queues()) {
         let again = restore(kernel, entry);
         match outcomes.iter_mut().find(|(earlier, _)| earlier.knob == entry.knob) {
-            // Roll-back restored the knob before the channels. Restoring the channels then removed the
-            // queue.
+            // Keep the outcome from before the channels: restoring the channels did not change the knob, or
+            // removed its queue.
             Some((_, Ok(_))) if matches!(again, Ok(Outcome::Unchanged) | Err(KnobError::Gone { .. })) => {}
             Some((_, outcome)) => *outcome = again,
             None => outcomes.push((entry, again)),
@@ -418,7 +421,8 @@ fn anything(mut entry: Entry) -> Entry {
 }
 
 impl ApplyError {
-    /// Adds the summary of a roll-back before the end of the run.
+    /// Gives [`Self::JournalStays`] the summary of a roll-back before the end of the run. Returns other
+    /// errors unchanged.
     #[must_use]
     pub fn after(self, report: &Report, interface: &str) -> Self {
         match self {
@@ -441,8 +445,8 @@ mod tests {
         QdiscSnapshot { kind: kind.to_owned(), handle, parent: ClassHandle(parent), options: String::new() }
     }
 
-    /// A root with two leaves. Of each write, only the first `left` of three steps take effect. The
-    /// root comes first, as in the kernel.
+    /// A kernel that refuses a write of a qdisc tree after `left` steps. The first step creates the root, and
+    /// each further step creates a leaf.
     struct Cut {
         now: Vec<QdiscSnapshot>,
         left: usize,

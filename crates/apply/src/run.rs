@@ -36,9 +36,9 @@ pub(crate) struct Taken {
 }
 
 impl Taken {
-    /// Locks the journal, takes the interface's name, and rolls back a killed run. The order matters.
-    /// The journal's error is more specific than the name's, and a roll-back would disturb a run with
-    /// another state directory.
+    /// Locks the journal, takes the interface's socket name, and rolls back a killed run. The order matters.
+    /// The journal's error is more specific than the error of the name. Without the name, a roll-back could
+    /// disturb a run with another state directory.
     pub(crate) fn by(state: &StateDirectory, header: &Header) -> Result<Self, ApplyError> {
         let Header { interface, .. } = header;
         check_renamed(state, interface)?;
@@ -61,7 +61,7 @@ impl Taken {
     }
 }
 
-/// The changes to one interface. Dropping the run rolls them back.
+/// The changes to one interface. Dropping the run rolls them back, unless the run keeps its changes.
 pub struct Run<K: Kernel = LiveKernel, S: Storage = Held> {
     name: String,
     pub(crate) kernel: K,
@@ -85,7 +85,8 @@ impl Run {
     /// back a dead run, and starts the guardian if the caller gives its command ([`crate::guardian`]).
     ///
     /// # Errors
-    /// Returns [`crate::JournalError::Busy`] if another run manages the interface.
+    /// Returns [`crate::JournalError::Busy`] if another run manages the interface. Returns another error if
+    /// the interface cannot be examined, or if the journal or the guardian fails.
     pub fn begin(
         state: &StateDirectory,
         index: u32,
@@ -96,7 +97,8 @@ impl Run {
         Self::begin_below(name, state, index, name, command, guardian)
     }
 
-    /// Begins a run as [`Self::begin`] does, for a command that named the interface `named`, such as a bridge.
+    /// Begins a run as [`Self::begin`] does, for a command that named the interface `named`, such as a
+    /// bridge.
     ///
     /// # Errors
     /// Returns an error in the same cases as [`Self::begin`].
@@ -156,7 +158,8 @@ impl<K: Kernel, S: Storage> Run<K, S> {
         run
     }
 
-    /// Journals a value that the kernel rounded as one of this run's values.
+    /// Journals the value to which the kernel rounded a value of this run. From then on, it is a value of
+    /// this run.
     pub(crate) fn adopt(&mut self, knob: &Knob, found: Value) -> Result<(), ApplyError> {
         let Some(entry) = self.entry(knob).cloned() else { return Ok(()) };
         self.last_set.insert(knob.clone(), found.clone());
@@ -194,9 +197,9 @@ impl<K: Kernel, S: Storage> Run<K, S> {
     /// had the value before the run.
     ///
     /// # Errors
-    /// Returns an error if the change cannot be journalled, if the kernel refuses the value, or if it shows a
-    /// different value afterwards. Returns an error if another program has changed the knob after this run
-    /// set it.
+    /// Returns an error if the change is not permitted or cannot be journalled, if the kernel refuses the
+    /// value, or if it shows a different value afterwards. Returns an error if another program has changed
+    /// the knob after this run set it.
     pub fn change(&mut self, change: &Change) -> Result<(), ApplyError> {
         let _claim = self.claim(&change.knob)?;
         self.change_claimed(change)
@@ -234,8 +237,8 @@ impl<K: Kernel, S: Storage> Run<K, S> {
         made
     }
 
-    /// Refuses a change of the service to a setting that `evenkeel tune` keeps: an entry has one previous value, so the end
-    /// of the service could not restore the user's value.
+    /// Refuses a change by the service if `evenkeel tune` keeps the setting. An entry has one previous value,
+    /// so the end of the service could not restore the user's value.
     fn check_of_user(&self, knob: &Knob, found: &Value) -> Result<(), ApplyError> {
         let is_of_user =
             |entry: &&Entry| !entry.service && !entry.with_channels && !knob.same(found, &entry.from);
@@ -374,7 +377,7 @@ impl<K: Kernel, S: Storage> Run<K, S> {
     /// Reads a knob back and compares it with the last value set.
     ///
     /// # Errors
-    /// Returns an error if the values differ.
+    /// Returns an error if the values differ, or if the knob cannot be read.
     pub fn verify(&mut self, knob: &Knob) -> Result<(), ApplyError> {
         let Some(wanted) = self.last_set.get(knob).cloned() else { return Ok(()) };
         let found = self.kernel.read(knob)?;
@@ -539,8 +542,8 @@ impl<K: Kernel, S: Storage> Run<K, S> {
     fn end(&mut self) -> Result<Report, ApplyError> {
         let report = self.restore();
         if let Some(storage) = self.storage.as_mut() {
-            // Ignore the error: an unmarked journal is still correct, because every knob has its previous
-            // value.
+            // Ignore the error: an unmarked journal is still correct, because a second roll-back does not
+            // change a restored knob.
             let _ = match report.is_settled() {
                 true => storage.shut(),
                 false => storage.append_all(&report.settled(&self.entries)),
@@ -564,7 +567,7 @@ impl<K: Kernel, S: Storage> Run<K, S> {
 
 impl<K: Kernel, S: Storage> Drop for Run<K, S> {
     fn drop(&mut self) {
-        // Ignore the error: a knob that fails stays in the journal, for `evenkeel revert`.
+        // Ignore the error: the journal stays, for `evenkeel revert`.
         if self.storage.is_some() && !self.keeps {
             let _ = self.end();
         }

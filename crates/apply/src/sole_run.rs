@@ -27,14 +27,14 @@ fn name_of_tuning(index: u32) -> String {
     format!("evenkeel/tune/{index}")
 }
 
-/// Takes the interface's name among the sockets of the calling thread's network namespace. Returns
-/// `None` if the holder is a user without privileges, or a socket that accepts no connection: such a
+/// Takes the name of the interface's run among the sockets of the calling thread's network namespace. Returns
+/// `None` if a user without privileges, or a socket that accepts no connection, holds the name: such a
 /// process manages no interface.
 pub(crate) fn take(index: u32, interface: &str, journal: &Path) -> Result<Option<SocketName>, JournalError> {
     take_name(&name_of_run(index), |process| held_elsewhere(interface, process, Some(journal)))
 }
 
-/// Takes the interface's name for receive steering, which may change no setting and have no journal.
+/// Takes the interface's name for receive steering. Steering that changes no setting has no journal.
 ///
 /// # Errors
 /// Returns [`JournalError::HeldElsewhere`] if another process steers.
@@ -42,7 +42,8 @@ pub fn steer_alone(index: u32, interface: &str) -> Result<Option<SocketName>, Jo
     take_name(&name_of_steering(index), |process| held_elsewhere(interface, process, None))
 }
 
-/// Takes the interface's name for a service that keeps changes of `tune` in effect. Sessions and `tune` do not need it.
+/// Takes the interface's name for a service that keeps changes of `tune` in effect. Sessions and `tune` do
+/// not need this name.
 ///
 /// # Errors
 /// Returns [`JournalError::Tuned`] if another service keeps changes in effect.
@@ -92,13 +93,13 @@ pub fn exclude_runs(state: &StateDirectory, interface: &InterfaceIdentity) -> Re
     }
     // Release the name at once, because the run or revert takes the name again.
     match take(interface.index, &interface.name, &journal) {
-        // A run with another state directory has begun since.
+        // A run with this state directory has begun since.
         Err(_) if is_of_this() => Ok(()),
         taken => taken.map(drop),
     }
 }
 
-/// Returns whether a run holds the interface.
+/// Returns whether a run manages the interface.
 pub fn is_managed(index: u32) -> Result<bool, JournalError> {
     Ok(SocketName::holder(&name_of_run(index))?.is_some_and(|holder| holder.is_trusted()))
 }
@@ -133,7 +134,7 @@ pub fn run_on(interface: &InterfaceIdentity) -> Option<u32> {
     Some(trusted_holder(&name_of_run(interface.index)).ok()??.process)
 }
 
-/// Refuses an interface that a session steers; such a session may change no setting. A plan of `steer`
+/// Refuses an interface that a session steers, even if the session changes no setting. A plan of `steer`
 /// or `tune` uses this function.
 ///
 /// # Errors
@@ -145,7 +146,9 @@ pub fn check_unsteered(interface: &InterfaceIdentity) -> Result<(), JournalError
     }
 }
 
-/// Takes a name, or returns the error `held` with the process that has the name.
+/// Takes a name. If a trusted process holds the name for longer than [`PATIENCE`], returns the error `held`
+/// with this process. Returns `None` if an untrusted process, or a socket that accepts no connection, holds
+/// the name.
 fn take_name(name: &str, held: impl Fn(u32) -> JournalError) -> Result<Option<SocketName>, JournalError> {
     let deadline = Instant::now() + PATIENCE;
     loop {

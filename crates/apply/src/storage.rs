@@ -40,8 +40,9 @@ pub trait Storage {
         entries.iter().try_for_each(|entry| self.append(entry))
     }
 
-    /// Excludes other changes of settings of the namespace or host until the returned lock is dropped. The holder reads,
-    /// journals and sets such a setting. Otherwise two runs could both find the old value and journal it.
+    /// Locks the settings of the whole namespace or host until the returned lock is dropped. The holder of
+    /// the lock reads, journals and sets such a setting. Without the lock, two runs could both find the old
+    /// value and journal it. Returns `None` if the storage has no lock.
     ///
     /// # Errors
     /// Returns an error if another process keeps the lock.
@@ -52,13 +53,14 @@ pub trait Storage {
     /// Adds an entry for a setting of the whole namespace or host. The caller holds [`Self::claim`].
     ///
     /// # Errors
-    /// Returns [`JournalError::Owned`] if another run has journalled the setting.
+    /// Returns [`JournalError::Owned`] if another run has journalled the setting, and the errors of
+    /// [`Self::append`].
     fn append_shared(&mut self, entry: &Entry) -> Result<(), JournalError> {
         self.append(entry)
     }
 
     /// Writes the journal again, with these entries, if another program removed or changed the journal,
-    /// or removed its directory. Returns the damage if it wrote the journal.
+    /// or removed its directory. Returns the damage, or `None` if the journal is intact.
     fn write_again(&mut self, _entries: &[Entry]) -> Result<Option<Rewritten>, JournalError> {
         Ok(None)
     }

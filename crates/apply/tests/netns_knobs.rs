@@ -234,7 +234,8 @@ fn parts_of_a_qdisc_that_no_options_bring_back_are_noticed() {
     }
 }
 
-/// A new `mq` or TBF has default leaves in place of deleted leaves.
+/// A run must not replace a tree with a deleted leaf, because it could not restore the tree: a new `mq` or
+/// TBF has a default leaf in place of the deleted leaf.
 #[test]
 fn a_tree_with_a_deleted_leaf_is_not_replaced() {
     let tc = |words: &str| {
@@ -378,8 +379,8 @@ fn channels_are_fewer_for_a_while() {
     });
 }
 
-/// A root with a leaf per queue replaces the kernel's default tree. The kernel recreates its default
-/// tree later.
+/// A root with a leaf per queue replaces the kernel's default tree. When the run ends, the kernel recreates
+/// its default tree.
 #[test]
 fn a_root_with_leaves_is_made_and_taken_away() {
     in_a_namespace(|place| {
@@ -395,9 +396,8 @@ fn a_root_with_leaves_is_made_and_taken_away() {
     });
 }
 
-/// The kernel made the default tree before `net.core.default_qdisc` changed. Its default for the
-/// interface then has another kind. A veth pair's default is `noqueue`, so every tree with `bfifo`
-/// differs from it.
+/// The kernel made the default tree before `net.core.default_qdisc` changed. A new default tree would have
+/// another kind. A veth pair's default is `noqueue`, so every tree with `bfifo` differs from the default.
 #[test]
 fn default_qdiscs_come_back_with_the_kind_that_they_had() {
     in_a_namespace(|place| {

@@ -49,7 +49,7 @@ impl Machine {
         }
     }
 
-    /// Takes a step. Returns whether the step takes effect, and whether the power is still on.
+    /// Takes a step. Returns false if the power fails during this step or has failed before.
     fn step(&mut self) -> bool {
         match &mut self.steps {
             _ if self.dead => false,
@@ -97,7 +97,8 @@ impl Kernel for Shared {
 }
 
 impl Machine {
-    /// Writes to the disk. Writes only a part if the power fails.
+    /// Writes to the disk at the position `at`. If the power fails, writes any part of the bytes (`is_torn`),
+    /// or all or none of them. Returns whether the power is still on.
     fn write(&mut self, at: usize, bytes: &[u8], is_torn: bool) -> bool {
         let was_dead = self.dead;
         let whole = self.step();
@@ -153,14 +154,15 @@ fn knob(number: usize) -> Knob {
 
 const KNOBS: usize = 6;
 
-/// Returns a value of a knob. The run's values and the administrator's are disjoint, except for the original value.
+/// Returns value number `number` of a knob. The values that the run sets differ from the values that the
+/// administrator sets.
 fn value(knob: &Knob, number: u32) -> Value {
     match knob {
         Knob::GsoSizes | Knob::GroSizes => Value::Sizes { all: number, ipv4: number / 2 },
         Knob::InterfaceFile(_) => Value::Text(format!("{number:x}")),
-        // Without a shaper, the value is the original one.
+        // Originally, the queue has no shaper.
         Knob::QueueWeight(_) => Value::Weight((number != ORIGINAL).then_some(number)),
-        // With a free location, the value is the original one.
+        // Originally, the location is free.
         Knob::NtupleRule(location) => Value::Rule((number != ORIGINAL).then(|| rule(*location, number))),
         _ => Value::Text(number.to_string()),
     }
@@ -204,7 +206,9 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Runs steps until a step fails. Returns the values that the administrator set last.
+/// Runs steps until the power fails. Returns the run, or `None` if the power fails before the journal exists.
+/// Also returns the values that roll-back must restore: the original values, or the administrator's later
+/// values.
 fn play(machine: &Shared, steps: &[Step]) -> (Option<Run<Shared, Shared>>, BTreeMap<Knob, Value>) {
     let mut wanted: BTreeMap<Knob, Value> =
         (0..KNOBS).map(knob).map(|knob| (knob.clone(), value(&knob, ORIGINAL))).collect();
@@ -271,7 +275,8 @@ fn play(machine: &Shared, steps: &[Step]) -> (Option<Run<Shared, Shared>>, BTree
     (Some(run), wanted)
 }
 
-/// Reads the disk, rolls back, and removes the journal, as the guardian and `evenkeel revert` do.
+/// Reads the journal from the disk and rolls back, as the guardian and `evenkeel revert` do. Returns whether
+/// the roll-back is complete; true without a journal.
 fn recover(machine: &Shared) -> bool {
     let disk = machine.0.borrow().disk.clone();
     let Some(disk) = disk else { return true };
@@ -510,7 +515,7 @@ fn what_another_program_set_stays_even_if_the_run_might_have_set_it() {
     assert_eq!(machine.0.borrow().knobs[&knob(0)], value(&knob(0), 2));
 }
 
-/// If the current value is unknown, the journal decides, as after a crash.
+/// If the run does not know which value it set last, the journal decides, as after a crash.
 #[test]
 fn a_value_that_the_run_does_not_vouch_for_is_put_back_if_it_may_be_its_own() {
     let machine = Shared::default();

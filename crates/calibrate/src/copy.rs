@@ -153,7 +153,7 @@ impl Source {
     pub(crate) fn cached(core: u32) -> Result<Option<Self>, CalibrateError> {
         let Some((own, last)) = caches(core) else { return Ok(None) };
         let length = (4 * own).min(last / 2) / PAGE * PAGE;
-        // The first half of a smaller buffer would stay in the core's cache.
+        // A large part of a smaller buffer could stay in the core's cache.
         if length < 2 * own {
             return Ok(None);
         }
@@ -199,8 +199,8 @@ impl Source {
     }
 }
 
-/// Returns the sizes of the largest cache that a core does not share with other cores of the package, and of
-/// the last-level cache, bytes.
+/// Returns the sizes of a core's cache below the last level, and of the last-level cache, bytes. Returns
+/// `None` if sysfs does not list them, or if the last level is below 3.
 fn caches(core: u32) -> Option<(usize, usize)> {
     let mut levels: Vec<(u32, usize)> = Vec::new();
     for index in 0..8 {

@@ -5,7 +5,7 @@
 //! | clock | a chain of dependent additions, one per cycle |
 //! | copied byte | `rep movsb`, as the kernel's copy to user space; pages in random order |
 //! | wakeup, switch | an eventfd between two threads |
-//! | packet | TCP and UDP over a veth pair, sent and received by one thread, so that all work is on one processor |
+//! | packet | TCP and UDP over a veth pair; one thread sends and receives, so all work is on one processor |
 //!
 //! All times are differences of `CLOCK_MONOTONIC`. The measured clock rate converts them to cycles. A round
 //! measures each figure once; the rounds repeat until the time is over, so that slow changes of the machine

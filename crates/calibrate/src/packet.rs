@@ -102,7 +102,7 @@ fn within<T: Send>(
 impl Link {
     /// Creates the hosts and the connection.
     pub(crate) fn make() -> Result<Self, CalibrateError> {
-        // Without this setting, TCP reduces segments to its pacing rate (`tcp_tso_autosize`).
+        // Without this setting, TCP sends smaller segments at a low pacing rate (`tcp_tso_autosize`).
         let whole = ("net/ipv4/tcp_min_tso_segs".to_owned(), "45".to_owned());
         let mut wire = Wire::lay(1, MTU, &[whole]).map_err(CalibrateError::Bed)?;
         wire.receiver_netlink.set_up(wire.receiver_index).map_err(TestbedError::from)?;
@@ -181,7 +181,7 @@ impl Link {
             match receiver.read(&mut self.room) {
                 Ok(0) => return Err(failed(ErrorKind::UnexpectedEof.into())),
                 Ok(bytes) => received += bytes,
-                // ksoftirqd handles the packets on this processor, so yield the processor.
+                // ksoftirqd may have to handle the packets on this processor, so yield the processor.
                 Err(error) if error.kind() == ErrorKind::WouldBlock => thread::yield_now(),
                 Err(error) => return Err(failed(error)),
             }
@@ -192,7 +192,8 @@ impl Link {
         Ok(())
     }
 
-    /// Returns the median cost of a write in a time, and the mean numbers of buffers and packets.
+    /// Repeats writes as long as `next` returns true. Returns the median cost of a write, and the mean
+    /// numbers of buffers and packets per write; `None` without a write.
     pub(crate) fn transfers(
         &mut self,
         mut next: impl FnMut() -> Result<bool, CalibrateError>,
@@ -223,7 +224,8 @@ impl Link {
     }
 }
 
-/// Returns a counter of `/proc/net/snmp`: each protocol has a line of names and a line of values.
+/// Returns a counter of `/proc/net/snmp`; 0 if it is missing. Each protocol has a line of names and a line of
+/// values.
 fn counter(text: &str, protocol: &str, name: &str) -> u64 {
     let mut lines = text.lines().filter(|line| line.starts_with(protocol));
     let (Some(names), Some(values)) = (lines.next(), lines.next()) else { return 0 };

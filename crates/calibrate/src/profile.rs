@@ -21,11 +21,12 @@ const SCALED: [Operation; 5] = [
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Packets {
     pub measured: Figure,
-    /// The sum of the base profile.
+    /// The cost of this packet in the base profile, cycles.
     pub base: f64,
 }
 
-/// Returns a quantity with its uncertainty, times a factor; `None` without a usable interval.
+/// Returns a quantity with its uncertainty, times a factor; `None` with too few repeats or without a usable
+/// interval.
 fn figure(quantity: Option<&Quantity>, factor: f64) -> Option<Figure> {
     let quantity = quantity.filter(|quantity| quantity.n >= LEAST_REPEATS)?;
     let interval = quantity.usable()?;
@@ -69,8 +70,9 @@ fn packet_of(profile: &MachineProfile) -> f64 {
 }
 
 /// Returns the profile of this host: the measured figures, and the figures of `base` for the rest. `nodes`
-/// and `cores_per_node` describe the host. The cost of a packet over veth becomes a part of the profile only
-/// if `with_packets`: it has warm caches and no driver.
+/// and `cores_per_node` describe the host. Also returns the cost of a packet over veth, if measured. This
+/// cost becomes a part of the profile only if `with_packets` is set, because its measurement has warm caches
+/// and no driver.
 #[must_use]
 pub fn profile(
     report: &Report,

@@ -43,7 +43,7 @@ pub struct Quantity {
     pub interval: Option<Interval>,
     pub min: f64,
     pub max: f64,
-    /// Number of rounds.
+    /// Number of rounds that measured the quantity.
     pub n: usize,
 }
 
@@ -51,7 +51,7 @@ pub struct Quantity {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
     pub quantities: Vec<Quantity>,
-    /// Names of the quantities that were not measured, each with the reason.
+    /// Names of the quantities that were not measured or are not usable, each with the reason.
     pub gaps: Vec<(String, String)>,
 }
 
@@ -111,7 +111,7 @@ pub(crate) mod name {
     pub const DATAGRAM: &str = "UDP packet with 64 bytes, sent and received";
 }
 
-/// The values of a quantity, one per round.
+/// The values of all quantities, at most one value of a quantity per round.
 #[derive(Default)]
 struct Values {
     all: Vec<(String, &'static str, Vec<f64>)>,
@@ -141,7 +141,8 @@ struct Slice<'a> {
 }
 
 impl Slice<'_> {
-    /// Returns a function that returns true on its first call, and then until the time is over.
+    /// Returns a function that returns true on its first call, and then until the time is over. The function
+    /// returns an error if the observer interrupts the calibration.
     fn clock(&self) -> impl FnMut() -> Result<bool, CalibrateError> {
         let (began, mut is_first) = (Instant::now(), true);
         move || {

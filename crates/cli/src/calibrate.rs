@@ -42,7 +42,7 @@ pub fn calibrate(options: &CalibrateOptions) -> Result<Exit, Failure> {
     let facts = read_facts(&Tree::live()).map_err(|error| crate::check::failure(&error))?;
     let places = choose(&facts.processors, options.cores).map_err(|error| failure(&error))?;
     let progress = Progress::new(false)?;
-    // Claim the file before the work.
+    // Claim the file first, so that an error appears before the long measurement.
     let file =
         options.out.as_deref().filter(|_| !is_output).map(|path| NewFile::claim(path, MODE)).transpose()?;
     let plan = Plan { places, time: options.time };
@@ -108,12 +108,11 @@ struct Outcome<'a> {
     packets: Option<Packets>,
 }
 
-/// Returns the built-in profiles.
 fn built_in() -> Vec<MachineProfile> {
     MachineProfile::built_in_texts().iter().filter_map(|(name, _)| MachineProfile::built_in(name)).collect()
 }
 
-/// Returns a number with three or more digits, and no more decimals than it needs.
+/// Formats a number: at least three digits from 1 on, and four decimals below 1.
 fn number(value: f64) -> String {
     match value.abs() {
         large if large >= 100.0 => format!("{value:.0}"),
@@ -123,7 +122,7 @@ fn number(value: f64) -> String {
     }
 }
 
-/// Returns the unit of a figure of a profile, and the value of one.
+/// Returns the unit in which a figure of a profile is shown, and the value of one such unit.
 fn unit(key: &str) -> (&'static str, f64) {
     match key {
         key if key.ends_with("-clock") => ("GHz", 1e9),
@@ -133,7 +132,7 @@ fn unit(key: &str) -> (&'static str, f64) {
 }
 
 impl Outcome<'_> {
-    /// Returns the figures of the profile, each with those of the built-in profiles.
+    /// Returns the figures of the profile, each with the same figure of the built-in profiles.
     fn figures(&self) -> Vec<(String, Figure, Vec<f64>)> {
         let others: Vec<Vec<(String, Figure)>> = built_in().iter().map(MachineProfile::figures).collect();
         let beside = |at: usize| others.iter().filter_map(|figures| Some(figures.get(at)?.1.value)).collect();

@@ -210,8 +210,8 @@ fn hung_up(error: &io::Error) -> bool {
     error.raw_os_error() == Some(EIO) && is_device()
 }
 
-/// Converts the result of a write to standard output. An exited reader (`| head`, a closed terminal) is
-/// no error: SIGHUP determines the exit code.
+/// Converts the result of a write to standard output. An exited reader (`| head`) or a closed terminal is no
+/// error. If the terminal was closed, SIGHUP determines the exit code.
 pub fn written(result: io::Result<()>) -> Result<(), Failure> {
     let failed = |exit: Exit, why: &dyn Display| {
         Err(Failure::new(exit, format!("cannot write the result to standard output: {why}")))

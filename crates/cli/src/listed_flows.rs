@@ -11,8 +11,9 @@ use crate::arguments::ListedFlows;
 use crate::exit::{Exit, Failure, say};
 use crate::input;
 
-/// Reads the flows of the command line, if any. `fits` refuses a number of flows that is too large. The
-/// flows' current queues are among `queues`. Warns about classes that the policy does not have.
+/// Reads or generates the flows that the command line names; `None` if it names none. `fits` refuses a
+/// number of flows that is too large. The listed current queues must be below `queues`. Warns about
+/// classes that the policy does not have.
 pub fn read(
     listed: &ListedFlows,
     policy: &PolicyFile,

@@ -18,7 +18,7 @@ use crate::signals::{self, Signals};
 use crate::study::StudyCommand;
 
 const DRAW_INTERVAL: Duration = Duration::from_secs(1);
-/// A signal does not interrupt a sleep, so each sleep must be short.
+/// Longest sleep of a session. It is short because a signal does not interrupt a sleep.
 pub const NAP: Duration = Duration::from_millis(20);
 
 /// A screen on standard error, redrawn in place.
@@ -74,7 +74,7 @@ impl<C> End<C> {
         time.is_some_and(|time| began.elapsed() >= time).then_some(Self::Time)
     }
 
-    /// Returns the word that the JSON of a session contains.
+    /// Returns the word for the reason in the JSON of a session.
     pub fn word(&self) -> &'static str {
         match self {
             Self::Time => "time",
@@ -86,8 +86,8 @@ impl<C> End<C> {
 }
 
 impl<C: Display> End<C> {
-    /// Reports settings that were not restored, or another program's change of `place` with
-    /// `what_then`. Returns the exit code.
+    /// Returns the exit code, or the error `unsettled` about settings that were not restored. Without this
+    /// error, reports another program's change: `place`, the change, and `what_then`.
     pub fn conclude(
         &self,
         unsettled: Option<Failure>,
@@ -107,7 +107,8 @@ impl<C: Display> End<C> {
 }
 
 impl End {
-    /// Returns the word and the reason that a session's JSON contains.
+    /// Returns the word for the reason in the JSON of a session, and the description of another program's
+    /// change, if any.
     pub fn words(&self) -> (&'static str, Option<&str>) {
         let reason = match self {
             Self::ForeignChange(reason) => Some(reason.as_str()),
@@ -117,8 +118,8 @@ impl End {
     }
 }
 
-/// Calls `tick` in each interval until the session ends. Redraws the screen in between if standard
-/// error is a terminal.
+/// Calls `tick` in each interval until the session ends or `tick` returns a change. Redraws the screen
+/// after each call if standard error is a terminal.
 pub fn keep_going<T, C, E>(
     session: &mut T,
     interval: Duration,
@@ -148,7 +149,7 @@ pub fn keep_going<T, C, E>(
     }
 }
 
-/// Returns an error that names the missing capabilities. `what` says why they are needed.
+/// Returns an error that names the missing capabilities, if any. `what` says why they are needed.
 pub fn require(capabilities: &[Capability], what: &str) -> Result<(), Failure> {
     let missing = Host::live().missing_capabilities(capabilities);
     let missing = missing.map_err(|error| Failure::with_causes(Exit::Failed, &error))?;
@@ -207,8 +208,9 @@ pub fn interrupted(devices: &[(String, Report)]) -> Failure {
     Failure::new(Exit::Interrupted, format!("{what}; {then}"))
 }
 
-/// Lets the first signal end commands that hold no resources, and sessions that have not begun. Other
-/// commands install handlers before a change.
+/// Checks that a command has enough descriptors and the mounts that it needs. Lets the first signal end
+/// commands that hold no resources, and sessions that have not begun. Other commands install handlers
+/// before a change.
 pub fn prepare(command: &Arguments) -> Result<(), Failure> {
     require_descriptors(command)?;
     require_mounts(command)?;
@@ -255,8 +257,8 @@ pub fn require_mounts(command: &Arguments) -> Result<(), Failure> {
 }
 
 /// Replaces an alternative name of an interface of this host (`ip link property add dev eth0 altname
-/// NAME`) by its name. Files of `/sys` and journals contain only the name. Refuses a name that no
-/// interface can have: line feeds in such a name would reach the terminal.
+/// NAME`) by its name. Files of `/sys` and journals contain only the name. Refuses a name with white
+/// space, which no interface can have: line feeds in a name would reach the terminal.
 pub fn resolve_names(command: &mut Arguments) -> Result<(), Failure> {
     let named = match command {
         Arguments::Fair(options) => Some(&mut options.interface),

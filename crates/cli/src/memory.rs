@@ -10,12 +10,13 @@ use crate::exit::{Exit, Failure};
 /// host's memory.
 const MOST: u64 = 500_000_000;
 
-/// Stack of the main thread, bytes. Parsers of TOML, JSON and scripts recurse with the nesting of their
-/// input. Their limits of nesting need half of this stack in a debug build.
+/// Minimum limit of the main thread's stack, bytes. Parsers of TOML, JSON and scripts recurse with the
+/// nesting of their input. In a debug build, input at their nesting limits needs half of this stack.
 const STACK: u64 = 1 << 20;
 
 /// Raises the limit of the main thread's stack (`ulimit -s`) if it is too low. The kernel reads the
-/// limit when the stack grows. A stack that cannot grow would abort the process.
+/// limit when the stack grows. A stack that cannot grow would abort the process. Returns an error if the
+/// limit cannot be raised.
 pub fn require_stack() -> Result<(), Failure> {
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_STACK) else { return Ok(()) };
     if soft >= STACK || setrlimit(Resource::RLIMIT_STACK, STACK, hard.max(STACK)).is_ok() {
@@ -82,7 +83,7 @@ pub fn require(needed: u64, work: &str, advice: &str) -> Result<(), Failure> {
 }
 
 /// Returns the memory that this process can still allocate, bytes. The machine's memory and the limit
-/// of the address space (`ulimit -v`) bound it.
+/// of the address space (`ulimit -v`) bound it. Returns `None` if neither is known.
 fn available() -> Option<u64> {
     let left = address_space().map(|(limit, used)| limit.saturating_sub(used));
     Host::live().available_memory().into_iter().chain(left).min()

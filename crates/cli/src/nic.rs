@@ -25,8 +25,8 @@ pub fn nic(command: &NicCommand) -> Result<Exit, Failure> {
     }
 }
 
-/// Loads a model from the file at this path, or by its name. Searches a name in the user's directory of
-/// models, if given, then in Evenkeel's models.
+/// Loads a model from a file, from standard input (`-`), or by its name. Searches a name in the user's
+/// directory of models, if given, then in Evenkeel's models.
 pub fn load(name: &str, source: &NicSource) -> Result<NicModel, Failure> {
     let path = Path::new(name);
     if name == "-" || path.extension().is_some() || name.contains('/') {

@@ -3,8 +3,8 @@
 //! A write blocks if a pipe is full or if Ctrl-S has stopped the terminal. In a command that catches
 //! signals, separate threads write:
 //!
-//! - The command waits for each write, until a signal comes. Without the thread, a signal could not end
-//!   a blocked write.
+//! - The command waits for each write, until a signal comes. Without a separate thread, a signal could not
+//!   end a blocked write.
 //! - A command that has changed settings calls [`detach`] first and does not wait for writes, so that
 //!   it restores its settings in time. When all settings are restored, [`finish`] waits for the writes
 //!   until a further signal comes.
@@ -41,7 +41,8 @@ impl Stream {
 
 /// Size of a write, bytes. The kernel writes up to this size to a pipe at once (`PIPE_BUF`).
 const CHUNK: usize = 4096;
-/// Maximum amount of waiting output, bytes. Further messages are dropped until the reader reads again.
+/// Maximum amount of waiting output, bytes. Further messages and lines of a stream are dropped until the
+/// reader reads again.
 const MOST_WAITING: usize = 1 << 16;
 /// Time that the end of a command waits for a reader that does not read.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -121,8 +122,8 @@ impl Writer {
         let _ = self.queue.send((stream, bytes.to_vec()));
     }
 
-    /// Waits until everything is written, or until no progress happens for the time that `limit`
-    /// returns.
+    /// Waits until everything is written, or until no progress happens for the time that `limit` returns
+    /// (`None`: without a limit).
     fn drain(&self, limit: impl Fn(&Waiting) -> Option<Duration>) {
         let (mut left, mut progress) = (usize::MAX, Instant::now());
         loop {
@@ -212,9 +213,9 @@ pub fn stream(line: &[u8]) -> io::Result<bool> {
     Ok(false)
 }
 
-/// Writes a message to standard error. Ignores errors, because the reader may have exited. Drops the
-/// message if too many messages wait. After a signal ended the wait for the reader, drops it if a
-/// previous message still waits.
+/// Writes a message to standard error. Ignores errors, because the reader may have exited. Drops the message
+/// if too many bytes wait. After a signal ended the wait for the reader, drops it if a previous message still
+/// waits.
 pub fn message(text: &[u8]) {
     let Some(Writers { errors, .. }) = writers() else { return drop(Stream::Errors.write(text)) };
     let waiting = errors.waiting.all();

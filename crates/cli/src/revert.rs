@@ -41,8 +41,8 @@ fn remove_files(etc: &Etc, interface: Option<&str>, namespace: Option<u64>) -> R
     etc.remove(&chosen).map_err(failed)
 }
 
-/// Returns the names under which `evenkeel tune --persist` may have written files for a journal's interface: the name in the
-/// journal, unless another interface has it now, and the present name.
+/// Returns the names under which `evenkeel tune --persist` may have written files for a journal's interface:
+/// the name in the journal, unless another interface has it now, and the present name.
 fn persisted_names(header: &Header) -> BTreeSet<String> {
     let then = &header.interface.name;
     let is_own = |found: &InterfaceIdentity| is_same_device(header, found);
@@ -55,14 +55,14 @@ fn persisted_names(header: &Header) -> BTreeSet<String> {
     all_interfaces().into_iter().filter(has_now).chain(then).collect()
 }
 
-/// Returns the network namespace in the names of the files of `tune --persist`; `None` for the initial one. The
-/// namespace of a journal may no longer exist.
+/// Returns the network namespace in the names of the files of `tune --persist`; `None` for the initial
+/// namespace. The namespace of a journal may no longer exist.
 fn namespace_of_files(interface: &InterfaceIdentity) -> Option<u64> {
     let is_here = NetworkNamespace::own().is_ok_and(|own| own.inode == interface.namespace);
     if is_here { Etc::namespace() } else { Some(interface.namespace) }
 }
 
-/// Reports removals. `left` contains files that were kept and already reported.
+/// Reports removals and kept files. Adds each kept file to `left`, and reports it only once.
 fn tell_removals(removals: &[Removal], left: &mut BTreeSet<PathBuf>) -> Result<(), Failure> {
     for removal in removals {
         match removal {
@@ -94,7 +94,7 @@ pub fn revert(options: &RevertOptions) -> Result<Exit, Failure> {
     let (mut removed, mut failed, mut told, mut left) = (false, None, BTreeSet::new(), BTreeSet::new());
     for removals in files {
         removed |= removals.as_ref().is_ok_and(|removals| !removals.is_empty());
-        // A journal may also contain the directory of the environment.
+        // A journal may name the same directory as the environment. Report an error of a directory once.
         if let Err(error) = removals.and_then(|removals| tell_removals(&removals, &mut left))
             && told.insert(error.message().to_owned())
         {
@@ -136,8 +136,8 @@ pub fn revert(options: &RevertOptions) -> Result<Exit, Failure> {
 }
 
 /// Restores the settings of all journals, or of the journals for an interface and the devices below it
-/// that `evenkeel fair` manages. Returns whether any journal contained a change. Adds to `files` the
-/// results of removing files in the journals' directories.
+/// that `evenkeel fair` manages. Returns the exit code and, for [`Exit::Done`], whether the function reported
+/// anything. Adds to `files` the results of removing files in the journals' directories.
 fn revert_settings(
     interface: Option<&str>,
     files: &mut Vec<Result<Vec<Removal>, Failure>>,
@@ -155,7 +155,7 @@ fn revert_settings(
             Remains::Absent(damaged, header) => {
                 let is_about = names.as_ref().is_none_or(|names| is_of(&damaged, names));
                 if is_about && !tell_absent(&damaged, header.as_deref()) {
-                    // As for an intact journal of another namespace.
+                    // Use the same exit code as for an intact journal of another namespace.
                     let same = |named| header.as_ref().is_none_or(|header| is_same_device(header, named));
                     if exit == Exit::Done && interface.is_some() && named.as_ref().is_none_or(same) {
                         exit = Exit::Unable;
@@ -240,8 +240,8 @@ fn revert_settings(
             Ok(RevertOutcome::Nothing) => continue,
             Ok(outcome) => match (tell(&outcome).unwrap_or_else(|error| error.tell()), &outcome) {
                 (Exit::Done, RevertOutcome::OtherNamespace { header, .. }) => {
-                    // The revert did not cover the requested interface, unless this namespace has an
-                    // interface of the same name. A previous failure takes precedence.
+                    // The revert did not cover the requested interface, unless a different interface of
+                    // this namespace has the requested name. A previous failure takes precedence.
                     let is_of_another = named.as_ref().is_some_and(|named| !is_same_device(header, named));
                     if exit == Exit::Done && interface.is_some() && !is_of_another {
                         exit = Exit::Unable;
@@ -285,20 +285,21 @@ pub fn with_devices_below(interface: &str) -> Vec<String> {
 }
 
 /// Returns whether `interface` is the interface of a journal, regardless of its current name and
-/// namespace.
+/// namespace. Returns false if the journal does not identify its device.
 fn is_same_device(header: &Header, interface: &InterfaceIdentity) -> bool {
     let InterfaceIdentity { device, .. } = &header.interface;
     header.interface.same_boot(interface) && device.is_some() && *device == interface.device
 }
 
-/// Identifies an interface of this namespace.
+/// Identifies an interface of this namespace; `None` if it cannot be read.
 pub fn identity(name: &str) -> Option<InterfaceIdentity> {
     let index = Sysfs::of_namespace().ok()?.read(&format!("class/net/{name}/ifindex")).ok()?;
     InterfaceIdentity::current(index.parse().ok()?, name).ok()
 }
 
-/// Reports a damaged journal from a previous call, if it belongs to one of the interfaces. Removes a
-/// damaged journal of a previous boot. Returns the exit code if settings may still be changed.
+/// Reports a damaged journal that was set aside, if it belongs to one of the interfaces. Removes a damaged
+/// journal of a previous boot. Returns an exit code if settings may still be changed, or if a journal cannot
+/// be read or removed.
 fn tell_remains(remains: Remains, names: Option<&[String]>) -> Option<Exit> {
     let is_about = |damaged: &Damaged| names.is_none_or(|names| is_of(damaged, names));
     match remains {
@@ -363,7 +364,7 @@ fn is_of(damaged: &Damaged, names: &[String]) -> bool {
 }
 
 /// Returns whether a renamed journal belongs to one of these interfaces, or has the name of one of
-/// their journals.
+/// their journals. `None` means all interfaces.
 fn concerns(found: &Renamed, names: Option<&[String]>) -> bool {
     let state = StateDirectory::from_environment();
     let is_of = |interface: &InterfaceIdentity| {
@@ -389,8 +390,8 @@ pub fn renamed(interface: Option<&str>) -> Vec<Renamed> {
 }
 
 /// Returns the killed runs in this network namespace whose changes are still in force: those on the devices
-/// with these indices, those whose command named the interface, or all. Returns none if this user may not read
-/// the journals.
+/// with these indices, those whose command named the interface, or all. Returns none if this user may not
+/// read the journals.
 pub fn dead_runs(only: Option<(&str, &[u32])>) -> Vec<Header> {
     let journals = StateDirectory::from_environment().journals().unwrap_or_default();
     let found = journals.iter().filter_map(|journal| Some(evenkeel_apply::unfinished(journal).ok()??.0));
@@ -402,8 +403,8 @@ pub fn dead_runs(only: Option<(&str, &[u32])>) -> Vec<Header> {
     found.filter(|header| !header.kept && concerns(header)).collect()
 }
 
-/// Returns which settings killed runs left changed on an interface or the devices below it, and what to
-/// do. Returns `None` if there are no such settings.
+/// Describes settings that a killed run left changed on an interface or the devices below it, and the
+/// remedy. If this is unknown, returns the reason. Returns `None` if there are no such settings.
 pub fn left(index: u32, name: &str) -> Option<String> {
     if let Some(reason) = unreadable() {
         return Some(reason);
@@ -433,12 +434,12 @@ pub fn unreadable() -> Option<String> {
     Some(format!("cannot find out which settings killed runs left changed: {error}"))
 }
 
-/// Reports settings that a killed run's damaged or renamed journal left changed. A command that uses a
-/// live host calls this function first.
+/// Reports settings that killed runs left changed, if the command itself does not report them. Each command
+/// calls this function first.
 pub fn remind(command: &Command) {
     match command {
-        // The command itself refuses stray root qdiscs, renamed journals, and damaged journals that it
-        // reads.
+        // Without `--observe`, the command itself refuses stray root qdiscs, renamed journals, and
+        // damaged journals that it reads.
         Command::Fair(options) => {
             let devices = if options.observe { Vec::new() } else { with_devices_below(&options.interface) };
             remind_of_damaged(Some(&options.interface), &run_journals(&devices));
@@ -486,7 +487,7 @@ pub fn remind(command: &Command) {
     }
 }
 
-/// Returns the journals of runs on these interfaces.
+/// Returns the paths of the journals that runs on these interfaces have. A journal may not exist.
 fn run_journals(interfaces: &[String]) -> Vec<PathBuf> {
     let state = StateDirectory::from_environment();
     interfaces.iter().filter_map(|name| identity(name)).map(|identity| state.journal_of(&identity)).collect()
@@ -569,8 +570,8 @@ fn is_about(path: &Path, names: &[String]) -> Result<bool, Failure> {
     }
     let state = StateDirectory::from_environment();
     Ok(names.iter().filter_map(|name| identity(name)).any(|interface| {
-        // The journal's interface may have been renamed and moved to this namespace. Compare the file's name, because
-        // every line may be damaged.
+        // The journal's interface may have been renamed and moved to this namespace. Compare the file's name,
+        // because every line may be damaged.
         contents.header.as_ref().is_some_and(|header| is_same_device(header, &interface))
             || [state.journal_of(&interface), state.kept_journal_of(&interface)].iter().any(|own| own == path)
     }))
@@ -649,8 +650,8 @@ fn say_leftover(leftover: &Leftover) -> Exit {
     tell_remarks(leftover)
 }
 
-/// Reports before a plan that a session manages the interface, so that a run would be refused. `plan`
-/// says what this means for the plan.
+/// Reports that a run would be refused, because a session manages the interface. A command calls this
+/// function before it prints a plan. `plan` is the part of the message about the plan.
 pub fn tell_managed(interface: &str, plan: &str) {
     // Ignore an interface that cannot be read: the plan reports it.
     let Some(identity) = identity(interface) else { return };

@@ -84,7 +84,7 @@ pub fn run(options: &RunOptions) -> Result<Exit, Failure> {
                 TopologyChoice::SoftNic => Topology::SoftNic,
                 TopologyChoice::Mq => Topology::Mq,
             });
-            // More privileges would not help.
+            // Check this before the privileges, because more privileges would not help.
             if let Some(why) = beyond_one_kernel(&scenario) {
                 return Err(Failure::new(
                     Exit::Unable,
@@ -180,8 +180,8 @@ fn refuse_ignored_by(scenario: &Scenario, options: &RunOptions) -> Result<(), Fa
     Err(Failure::new(Exit::Usage, message))
 }
 
-/// Estimates the memory of a simulation. Returns an error if the machine has less memory, or if the
-/// limit is lower.
+/// Estimates the memory of a simulation. Returns an error if the simulation needs more memory than is
+/// available or allowed.
 fn check_memory(
     request: &Request<'_>,
     progress: &Progress,

@@ -30,7 +30,7 @@ pub struct Loaded {
     pub qdisc_files: BTreeMap<String, String>,
 }
 
-/// The texts of a scenario's files.
+/// The source of a scenario's `qdisc-files`: a study's texts, or else a directory.
 #[derive(Clone, Copy)]
 pub struct Files<'a> {
     pub directory: &'a Path,
@@ -74,7 +74,7 @@ pub fn load(name: &str) -> Result<Loaded, Failure> {
     load_with(name, None)
 }
 
-/// Finds a scenario as [`load`] does. Adds the user's qdisc setups if it is a scenario of qdiscs.
+/// Finds a scenario as [`load`] does. Adds the user's qdisc setups to a scenario of qdiscs.
 pub fn load_with(name: &str, own: Option<&OwnSetups>) -> Result<Loaded, Failure> {
     if let Some((_, text)) = bundled().iter().find(|(bundled, _)| *bundled == name) {
         return parse_loaded(text, name, Files::of(Path::new("")), own);
@@ -214,7 +214,8 @@ fn show(name: &str, toml: bool) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// Returns the lines of the summary as label and text: link, traffic, senders, measurement, paper and groups.
+/// Returns the lines of the summary as label and text: link, traffic, TCP, senders, measurement, paper and
+/// groups.
 fn outline(scenario: &Scenario) -> Vec<(&'static str, String)> {
     let Scenario { link, workload, measure, .. } = scenario;
     let mut link_text = link.rate.to_string();
@@ -344,7 +345,8 @@ fn requesting(group: &RequestClients) -> String {
     text
 }
 
-/// Returns the bulk senders of each group, with their number for each value of the axis `clients`.
+/// Returns a line about the bulk senders of each group. The number of senders is fixed, or depends on the
+/// axis `clients`.
 fn bulk_groups(tenants: &Tenants) -> Vec<String> {
     let axis = tenants.axes.iter().find(|axis| axis.name == "clients");
     let clients = || axis.iter().flat_map(|axis| &axis.values).filter_map(|value| value.parse().ok());

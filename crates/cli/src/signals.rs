@@ -75,7 +75,7 @@ pub fn await_another() {
     AWAITS.store(true, Ordering::Relaxed);
 }
 
-/// Returns whether a signal came after [`await_another`].
+/// Returns whether a signal has ended the wait that [`await_another`] began.
 pub fn has_ended_wait() -> bool {
     WAIT_ENDED.load(Ordering::Relaxed)
 }
@@ -140,7 +140,7 @@ impl Signals {
         self.held.store(true, Ordering::Relaxed);
     }
 
-    /// Ends the command as SIGTERM does.
+    /// Asks the command to end, as SIGTERM does.
     pub fn terminate(&self) {
         self.terminated.store(true, Ordering::Relaxed);
     }

@@ -114,7 +114,7 @@ pub fn words(effect: &Effect) -> String {
     format!("{rates}{change}; drops/s {before} → {after}")
 }
 
-/// Returns a verdict as JSON; null if there is no effect.
+/// Returns a verdict as JSON; null if there is no simulated effect.
 fn verdict_json(verdict: &Verdict) -> Value {
     let Some(effect) = verdict.effect() else { return Value::Null };
     json!({
@@ -180,7 +180,7 @@ pub fn show_finding(page: &mut Page, label: &str, verdict: Option<&Verdict>) {
     }
 }
 
-/// Shows the assumptions of the simulated effects, and the findings without a simulated effect.
+/// Shows the throughput without changes, the assumptions of the simulations, and why effects are missing.
 pub fn show_assumptions(page: &mut Page, forecast: &Forecast) {
     page.gap();
     for Simulated { modelled, effect } in &forecast.nics {

@@ -13,7 +13,7 @@ use crate::signals::Signals;
 
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// The stream of a session. It writes nothing if the user chose another format.
+/// The stream of a session. If the user chose another format, only [`Stream::end`] writes to it.
 pub struct Stream {
     is_wanted: bool,
     began: Instant,

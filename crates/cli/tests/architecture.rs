@@ -33,7 +33,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("monitor", &["files", "model", "metrics", "netlink", "placement", "host", "apply", "datapath", "fair"]),
     ("service", &["model", "netlink", "host"]),
     ("testbed", &["model", "netlink", "transmit", "host", "datapath", "control"]),
-    // It measures between the namespaces of a test bed.
+    // `calibrate` measures between the namespaces of a test bed.
     ("calibrate", &["model", "metrics", "netlink", "host", "testbed"]),
     ("stations", &["model", "transmit"]),
     ("sim", &["model", "transmit", "receive", "stations"]),
@@ -76,7 +76,7 @@ const NO_SOCKETS: &[&str] =
 
 /// Paths and keywords that the sources of each pure crate must not use.
 const PURE: &[(&str, &[&str])] = &[
-    // Changes contain addresses.
+    // Changes of settings contain addresses.
     ("model", NO_SOCKETS),
     ("metrics", &["std::fs", "std::net", "std::process"]),
     ("transmit", &["std::fs", "std::net", "std::process"]),
@@ -88,13 +88,14 @@ const PURE: &[(&str, &[&str])] = &[
     ("placement", NO_SOCKETS),
     // This crate writes records to files named after the process id, but starts no process.
     ("report", &["std::net", "process::Command"]),
-    // This crate writes its journal. It starts no process and depends on no particular world.
+    // This crate writes its journal. It starts no process, and works with any `World`.
     ("study", &["std::net", "std::process"]),
-    // This crate controls a world through the trait, and writes no files.
+    // This crate controls a world (the kernel or the simulator) through the trait `World`, and writes no
+    // files.
     ("experiment", &["std::fs", "std::net", "std::process"]),
 ];
 
-/// Marks of unfinished work. They are split so that this file does not contain them.
+/// Marks of unfinished work. The strings are split so that this file does not contain the marks.
 const UNFINISHED: &[&str] =
     &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("unimplemented", "!"), concat!("todo", "!")];
 
@@ -140,7 +141,8 @@ fn directory_of(package: &str) -> Option<String> {
     }
 }
 
-/// Returns the dependencies of a crate that [`ALLOWED`] does not list.
+/// Returns a message for each dependency of a crate that [`ALLOWED`] does not list. Also returns a message if
+/// the table does not list the crate or the manifest is invalid.
 fn dependency_violations(directory: &str, manifest: &str) -> Vec<String> {
     let Some((_, allowed)) = ALLOWED.iter().find(|(name, _)| *name == directory) else {
         return vec![format!("crates/{directory} is not in the table of allowed dependencies")];
@@ -158,8 +160,8 @@ fn dependency_violations(directory: &str, manifest: &str) -> Vec<String> {
 
 // ---- Sources ---------------------------------------------------------------------------------------
 
-/// Replaces comments, strings and characters in Rust source by blanks, so that a search finds only code. Line breaks in
-/// code remain.
+/// Replaces each comment, string and character literal in Rust source by a blank, so that a search finds only
+/// code. All line breaks remain.
 fn code_only(source: &str) -> String {
     let text: Vec<char> = source.chars().collect();
     let mut code = String::with_capacity(source.len());
@@ -257,8 +259,8 @@ fn tokens(code: &str) -> Vec<String> {
     found
 }
 
-/// Returns whether code uses a keyword or a path of two segments. The path may be written in full, or
-/// be the first segment of an item in `use std::{…}`.
+/// Returns whether code uses a keyword or a path of two segments. The path may be written in full. Its second
+/// segment may also begin an item of a group such as `use std::{…}`.
 fn mentions(tokens: &[String], what: &str) -> bool {
     let Some((parent, child)) = what.split_once("::") else {
         return tokens.iter().any(|token| token == what);
@@ -291,7 +293,7 @@ fn group_heads(tokens: &[String]) -> impl Iterator<Item = &str> {
         .filter_map(|(is_head, token)| is_head.then_some(token))
 }
 
-/// Returns the paths and keywords in a crate's source that the crate must not use.
+/// Returns a message for each path or keyword that a crate's source must not use, but does.
 fn purity_violations(directory: &str, path: &str, source: &str) -> Vec<String> {
     let Some((_, forbidden)) = PURE.iter().find(|(name, _)| *name == directory) else { return Vec::new() };
     let tokens = tokens(&code_only(source));
@@ -324,7 +326,8 @@ fn unfinished_violations(path: &str, text: &str) -> Vec<String> {
     text.lines().zip(1..).flat_map(marks).collect()
 }
 
-/// Returns the lines that print a path without `evenkeel_model::text::path_text`, which escapes control characters.
+/// Returns a message for each line that prints a path without `evenkeel_model::text::path_text`, which
+/// escapes control characters.
 fn raw_path_violations(path: &str, source: &str) -> Vec<String> {
     let is_exempt = path == "crates/model/src/text.rs" || path.ends_with("tests.rs");
     let code = code_only(source);
@@ -435,8 +438,8 @@ fn printed_paths_are_escaped() {
 const WITHOUT_CIRCLES: [&str; 9] =
     ["apply", "datapath", "experiment", "files", "host", "metrics", "netlink", "sim", "stations"];
 
-/// Returns the module directly below `src` that contains a file; `None` for the crate's root and for
-/// tests.
+/// Returns the module directly below `src` that contains a file; `None` for the crate's root, for tests and
+/// for files outside of the crate's `src`.
 fn module_of<'a>(directory: &str, path: &'a str) -> Option<&'a str> {
     let below = path.strip_prefix(&format!("crates/{directory}/src/"))?;
     let is_test = below.split(['/', '.']).any(|part| part == "tests" || part == "testing");
@@ -458,8 +461,8 @@ fn imports(directory: &str, sources: &[(String, String)]) -> BTreeSet<(String, S
     found
 }
 
-/// Returns the imports that are part of a circle. Repeatedly removes modules without imports and
-/// modules that no module imports.
+/// Returns the imports that are part of a circle or lead from one circle to another. Repeatedly removes the
+/// imports of modules that no module imports, and of modules that import nothing.
 fn circle(mut imports: BTreeSet<(String, String)>) -> BTreeSet<(String, String)> {
     loop {
         let (from, to): (BTreeSet<String>, BTreeSet<String>) = imports.iter().cloned().unzip();

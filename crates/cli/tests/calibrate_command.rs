@@ -29,13 +29,13 @@ fn memory_and_wakeups_need_no_privileges() {
     let profile = MachineProfile::parse(&std::fs::read_to_string(&path).unwrap(), "mine.toml").unwrap();
     let measured = profile.measured();
     let figure = |key: &str| measured.iter().find(|(known, _)| known == key).map(|(_, figure)| *figure);
-    // A busy machine may leave no usable figure of the switch.
+    // On a busy machine, calibration may find no usable figure for a switch to a thread.
     let medians = found["measurements"].as_array().unwrap();
     assert!(medians.iter().any(|quantity| quantity["name"] == "switch to a thread"), "{found:#}");
     if cfg!(target_arch = "x86_64") {
         let (clock, local) = (figure("processor.turbo-clock").unwrap(), figure("copy.local").unwrap());
         assert!((2e8..1e10).contains(&clock.value), "{clock:?}");
-        // From 64 bytes a cycle to one in a hundred cycles.
+        // The limits are 64 bytes per cycle, and one byte per 100 cycles.
         assert!((1.0 / 64.0..100.0).contains(&local.value), "{local:?}");
     }
     for (key, Figure { value, measured }) in measured {
@@ -67,7 +67,7 @@ fn wrong_usage_is_refused_before_anything_is_measured() {
     }
 }
 
-/// Returns a profile whose copies are as uncertain as stated.
+/// Returns a profile as text. The costs of its copies are known up to a factor of 1 + `share`.
 fn uncertain(share: f64) -> String {
     let mut profile = MachineProfile::xeon_6128();
     let value = profile.copy.local.value;
@@ -79,7 +79,7 @@ fn uncertain(share: f64) -> String {
     profile.to_string()
 }
 
-/// The assumptions name the profile. An uncertain profile has a wider interval of the throughput, so less is shown.
+/// The assumptions of a forecast name its profile. An uncertain profile changes the forecast.
 #[test]
 fn a_forecast_uses_the_profile_and_its_uncertainty() {
     let place = tempfile::tempdir().unwrap();
@@ -130,7 +130,7 @@ fn profiles_that_cannot_be_used_are_refused() {
     assert!(ended.code == 2 && ended.stderr.contains("--simulate"), "{ended:?}");
 }
 
-/// A scenario names a profile by its path, from the scenario's directory.
+/// A scenario names a profile by its path, relative to the scenario's directory.
 #[test]
 fn a_scenario_has_a_machine_of_its_own() {
     let place = tempfile::tempdir().unwrap();
@@ -153,7 +153,7 @@ fn a_scenario_has_a_machine_of_its_own() {
     (slow.turbo_hz, slow.all_cores_hz) = (Figure::stated(1e9), Figure::stated(1e9));
     let ratio = simulate(&slow.to_string(), "slow") / same;
     assert!((0.2..0.5).contains(&ratio), "a clock of 1 instead of 3.4 GHz: {ratio}");
-    // Operations without any cost end, too.
+    // A simulation in which operations cost no cycles ends, too.
     let free = MachineProfile { cycles: Default::default(), ..MachineProfile::xeon_6128() };
     assert!(simulate(&free.to_string(), "free") > same);
     file(place.path(), "mine.toml", "schema = 1\n");

@@ -269,7 +269,8 @@ fn names_are_replaced_on_request() {
     assert!(saved_name(true).starts_with("process-"));
 }
 
-/// The recording has no CPUs and no queues, and has a speed that the recorded host did not have.
+/// The recording lacks the files about CPUs and queues. It has the speed of a NIC, although it lists this
+/// speed as unknown.
 #[test]
 fn what_a_recording_lacks_is_unknown_and_what_it_has_is_known() {
     let directory = tempfile::tempdir().unwrap();
@@ -430,7 +431,7 @@ fn assert_harmless(lines: &[String], inside: Option<&str>) {
         "mknod",
         "setxattr",
         "utimens",
-        // fsmount(2) alone creates a detached mount, through which Evenkeel reads sysfs.
+        // fsmount(2) is allowed: it creates a detached mount, through which Evenkeel reads sysfs.
         " mount(",
         "move_mount",
         "pwrite64",

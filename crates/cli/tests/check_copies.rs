@@ -413,7 +413,8 @@ fn two_interfaces_of_one_number_are_not_judged() {
     }
 }
 
-/// The kernel shows the link of every PCI Express function, so a fast NIC without these files was recorded in part.
+/// The kernel shows the link of every PCI Express function in sysfs. If these files of a fast NIC are
+/// missing, the recording is incomplete.
 #[test]
 fn a_fast_nic_without_a_recorded_link_is_not_cleared() {
     let directory = tempfile::tempdir().unwrap();
@@ -481,7 +482,7 @@ fn a_recording_without_a_fact_that_exists_is_not_cleared() {
     }
 }
 
-/// A named interface is judged although the files of another one are missing.
+/// A named interface is judged although the files of another interface are missing.
 #[test]
 fn a_named_interface_is_judged_beside_a_damaged_one() {
     let directory = tempfile::tempdir().unwrap();

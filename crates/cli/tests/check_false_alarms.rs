@@ -20,7 +20,7 @@ fn find<'f>(findings: &'f [Finding], rule: &str) -> Option<&'f Finding> {
     findings.iter().find(|finding| finding.rule == rule)
 }
 
-/// Makes a host idle: less than one packet per second since boot.
+/// Makes a host idle: about one packet per second since boot.
 fn idle(facts: &mut HostFacts) {
     for interface in &mut facts.interfaces {
         for name in ["rx_packets", "tx_packets", "rx_bytes", "tx_bytes"] {
@@ -157,7 +157,8 @@ fn processors_that_share_the_queues_evenly_are_no_bottleneck() {
     assert_eq!(find(&found, "softirq-one-processor"), None, "{found:#?}");
 }
 
-/// Eight flows are hashed to sixteen queues at random. In 88 % of all cases, two flows share a queue.
+/// Eight flows are hashed to sixteen queues at random. In 88 % of all cases, at least two flows share a
+/// queue.
 #[test]
 fn flows_that_meet_by_chance_are_not_reported() {
     let mut facts = hosts::HOSTS[0].1();

@@ -1,8 +1,8 @@
-//! Removes and damages, one at a time, every file of a host that a rule needs. Each rule that needs the
-//! file is then not judged, or judged in part. No other rule changes its findings.
+//! Removes and damages, one at a time, the files of a host. Each rule that needs the file is then not judged,
+//! or judged in part. No other rule changes its findings.
 //!
-//! Then removes every file from hosts that have findings, whether or not a rule needs the file. Each
-//! finding must stay, or its rule must not be judged.
+//! Then removes files from hosts that have findings: files that a rule with a finding needs, files of the
+//! whole host, and answers of the kernel. Each finding must stay, or its rule must not be judged.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[allow(dead_code, reason = "several test binaries share this file, and each uses a part of it")]
@@ -27,8 +27,8 @@ use evenkeel_placement::{Finding, Judgement, find_rule, judge, rules};
 use evenkeel_synthetic::{HostBuilder, qdisc, write_tree};
 use hosts::{I40E, MLX5};
 
-/// Returns a healthy host for each kind of interface, with two nodes, eight CPUs and two NICs of four
-/// queues.
+/// Returns a healthy host with two nodes, eight CPUs, two NICs of four queues, and an interface of each other
+/// kind: bond, bridge, tunnel and veth.
 fn healthy() -> HostFacts {
     let mut facts = HostBuilder::new(2, 2, 2)
         .power("intel_pstate", "performance")
@@ -76,7 +76,7 @@ fn judged(directory: &Path) -> Result<Judgement, String> {
 /// some hosts have. Links to the interfaces below an interface are also such files.
 const OPTIONAL: &[&str] = &["/effective_affinity_list", "/vm/zone_reclaim_mode", "/xps_rxqs"];
 
-/// Files with a name or with words. Any text is a valid value.
+/// Files that contain a name or words. Any text is a valid value.
 const NAMES: &[&str] = &[
     "/proc/cmdline",
     "/cpuidle/state0/name",
@@ -87,8 +87,8 @@ const NAMES: &[&str] = &[
     "/tcp_congestion_control",
 ];
 
-/// Returns whether no rule reads a file in the directory of an interface: the speed of an interface
-/// that is no NIC, the maps of loopback, and counters.
+/// Returns whether no rule reads a file in the directory of an interface. These files are the speed and the
+/// duplex mode of an interface that is no NIC, the maps of loopback, and some counters.
 fn is_unused(facts: &HostFacts, path: &str) -> bool {
     let Some((name, file)) = path.strip_prefix("/sys/class/net/").and_then(|rest| rest.split_once('/'))
     else {
@@ -124,10 +124,12 @@ fn subjects(judgement: &Judgement) -> BTreeSet<(&'static str, String)> {
     judgement.findings.iter().map(|found| (found.rule, found.subject.clone())).collect()
 }
 
-/// Removes and damages each file of a host in turn. Returns the effects that each damage hides:
-/// - rules that were judged without a file that they need
+/// Removes and damages the files of a host in turn. Returns the errors of the judgements:
+/// - rules without a finding that were judged without a file that they need
 /// - findings that disappeared or appeared although their rule was judged
 /// - findings of a rule that was not judged
+/// - a wrong number of rules
+/// - evidence that quotes a rule which was not judged
 fn hidden(facts: &HostFacts, damages: &[Option<&str>]) -> BTreeSet<String> {
     let directory = tempfile::tempdir().unwrap();
     write_tree(facts, directory.path()).unwrap();
@@ -241,10 +243,10 @@ fn faulty_hosts() -> Vec<Faulty> {
     several.chain(recorded.into_iter().map(Faulty::Recorded)).chain(single).collect()
 }
 
-/// A file to remove, or a part of the JSON text of a NIC's answers.
+/// A file to remove, or a file with a NIC's answers and the part to remove from its JSON text.
 type Target = (PathBuf, Option<String>);
 
-/// Returns all files of a tree, and the parts of ethtool's answers.
+/// Returns the files of each kind in a tree, and the parts of ethtool's answers.
 fn targets(directory: &Path) -> Vec<Target> {
     let mut targets = Vec::new();
     for file in hosts::files_of_each_kind(directory) {
@@ -317,8 +319,8 @@ const UNDECIDED: [&str; 5] = [
     "/net/stat/nf_conntrack ",
 ];
 
-/// No finding may disappear silently. The test removes each kind of file from a host on which the rule
-/// has a finding.
+/// No finding may disappear silently. For each rule, the test removes each kind of related file from a host
+/// on which the rule has a finding.
 #[test]
 fn a_finding_without_a_file_stays_or_its_rule_is_not_judged() {
     let sources = faulty_hosts();
@@ -351,7 +353,8 @@ fn a_finding_without_a_file_stays_or_its_rule_is_not_judged() {
             }
             // If `check` refuses the tree, no finding disappears silently.
             let Ok(after) = judged_without(&target, directory) else { continue };
-            // Count the findings: without the name of a process, the subject of a finding differs.
+            // Compare the numbers of findings: without the name of a process, the subject of a finding
+            // differs.
             let count = |all: &BTreeSet<(&str, String)>, rule: &str| {
                 all.iter().filter(|(name, _)| *name == rule).count()
             };

@@ -33,7 +33,8 @@ use faults::{FAULTS, Fault, STRUCTURAL};
 use parallel::on_all_processors;
 use serde_json::Value;
 
-/// Files that some hosts lack: kernels without the module or the feature, and processes that ended.
+/// Files that some hosts lack, because the kernel lacks the module or the feature, or because a process has
+/// ended.
 const ON_SOME_HOSTS: &[&str] = &[
     "etc/os-release",
     "evenkeel/about.json",
@@ -62,7 +63,7 @@ const ON_SOME_HOSTS: &[&str] = &[
     "sys/kernel/mm/transparent_hugepage",
 ];
 
-/// Lists whose length no other file states: interrupts, sockets, and counters that depend on the
+/// Lists whose length no other file states, such as interrupts, sockets, and counters that depend on the
 /// kernel's version.
 const LISTS: &[&str] = &[
     "proc/PID/status",
@@ -74,7 +75,7 @@ const LISTS: &[&str] = &[
     "proc/vmstat",
 ];
 
-/// Files in which the kernel writes -1 for a missing value.
+/// Ends of the paths of files in which the kernel may write -1.
 const SIGNED: &[&str] = &["numa_node", "physical_package_id", "tcp_adv_win_scale", "max_size", "stat"];
 
 /// Lists that may be empty.
@@ -92,7 +93,7 @@ fn judged(directory: &Path) -> Option<(Judgement, HostFacts)> {
     Some((judge(&facts), facts))
 }
 
-/// Returns the findings by rule and interface.
+/// Returns the rule and the interface of each finding; `host` for a finding without an interface.
 fn findings(judgement: &Judgement, facts: &HostFacts) -> BTreeSet<(&'static str, String)> {
     let subject = |subject: &str| {
         facts.interface(subject).map_or_else(|| "host".to_owned(), |found| found.name.clone())
@@ -155,8 +156,8 @@ fn worlds() -> Vec<World> {
     worlds
 }
 
-/// Returns the text without digits. Files, lines and keys that differ only in digits are of the same
-/// kind. The test mutates one of each kind.
+/// Returns the text without digits. Files and JSON keys that differ only in digits are of the same kind.
+/// The test mutates only a few of each kind.
 fn kind(text: &str) -> String {
     text.chars().filter(|letter| !letter.is_ascii_digit()).collect()
 }
@@ -180,8 +181,8 @@ fn starts(path: &str, list: &[&str]) -> bool {
 /// A description with the changed text; `None` if the file is removed.
 type Mutation = (String, Option<String>);
 
-/// Returns the mutations of a file of lines. Of the file's numbers, changes the numbers that the
-/// healthy host does not have, and a few others.
+/// Returns the mutations of a file of lines. Of the numbers that differ from those of the healthy host, it
+/// changes at most `EVIDENCE`, of the other numbers at most `OTHERS`.
 fn mutations_of_lines(path: &str, text: &str, healthy: &str) -> Vec<Mutation> {
     const EVIDENCE: usize = 10;
     const OTHERS: usize = 3;
@@ -258,7 +259,7 @@ fn source(path: &str, part: &str) -> String {
     }
 }
 
-/// Adds the mutations of a value and its fields. A number becomes -1, text and null. A field is
+/// Adds the mutations of a value and its parts. A number becomes -1 and `"x"`. A field of an object is
 /// removed.
 fn mutations_of_json(
     whole: &Value,

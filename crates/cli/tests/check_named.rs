@@ -80,7 +80,7 @@ fn keys(findings: &[Finding]) -> BTreeSet<String> {
     findings.iter().map(key).collect()
 }
 
-/// A rule of this list finds nothing about the host or about two interfaces. Its findings about an
+/// A rule in `OF_ONE_INTERFACE` finds nothing about the host or about two interfaces. Its findings about an
 /// interface do not depend on another interface.
 #[test]
 fn rules_of_one_interface_ignore_other_interfaces() {

@@ -126,7 +126,7 @@ fn faults_are_found_among_others() {
         let able: Vec<&Fault> =
             every_fault().filter(|fault| (fault.hosts)().iter().any(|(other, _)| other == name)).collect();
         for _ in 0..10 {
-            // Faults of different rules that do not change the same queues and connections.
+            // Choose four faults of different rules that do not change the same queues and connections.
             let mut chosen: Vec<&Fault> = Vec::new();
             while chosen.len() < 4 {
                 let fault = able[random.next_u64() as usize % able.len()];
@@ -198,7 +198,7 @@ fn remedies_name_what_is_there() {
     assert_eq!(plant("GRO off", 0), ["ethtool -K ens2f0 rx-gro on"]);
     let moved = plant("all interrupts on the other socket", 0);
     assert_eq!(moved.len(), 16, "{moved:?}");
-    // Cores 20 to 35 of node 1 remain, because the data movers run on cores 36 to 38.
+    // Cores 20 to 35 and 39 of node 1 remain, because the data movers run on cores 36 to 38.
     assert!(
         moved.iter().all(|line| line.starts_with("echo ") && line.contains("/smp_affinity_list")),
         "{moved:?}"

@@ -117,10 +117,11 @@ fn hosts_are_read_and_healthy_ones_have_no_serious_finding() {
     assert!(failures.is_empty(), "{failures:#?}");
 }
 
-/// The named rule finds each fault. The evidence contains the number if it has at least four digits.
+/// The named rule finds each fault. For almost all faults, the evidence contains the number, if it has at
+/// least four digits.
 #[test]
 fn planted_faults_are_found() {
-    /// Minimum share of all faults that `check` must find with the right number, percent.
+    /// Minimum share of all faults for which the evidence must contain the number, percent.
     const LEAST: usize = 99;
     let (mut total, mut found) = (0, 0);
     let mut missing = Vec::new();
@@ -156,8 +157,8 @@ fn planted_faults_are_found() {
     println!("{found} of {total} planted faults are found with their number");
 }
 
-/// A finding has the expected fix and severity besides its number. No other rule names a different
-/// cause.
+/// A finding of the named rule has the expected texts and severity, and no forbidden text. Silent rules
+/// have no finding.
 #[test]
 fn findings_say_what_operators_need() {
     let texts = |table: &toml::Value, key: &str| -> Vec<String> {

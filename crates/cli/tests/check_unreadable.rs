@@ -26,8 +26,8 @@ fn judged(directory: &Path) -> Result<Judgement, String> {
     facts.map(|facts| judge(&facts)).map_err(|error| error.to_string())
 }
 
-/// Returns the findings by rule and interface. Leaves out names of processes, because they may be
-/// missing.
+/// Returns the rule and the interface of each finding. Other subjects become `host`, because a damaged file
+/// may hide, for example, the name of a process.
 fn findings(judgement: &Judgement, facts: &HostFacts) -> BTreeSet<(&'static str, String)> {
     let subject = |finding: &Finding| match facts.interface(&finding.subject) {
         Some(interface) => interface.name.clone(),
@@ -42,8 +42,8 @@ fn random_bytes(random: &mut Xoshiro256StarStar) -> Vec<u8> {
     bytes
 }
 
-/// Damages single files of hosts with many findings. Each finding must remain, or `check` must list its
-/// rule as not judged. Set `EVENKEEL_DAMAGED_FILES` for a longer campaign.
+/// Damages single files of hosts with many findings. Each finding must remain, or `check` must list its rule
+/// as not judged. `EVENKEEL_DAMAGED_FILES` sets the number of files per host (default 25).
 #[test]
 fn no_finding_disappears_without_a_word() {
     let most: usize =
@@ -94,12 +94,12 @@ fn no_finding_disappears_without_a_word() {
     assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
 }
 
-/// Replaces each file that a rule needs by a dangling link and by a link to itself. Removes files that
-/// every Linux host has. Each time, `check` must list the rule as not judged.
+/// Replaces each file that a rule needs by a dangling link and by a link to itself. Removes files that every
+/// Linux host has. Each time, `check` must list the rule as not judged, or refuse the tree.
 #[test]
 fn a_rule_with_a_damaged_need_is_not_judged() {
-    // Files that some hosts lack: kernels without the module, the feature or several memory nodes, and virtual
-    // machines.
+    // Files that a host may lack: its kernel lacks the module or the feature, it has only one memory node, or
+    // it is a virtual machine.
     const OPTIONAL: [&str; 26] = [
         "sys/class/net/ens2f0/bonding",
         "sys/class/net/ens2f0/carrier_changes",
@@ -234,7 +234,7 @@ fn a_plan_has_no_setting_that_cannot_be_made() {
     assert!(shown.stdout.contains("vm.min_free_kbytes is not a setting"), "{shown:?}");
 }
 
-/// A table that ends in the middle of a line is truncated.
+/// `check` must report a table that ends in the middle of a line as cut off.
 #[test]
 fn a_cut_table_of_memory_is_named() {
     let directory = tempfile::tempdir().unwrap();
@@ -245,7 +245,8 @@ fn a_cut_table_of_memory_is_named() {
     assert!(named.why.contains("/proc/vmstat:2: the file is cut off"), "{named:?}");
 }
 
-/// Without a row that the kernel always writes, the rules do not judge.
+/// If a file lacks a row that the kernel always writes, or contradicts itself or another file, the rules that
+/// need the file do not judge.
 #[test]
 fn missing_rows_and_contradictions_are_named() {
     let edited = |file: &str, edit: &dyn Fn(String) -> String| {
@@ -355,7 +356,7 @@ fn missing_rows_and_contradictions_are_named() {
     assert!(why.iter().any(|why| why.contains("ens2f0/queues holds no receive queues")), "{why:?}");
 }
 
-/// A mask with a CPU beyond the possible CPUs is no fact, so rules that need the mask do not judge. The
+/// A mask with a CPU beyond the possible CPUs is invalid, so rules that need the mask do not judge. The
 /// default affinity is an exception: the kernel sets all bits of its masks.
 #[test]
 fn masks_of_impossible_processors_are_named() {
@@ -440,8 +441,8 @@ fn a_tree_without_facts_is_refused() {
     assert!(ended.stderr.contains("the recording has no evenkeel/qdiscs.json"), "{ended:?}");
 }
 
-/// `--speed` overrides the reported speed, and `check` remarks on this. `check` refuses a speed below
-/// the carried traffic.
+/// `--speed` overrides the reported speed, and the commands remark on this. They refuse a speed at which the
+/// NIC could not have carried its traffic.
 #[test]
 fn a_stated_speed_fits_the_counters() {
     let directory = tempfile::tempdir().unwrap();
@@ -467,7 +468,8 @@ fn a_stated_speed_fits_the_counters() {
     }
 }
 
-/// Commands that `check` prints find the journal of this command.
+/// Commands that `tune` prints set the same state and configuration directories that `tune` uses, so that
+/// they find its journal.
 #[test]
 fn printed_commands_name_the_directories() {
     let directory = tempfile::tempdir().unwrap();
@@ -607,8 +609,8 @@ fn missing_figures_are_unknown() {
     }
 }
 
-/// If a container hides sysctls, counted losses remain findings that name the sysctl. Their rules
-/// judge. There are no findings that the visible sysctls would not cause.
+/// If a container hides a sysctl, findings about counted losses remain, and their advice names the sysctl. A
+/// rule with findings counts as judged. No finding appears that the host with all sysctls does not have.
 #[test]
 fn a_hidden_sysctl_hides_no_counted_loss() {
     const LOSSES: [&str; 6] = [
@@ -647,8 +649,8 @@ fn a_hidden_sysctl_hides_no_counted_loss() {
     assert!(LOSSES.iter().all(|rule| seen.contains(rule)), "{seen:?}");
 }
 
-/// If the file omits a part of ethtool's answers, the part was not recorded. `null` means that the
-/// driver does not support it.
+/// If the file omits a part of ethtool's answers, the part was not recorded. `null` means that the driver
+/// does not support the part.
 #[test]
 fn parts_that_were_not_recorded_are_not_judged() {
     let directory = tempfile::tempdir().unwrap();
@@ -698,7 +700,7 @@ fn an_unreadable_hash_is_not_judged() {
     }
 }
 
-/// A byte-order mark, which some editors write first, is not damage.
+/// A byte-order mark, which some editors write at the start of a file, is not damage.
 #[test]
 fn a_byte_order_mark_is_passed_over() {
     let directory = tempfile::tempdir().unwrap();
@@ -714,7 +716,7 @@ fn a_byte_order_mark_is_passed_over() {
     assert_eq!(judged(directory.path()).unwrap(), before);
 }
 
-/// The path of an invalid kernel answer appears once. The error names the next step.
+/// The error about an invalid kernel answer contains the path of its file only once, and names the next step.
 #[test]
 fn an_answer_that_cannot_be_read_is_named_once() {
     let directory = tempfile::tempdir().unwrap();

@@ -11,7 +11,7 @@ use evenkeel_report::store;
 
 use support::{Ended, run};
 
-/// Writes a record with these figures of one metric for the variant `dqa`.
+/// Writes a record of the variant `dqa` with these values of `nfm.1s`, and with a constant throughput.
 fn record(directory: &Path, name: &str, nfm: &[f64]) -> PathBuf {
     let repeats = nfm
         .iter()

@@ -1,5 +1,5 @@
-//! Tests `evenkeel calibrate` on this kernel: the profile that it writes, and that an interrupted or killed run leaves
-//! no namespace, link, process or file.
+//! Tests `evenkeel calibrate` on this kernel: the profile that it writes, and that an interrupted or killed
+//! run leaves no namespace, link, process or file.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;

@@ -1,5 +1,5 @@
-//! Tests `evenkeel check --watch` with real losses, each in separate network namespaces. `check` must
-//! report the losses at their location.
+//! Tests `evenkeel check --watch` with real losses. Each test has its own network namespaces. `check` must
+//! report each loss at its location.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -101,7 +101,7 @@ impl Holder {
 impl Pair {
     fn new() -> Self {
         let (left, right) = (Holder::new(), Holder::new());
-        // The child has entered its namespace before it runs its program.
+        // A child enters its namespace before it executes its program. Wait until both children have done so.
         let own = std::fs::read_link("/proc/self/ns/net").unwrap();
         let deadline = Instant::now() + Duration::from_secs(10);
         for holder in [&left, &right] {
@@ -120,7 +120,8 @@ impl Pair {
     }
 }
 
-/// Watches a namespace under traffic. Returns the losses and the kernel's drop reasons.
+/// Runs `evenkeel check --watch` in a namespace for this time. Returns its result, with the losses and the
+/// kernel's drop reasons.
 fn watch(holder: &Holder, time: &str) -> serde_json::Value {
     let command = holder.enter(evenkeel(&["check", "--watch", time, "--format", "json"]));
     let ended = support::end(command);
@@ -136,7 +137,7 @@ fn lost_at(result: &serde_json::Value, place: &str) -> (u64, Vec<String>) {
     (packets, at.iter().map(|loss| loss["rule"].as_str().unwrap().to_owned()).collect())
 }
 
-/// Returns the number of packets that the kernel freed for a reason.
+/// Returns the number of packets that the kernel dropped for this reason.
 fn for_reason(result: &serde_json::Value, reason: &str) -> u64 {
     assert_eq!(
         result["reasons_missing"],
@@ -147,7 +148,7 @@ fn for_reason(result: &serde_json::Value, reason: &str) -> u64 {
     reasons.iter().filter(|drop| drop["reason"] == reason).map(|drop| drop["packets"].as_u64().unwrap()).sum()
 }
 
-/// A background thread that works until it is dropped.
+/// A background thread that repeats its work until this value is dropped.
 struct Background {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -176,14 +177,15 @@ impl Drop for Background {
     }
 }
 
-/// Sends datagrams of `bytes` from left to right, in bursts of 50 with pauses of a few milliseconds.
+/// Sends datagrams with `bytes` bytes of payload from left to right, to `ports` ports in turn. A pause
+/// of 2 ms follows every 50 datagrams.
 fn datagrams(pair: &Pair, bytes: usize, ports: u16) -> Background {
     let socket = pair.left.within(|| UdpSocket::bind("10.77.0.1:0").unwrap());
     let payload = vec![7_u8; bytes];
     Background::in_namespace(&pair.left, move || {
         for at in 0..50_u16 {
-            // If the sender's queue refuses a datagram, the loss is at the sender. The test expects
-            // such losses.
+            // Ignore the error: the sender's queue may refuse a datagram. The tests expect such losses at the
+            // sender.
             let _ = socket.send_to(&payload, ("10.77.0.2", 9000 + at % ports));
         }
         std::thread::sleep(Duration::from_millis(2));
@@ -246,7 +248,7 @@ fn a_short_queue_drops_in_the_qdisc() {
     drop(sink);
 }
 
-/// TCP retransmits packets that the qdisc drops, so each lost packet is counted once.
+/// TCP retransmits the packets that the qdisc drops. The watch must count each loss only once, at the qdisc.
 #[test]
 fn retransmissions_after_drops_in_the_qdisc_are_not_counted_again() {
     let pair = Pair::new();
@@ -288,7 +290,8 @@ fn an_unread_socket_drops_in_its_receive_queue() {
             && subject.contains(&format!("(process {})", std::process::id()))
     });
     assert!(named, "the socket and its process: {result:#}");
-    // The program reads the counters of UDP and of sockets at different moments.
+    // The program reads the UDP counters and the socket counters at different moments. A difference between
+    // them must not become another loss.
     assert_eq!(rules.len(), 1, "no other socket dropped any: {result:#}");
     assert_eq!(lost_at(&result, "qdisc").0, 0, "{result:#}");
     let flow = result["reasons"]
@@ -303,13 +306,13 @@ fn an_unread_socket_drops_in_its_receive_queue() {
     drop(socket);
 }
 
-/// The route back to the sources does not lead to the interface at which their packets arrive.
+/// The receiver has no route to the source address of the packets, so the reverse-path filter drops them.
 #[test]
 fn packets_that_the_reverse_path_filter_drops_are_lost_in_the_network_layer() {
     let pair = Pair::new();
     pair.right.set("net/ipv4/conf/evk1/rp_filter", "1");
     pair.left.ip("ip address add 10.99.0.5/32 dev lo");
-    // An ARP request with that source would also be dropped.
+    // The filter would also drop an ARP request with the source 10.99.0.5.
     pair.left.set("net/ipv4/conf/evk0/arp_announce", "2");
     let socket = pair.left.within(|| UdpSocket::bind("10.99.0.5:0").unwrap());
     let _load = Background::in_namespace(&pair.left, move || {
@@ -418,7 +421,7 @@ fn a_backlog_that_overflows_is_named_by_processor() {
     drop(sink);
 }
 
-/// The reader stops, and makes its buffer smaller than the window that it has announced. Arriving
+/// The reader does not read, and makes its buffer smaller than the window that it has announced. Arriving
 /// segments then do not fit, so TCP must prune.
 #[test]
 fn a_buffer_smaller_than_its_window_makes_tcp_prune() {
@@ -447,7 +450,8 @@ fn a_buffer_smaller_than_its_window_makes_tcp_prune() {
         assert_eq!(set, 0);
         readers.push(reader);
     });
-    // TCP prunes a reader's queue only at the beginning, so the test uses several readers in turn.
+    // TCP prunes the receive queue only at the beginning of a connection, so the test opens one connection
+    // after another.
     let mut senders = Vec::new();
     let _senders = Background::in_namespace(&pair.left, move || {
         let mut sender = TcpStream::connect("10.77.0.2:9000").unwrap();
@@ -466,7 +470,7 @@ fn a_buffer_smaller_than_its_window_makes_tcp_prune() {
     assert!(rules.iter().all(|rule| rule == "tcp-receive-pruned"), "{result:#}");
 }
 
-/// Memory whose first access blocks until the test provides the page (userfaultfd(2)).
+/// Memory whose first access blocks until the test closes the descriptor (userfaultfd(2)).
 struct SlowMemory {
     start: *mut u8,
     descriptor: Option<std::os::fd::OwnedFd>,
@@ -502,7 +506,8 @@ impl SlowMemory {
         assert!(number >= 0, "userfaultfd: {}", std::io::Error::last_os_error());
         // SAFETY: the kernel returned this descriptor, and nothing else owns it.
         let descriptor = unsafe { OwnedFd::from_raw_fd(number as i32) };
-        // The fields are: api, features, ioctls; start, length, mode (missing pages), ioctls.
+        // Fields of `uffdio_api`: api, features, ioctls. Fields of `uffdio_register`: start, length, mode
+        // (missing pages), ioctls.
         let mut api = [0xaa_u64, 0, 0];
         let mut register = [start as u64, SLOW_BYTES as u64, 1, 0];
         // SAFETY: the structures have the lengths that the command numbers state.
@@ -559,7 +564,7 @@ fn a_reader_that_holds_its_socket_overflows_the_backlog() {
             let _ = sender.write(&[7]);
             std::thread::sleep(Duration::from_millis(1));
         }
-        // Provide the page, so that the reader continues.
+        // Close the descriptor. The kernel then provides the page, so the reader continues.
         drop(held);
         watched.join().unwrap()
     });

@@ -41,7 +41,8 @@ fn sampled(collector: &mut Collector, count: usize) -> Sample {
     last
 }
 
-/// Takes samples until the busy flows are known. On a busy machine, a late reading of the flows ends a window of a second.
+/// Takes at least three samples, and more (up to 23) until a flow is busy. On a busy machine, a late reading
+/// of the flows ends a window of a second.
 fn observed(collector: &mut Collector) -> Sample {
     let mut last = sampled(collector, 3);
     for _ in 0..10 {

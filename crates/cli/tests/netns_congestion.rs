@@ -278,9 +278,11 @@ impl std::fmt::Display for Measured {
     }
 }
 
+/// Compares the delays with CUBIC, which fills the queue of 160 ms, because a busy machine adds to the
+/// delays.
+///
 /// Measured on a virtual machine with two busy cores: RTT median 0.9 ms, 95 % 4.3 ms, highest 5.4 ms,
-/// utilisation 0.96. CUBIC fills the queue of 160 ms. A machine that delays the sender adds to the
-/// delays, so the test compares the delays with this queue.
+/// utilisation 0.96.
 #[test]
 fn a_flow_keeps_the_queueing_delay_at_the_target_and_the_link_full() {
     let (path, name) = (Path::new(), unique());

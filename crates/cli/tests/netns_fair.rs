@@ -109,15 +109,15 @@ fn a_soft_nic_serves_queues_by_weight_and_goes_without_a_trace() {
     assert_eq!(ended.code, 0, "{ended:?}");
     let status = &json(&ended)["devices"][0]["status"];
     assert_eq!(status["weights"].as_array().unwrap().len(), 8, "{status}");
-    // With twelve flows on eight queues, some queues have two, and the classes get weights accordingly.
+    // With twelve flows on eight queues, some queues have several flows, and their classes get more weight.
     assert!(status["weight_updates"].as_u64().unwrap() > 0, "{status}");
     assert!(status["colliding_flows"].as_u64().unwrap() > 0, "{status}");
     assert!(status["proof"].as_str().unwrap().contains("follow the choices"), "{status}");
     assert_same(&managed.seen(), &before, "after a soft NIC");
     load.finish();
 
-    // A device with one queue suffices. The session restores the kernel's default qdisc, even after a
-    // kill.
+    // A soft NIC needs only one queue. After the session, the interface has the kernel's default qdisc
+    // again, even after a kill.
     set_transmit_channels(&managed, 1);
     managed.shell(&["tc", "qdisc", "del", "dev", NAME, "root"]);
     let before = managed.seen();
@@ -169,7 +169,7 @@ fn the_printed_undo_of_a_root_restores_its_options() {
         format!("{root} mq\nqdisc add dev evk0 parent 7:2 handle 8: pfifo limit 3"),
         format!("{root} mq\nqdisc add dev evk0 parent 7:1 handle 9: tbf rate 1gbit burst 90kb limit 1mb"),
     ] {
-        // The kernel does not change the kind of a qdisc under the same handle.
+        // The kernel does not change the kind of a qdisc under the same handle, so replace the root first.
         managed.shell(&["tc", "qdisc", "replace", "dev", NAME, "root", "handle", "98:", "pfifo"]);
         for line in set_up.lines() {
             managed.shell(&[&["tc"], &line.split(' ').collect::<Vec<_>>()[..]].concat());
@@ -187,8 +187,8 @@ fn the_printed_undo_of_a_root_restores_its_options() {
     }
 }
 
-/// The session applies weights by port, and reloads the file after a change. It reports an invalid file and keeps the
-/// weights.
+/// The session applies the weights of a file by port, and reads the file again after a change. If the file
+/// is invalid, the session reports the error and keeps the weights.
 #[test]
 fn flow_weights_follow_their_file() {
     let managed = Managed::new();
@@ -354,7 +354,7 @@ fn maps_of_another_program_are_refused_unless_they_are_to_be_taken_over() {
     }
     assert_eq!(managed.maps(), DRIVERS_MAPS);
     assert_eq!(managed.journals(), Vec::<String>::new());
-    // Two pools of two queues also override the choice.
+    // XPS maps that give each CPU two queues also override the queue choice.
     for (queue, map) in (0..).zip(["1", "1", "2", "2"]) {
         managed.set_map(queue, map);
     }
@@ -405,7 +405,7 @@ fn a_map_that_is_set_by_hand_stays_and_the_others_come_back() {
     assert_exits_after_change(running, &["tx-1/xps_cpus to '3'", "the old value was '2'", "is left"]);
     assert_eq!(managed.maps(), ["1", "3", "0", "0"]);
     assert_eq!(managed.journals(), Vec::<String>::new());
-    // Setting a map that was empty also overrides the choice.
+    // Setting a map that was empty also overrides the queue choice.
     let managed = Managed::new();
     let running = managed.session(&[]);
     managed.set_map(2, "1");
@@ -551,7 +551,8 @@ fn programs_that_come_and_go_and_a_new_qdisc_end_it() {
     assert!(managed.shell(&["tc", "qdisc", "show", "dev", NAME]).contains("pfifo 9: root"));
 }
 
-/// Replaces the soft NIC by another HTB with the same handle, replaces one of its qdiscs or classes, and adds filters.
+/// A session ends after any change of its soft NIC: a replaced qdisc, a changed or added class, a filter,
+/// or another HTB with the same handle at the root.
 #[test]
 fn a_change_of_the_soft_nic_ends_it() {
     let managed = Managed::new();
@@ -587,7 +588,8 @@ fn a_change_of_the_soft_nic_ends_it() {
         for words in foreign {
             tc(words.replace("ROOT", root));
         }
-        // Make the change shortly before the end, so that no check of the running session finds it.
+        // If the change is a filter, end the session at once, so that no check of the running session finds
+        // the filter.
         if foreign[0].contains("filter") {
             running.signal(Signal::SIGTERM);
         }
@@ -690,8 +692,8 @@ fn pools_keep_flows_to_the_queues_that_the_maps_had() {
     load.finish();
 }
 
-/// The maps allow two of the four queues. With hashing alone, the flow would use these queues in one of
-/// two runs.
+/// The XPS maps allow two of the four queues. After the session clears the maps, hashing alone would move
+/// the flow to another queue in one of two runs.
 #[test]
 fn a_flow_alone_on_its_queue_stays_there_when_a_session_starts() {
     for _ in 0..4 {
@@ -727,8 +729,8 @@ fn what_is_missing_is_named_before_anything_is_changed() {
     assert!(ended.code == 3 && ended.stderr.contains("ip link set evk0 up"), "{ended:?}");
 }
 
-/// A veth supports neither weights nor rate limits of queues. The error says this, or that the kernel
-/// lacks net-shaper.
+/// A veth supports neither weights nor rate limits of queues. With `auto`, the session runs without queue
+/// weights.
 #[test]
 fn a_device_without_queue_weights_is_refused_or_left_as_it_is() {
     let managed = Managed::new();

@@ -9,7 +9,8 @@ use nix::sys::signal::Signal;
 use support::end;
 use support::managed::{Managed, NAME, assert_same, is_empty};
 
-/// Returns whether the kernel has the type with which BPF qdiscs are registered. The binary uses a different check.
+/// Returns whether the kernel has the type with which BPF qdiscs are registered. The binary uses a
+/// different check.
 fn has_bpf_qdiscs() -> bool {
     let types = std::fs::read("/sys/kernel/btf/vmlinux").unwrap();
     let name = b"\0bpf_struct_ops_Qdisc_ops\0";

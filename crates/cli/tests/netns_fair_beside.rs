@@ -55,8 +55,8 @@ fn an_observer_that_comes_and_goes_disturbs_no_session() {
 
 #[test]
 fn a_second_session_is_refused_whatever_its_state_directory_is() {
-    // For a session with htb, XPS maps are no reason to refuse. For the second session, they are no
-    // reason before the first session ends.
+    // A session with htb starts in spite of the XPS maps. The second session is refused because of the first
+    // session, not because of the maps.
     let managed = Managed::with_maps();
     let mut session = managed.session(&["--queue-weights", "htb", "--rate", "200mbit"]);
     let words =
@@ -159,7 +159,7 @@ fn the_meter_runs_before_a_program_that_hides_packets_and_ends_behind_a_new_one(
     assert_stood_back(&observer.end(), words);
 }
 
-/// The observation names the root qdisc and reads its counters by queue.
+/// An observation names the root qdisc and reads its counters by queue. So a change of the qdisc ends it.
 #[test]
 fn a_change_of_the_root_qdisc_or_of_xps_ends_an_observation() {
     let managed = Managed::new();

@@ -122,7 +122,7 @@ fn the_next_run_puts_back_a_soft_nic_before_it_judges() {
         );
         assert_eq!(managed.shell(&["tc", "qdisc", "show", "dev", NAME]), ours, "{look:?} changes nothing");
     }
-    // A plan with another root needs the administrator's root.
+    // A plan for a session with its own root qdisc must know the administrator's root qdisc.
     let ended = end(managed.command(&[&soft_nic[..], &["--plan"]].concat()));
     assert!(ended.code == 3 && ended.stderr.contains(" evenkeel revert evk0` first"), "{ended:?}");
     let ended = end(managed.command(&[&soft_nic[..], &["--for", "300ms"]].concat()));
@@ -163,8 +163,7 @@ fn a_queue_length_of_0_is_restored_after_the_root() {
     }
 }
 
-/// The kernel installs its default qdisc when the interface is set up. Before this, the interface has
-/// no qdisc.
+/// The kernel installs its default qdisc when the interface goes up. Before this, the interface has no qdisc.
 #[test]
 fn a_default_root_is_restored_while_the_interface_is_down() {
     let managed = Managed::new();
@@ -271,7 +270,7 @@ fn a_soft_nic_without_a_journal_is_named_and_not_taken_for_the_administrators() 
     managed.shell(&fix.split(' ').collect::<Vec<_>>());
     let ended = end(managed.command(&["revert", NAME]));
     assert!(ended.code == 0 && ended.stdout.contains("nothing to restore"), "{ended:?}");
-    // The administrator's own qdisc, with a handle that a session might also choose.
+    // Add the administrator's own qdisc, with a handle that a session might also choose.
     managed.shell(&["tc", "qdisc", "add", "dev", NAME, "root", "handle", "4001:", "htb", "default", "10"]);
     let ended = end(managed.command(&["revert", NAME]));
     assert!(ended.code == 0 && ended.stdout.contains("nothing to restore"), "{ended:?}");
@@ -396,7 +395,7 @@ fn a_journal_that_was_emptied_or_cut_is_said_and_kept() {
     }
 }
 
-/// The damaged file may be the journal of any interface.
+/// A damaged journal without the name of its interface may belong to any interface.
 #[test]
 fn a_damaged_journal_without_its_name_is_reported_by_all_commands() {
     let managed = Managed::with_maps();
@@ -431,7 +430,7 @@ fn has_changes(managed: &Managed) -> bool {
     managed.journals().iter().any(|name| {
         // Another process may have removed the journal.
         let text = std::fs::read_to_string(managed.state.path().join(name)).unwrap_or_default();
-        // The first two lines are the count and the header.
+        // The first line contains the number of lines, and the second line is the header.
         text.lines().count() > 2
     })
 }
@@ -447,7 +446,8 @@ fn fifty_kills_at_random_moments_leave_the_host_as_it_was() {
     let mut changed = 0;
     for round in 0..ROUNDS {
         let mut running = Running::start(managed.command(&["fair", NAME, "--xps", "off"]));
-        // Wait until a random moment between the first change and the running session.
+        // Wait for a random time: after the start of the process or, in one of four rounds, after the start
+        // of the session.
         let pause = Duration::from_millis(random.next_u64() % 300);
         let both = random.next_u64() % 2 == 0;
         if random.next_u64() % 4 == 0 {

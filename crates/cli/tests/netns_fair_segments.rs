@@ -15,7 +15,7 @@ use nix::sys::signal::Signal;
 use support::managed::{AT_WORK, Managed, NAME, assert_same, wait_for};
 use support::running::Running;
 
-/// Number of ends of the loaded run. `EVENKEEL_ROUNDS` overrides it.
+/// Number of runs that the test ends under load. `EVENKEEL_ROUNDS` overrides it.
 const ROUNDS: u32 = 2;
 
 fn segment_size(managed: &Managed) -> u32 {
@@ -73,7 +73,7 @@ fn a_run_that_ends_at_any_segment_size_leaves_the_first_one() {
         let mut running = managed.session(&["--segments", "16KiB"]);
         wait_for("smaller segments", Duration::from_secs(20), || segment_size(&managed) < 65_536);
         wait_for("larger ones again", Duration::from_secs(20), || segment_size(&managed) > 16_384);
-        // End the first run soon after its first size, and later runs at other sizes.
+        // End the runs at different sizes, the first run soon after its first increase.
         std::thread::sleep(Duration::from_millis(u64::from(round % 4) * 1500));
         seen.push(segment_size(&managed));
         running.signal(Signal::SIGTERM);

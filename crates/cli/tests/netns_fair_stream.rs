@@ -80,7 +80,7 @@ fn a_session_ends_with_its_reader() {
     let mut first = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
     assert!(first.contains("\"started\""), "{first}");
-    // The statement above drops the reader.
+    // The temporary `BufReader` has closed the pipe, so the session has no reader.
     let status = child.wait().unwrap();
     assert_eq!(status.code(), Some(0), "{status:?}");
     assert_eq!(managed.maps(), DRIVERS_MAPS);

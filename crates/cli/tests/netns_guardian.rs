@@ -189,7 +189,7 @@ fn is_running(process: u32) -> bool {
     evenkeel_host::Host::live().process(process).is_some()
 }
 
-/// Hides a mount of a process that has a separate mount namespace.
+/// Hides a mount from a process that has a separate mount namespace.
 fn hide(process: u32, mount: &str) {
     let namespace = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/mnt")).unwrap();
     let process = process.to_string();
@@ -374,7 +374,8 @@ fn a_qdisc_that_a_move_dropped_is_not_another_programs() {
     assert!(!ended.stderr.contains("as another program set it"), "{ended:?}");
 }
 
-/// No process holds the namespace, so the kernel removed its settings with it. The kernel reports this.
+/// No process holds the namespace, so the kernel removed its settings with it. Since Linux 6.18, Evenkeel
+/// can detect this removal.
 #[test]
 fn a_journal_of_a_namespace_that_is_gone_goes_and_one_of_another_stays() {
     let managed = Managed::with_maps();
@@ -451,7 +452,7 @@ fn two_runs_in_a_namespace_do_not_disturb_each_other() {
     }
 }
 
-/// A journal with the path of a file that is not a setting does not change that file.
+/// A journal may contain the path of a file that is not a setting. `revert` does not change that file.
 #[test]
 fn a_crafted_journal_writes_nowhere_else() {
     let managed = Managed::with_maps();

@@ -42,7 +42,7 @@ fn scrape(managed: &Managed, address: &str) -> String {
 fn one_exposition_has_the_flows_and_losses_of_a_second() {
     let managed = Managed::new();
     let load = managed.load(6, "20M", 8);
-    // The flows have begun before the first window begins.
+    // Wait, so that the flows begin before the first window.
     std::thread::sleep(Duration::from_secs(1));
     let ended = end(managed.command(&["metrics", NAME]));
     drop(load);
@@ -77,7 +77,7 @@ fn a_server_counts_on_and_ends_by_a_signal() {
     let before = scrape(&managed, address);
     assert!(before.starts_with("HTTP/1.1 200 OK\r\n"), "{before}");
     assert_eq!(value(&before, lost), Some(0.0), "{before}");
-    // Limit the qdisc to one packet and a low rate.
+    // Give the qdisc a low rate and a limit of a few packets.
     managed.shell(&[
         "tc", "qdisc", "replace", "dev", NAME, "root", "handle", "9:", "tbf", "rate", "1mbit", "burst", "4k",
         "limit", "5k",

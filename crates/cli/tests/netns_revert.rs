@@ -85,7 +85,7 @@ fn a_state_directory_that_is_not_private_is_refused_and_not_changed() {
             assert_eq!(ended.code, 3, "{arguments:?} {}: {ended:?}", state.display());
         }
     }
-    // Evenkeel ignores the umask.
+    // The umask does not affect the modes of the directories.
     let mut command = Command::new("sh");
     command.args(["-c", "umask 777; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_evenkeel")]).args(FAIR);
     command.env("EVENKEEL_STATE_DIR", new.join("below")).stdin(Stdio::null());
@@ -111,7 +111,8 @@ fn a_live_session_in_another_namespace_is_named_and_left_alone() {
     assert_eq!(running.end().code, 0);
 }
 
-/// Kills a run of `fair` on a bridge and its guardian. The run has emptied the XPS maps of the port.
+/// Starts `fair` on a bridge, then kills the run and its guardian. The run has emptied the XPS maps of the
+/// bridge's port.
 fn with_killed_run_on_bridge() -> Managed {
     let managed = Managed::with_maps();
     managed.shell(&["ip", "link", "add", "evkbr", "type", "bridge"]);
@@ -183,7 +184,7 @@ fn revert_finds_an_interface_that_was_renamed_and_moved_here() {
     there.host.netlink().unwrap().move_link(there.index, here.host.as_fd()).unwrap();
     let ended = with_state(&here, there.state.path(), &["revert", "evkother"]);
     assert!(ended.code == 3 && ended.stderr.contains("another network namespace"), "{ended:?}");
-    // In this namespace, another interface has the name.
+    // In this namespace, another interface has this name.
     let ended = with_state(&here, there.state.path(), &["revert", NAME]);
     assert!(ended.code == 0 && ended.stderr.contains("another network namespace"), "{ended:?}");
     let ended = end(there.command(&["revert"]));
@@ -221,7 +222,7 @@ fn the_rest_of_a_damaged_journal_is_found_by_its_interface() {
         let ended = revert(&here, &[name]);
         assert!(ended.code == 4 && ended.stderr.contains("is damaged"), "{ended:?}");
     }
-    // The other namespace had an interface with this index, so the interface returns with another one.
+    // The other namespace had an interface with this index, so the interface returns with another index.
     let index = here.host.netlink().unwrap().link_index("evkother").unwrap();
     assert_ne!(index, there.index);
     here.host.netlink().unwrap().move_link(index, there.host.as_fd()).unwrap();
@@ -248,7 +249,7 @@ fn commands_that_change_nothing_name_the_killed_run_of_an_interface_that_was_mov
         let ended = with_state(&here, there.state.path(), arguments);
         let words = "evenkeel fair changed settings of evk0 in the network namespace";
         assert!(ended.stderr.contains(words), "{arguments:?}: {ended:?}");
-        // The host itself may have a serious finding.
+        // The host itself may have a serious finding. `check` then exits with 1.
         let serious = arguments[0] == "check" && ended.code == 1;
         assert!(ended.code == code || serious, "{arguments:?}: {ended:?}");
     }
@@ -382,7 +383,7 @@ fn steering_by_xdp_puts_back_what_a_dead_session_left() {
     assert!(ended.code == 0 && ended.stderr.contains("had died"), "{ended:?}");
     assert_eq!(managed.maps(), DRIVERS_MAPS);
     assert!(managed.journals().is_empty());
-    // The revert does not roll back the changes of a running session.
+    // `steer` does not roll back the changes of a running session.
     let running = managed.session(&["--xps", "off"]);
     let ended = end(managed.command(&["steer", NAME, "--policy", "balance", "--for", "300ms"]));
     assert!(ended.code == 0 && !ended.stderr.contains("had died"), "{ended:?}");
@@ -415,7 +416,8 @@ fn steering_by_xdp_of_a_deleted_interface_has_nothing_to_restore() {
     assert!(ended.code == 4 && ended.stderr.contains("; nothing is left to restore"), "{ended:?}");
 }
 
-/// With a misspelt directory, `revert` finds nothing to restore.
+/// If the state directory does not exist, perhaps because its name is misspelt, `revert` must say so. It must
+/// not report that there is nothing to restore.
 #[test]
 fn a_named_state_directory_that_is_missing_is_named() {
     let managed = Managed::new();
@@ -458,7 +460,7 @@ fn what_cannot_be_done_or_has_no_effect_is_said_in_words() {
         let ended = end(command);
         assert!(ended.code == 2 && ended.stderr.contains(words), "{ended:?}");
     }
-    // This namespace does not have a setting of the whole machine.
+    // A setting of the whole machine does not exist in this namespace. `tune` does not report it as gone.
     let tuned = end(managed.command(&["tune", NAME]));
     assert!(tuned.code == 0 && !tuned.stdout.contains("no longer exists"), "{tuned:?}");
     let plan = end(managed.command(&["fair", NAME, "--segments", "16KiB", "--plan"]));

@@ -121,7 +121,7 @@ fn a_check_reports_a_journal_without_a_readable_line() {
     assert_eq!(damaged().as_deref(), journal.to_str());
 }
 
-/// Replaces a journal, and returns a part of the expected report.
+/// Puts a file or directory of the kind `what` in a journal's place. Returns a part of the expected report.
 fn supplant(journal: &Path, moved: &Path, what: &str) -> &'static str {
     std::fs::rename(journal, moved).unwrap();
     match what {
@@ -254,7 +254,7 @@ fn a_damaged_journal_of_an_earlier_boot_or_of_a_deleted_interface_is_no_failure(
     assert!(ended.code == 0 && ended.stderr.is_empty() && !kept.exists(), "{ended:?}");
 }
 
-/// Runs a copy of the binary in `place`, which a user without privileges may read.
+/// Runs a copy of the binary in `place` as a user without privileges. Makes `place` readable for this user.
 fn as_user(managed: &Managed, place: &Path, state: &Path, arguments: &[&str]) -> Ended {
     std::fs::set_permissions(place, std::fs::Permissions::from_mode(0o755)).unwrap();
     let binary = place.join("evenkeel");
@@ -528,7 +528,7 @@ fn a_journal_that_was_renamed_is_reported_until_it_has_its_name_again() {
     assert_eq!((ended.code, ended.stdout.as_str()), (0, "nothing to restore\n"), "{ended:?}");
 }
 
-/// A run would treat the values of `tune` as the administrator's.
+/// Without the journal, a run would treat the values of `tune` as the administrator's.
 #[test]
 fn a_renamed_journal_of_tune_is_refused_by_every_run_and_removed_when_it_is_finished() {
     let managed = Managed::new();
@@ -581,7 +581,8 @@ fn a_damaged_journal_is_described_once() {
     }
 }
 
-/// The process that a kept journal names has ended.
+/// The process that a kept journal names has ended, so the error must not name it as the holder of the
+/// lock.
 #[test]
 fn the_process_of_a_journal_is_not_named_as_the_holder_of_its_lock() {
     let managed = Managed::new();
@@ -755,8 +756,8 @@ fn files_for_another_namespace_than_the_hosts_are_refused() {
     assert!(managed.journals().is_empty());
 }
 
-/// A journal whose file name belongs to another namespace cannot be read, and does not affect
-/// interfaces of this namespace.
+/// An unreadable journal whose file name belongs to another namespace does not affect interfaces of this
+/// namespace.
 #[test]
 fn an_odd_file_of_another_namespace_hinders_no_other_journal() {
     let managed = Managed::with_maps();
@@ -772,7 +773,7 @@ fn an_odd_file_of_another_namespace_hinders_no_other_journal() {
         assert_eq!(managed.maps(), DRIVERS_MAPS);
         assert_eq!(script(&managed, "rm -r $S/7-9.journal.damaged").code, 0);
     }
-    // `revert` can restore the root from a journal with one unreadable line.
+    // `revert` can restore the root qdisc from a journal with one unreadable line.
     kill_both(managed.session(&["--xps", "off", "--queue-weights", "htb", "--rate", "200mbit"]));
     let journal = managed.state.path().join(&managed.journals()[0]);
     let text = std::fs::read_to_string(&journal).unwrap();

@@ -82,7 +82,7 @@ fn an_interface_that_goes_comes_back_or_gets_another_name_is_followed() {
     place.wait_for_restart("evk7", other);
     assert!(place.interface(OTHER).is_null());
 
-    // This name does not match the rule.
+    // The name `unmatched` does not match the rule.
     place.shell("ip link set evk7 down");
     place.shell("ip link set evk7 name unmatched");
     wait_for("the renamed interface is left alone", PATIENCE, || {
@@ -110,7 +110,8 @@ fn an_interface_that_goes_comes_back_or_gets_another_name_is_followed() {
     let status = end(place.client(&["status"]));
     let words = "the settings of evk0 are not restored: ";
     assert!(status.code == 1 && status.stdout.contains(words), "{status:?}");
-    // The command works in any namespace, and uses the journals of this service.
+    // The reason names the command, the state directory of this service and the network namespace, so that
+    // the command works from any shell.
     let status = end(place.client(&["status", "--format", "json"]));
     let reason =
         serde_json::from_str::<serde_json::Value>(&status.stdout).unwrap()["unrestored"][0]["reason"]
@@ -199,7 +200,7 @@ fn a_reload_touches_only_what_it_changes() {
 }
 
 /// Starts traffic, then a service with these rules. As soon as the interface is fair, makes the far end
-/// lose one packet in twenty. The losses look like a fault of the queue choice.
+/// lose one packet in twenty, and calls `then`. The losses look like a fault of the queue choice.
 fn with_losses(place: &Place, rules: &str, then: impl FnOnce()) {
     place.write(rules);
     let mut load = place.managed.load(4, "20M", 100);
@@ -209,7 +210,7 @@ fn with_losses(place: &Place, rules: &str, then: impl FnOnce()) {
         let values = table.lines().filter(|line| line.starts_with("Tcp: ")).nth(1).unwrap();
         values.split(' ').nth(11).unwrap().parse::<u64>().unwrap()
     };
-    // The service compares losses only from this number of segments on.
+    // The service compares losses only if TCP sent at least 5000 segments before the start.
     wait_for("6000 segments", PATIENCE, || sent() > 6000);
     let service = place.start();
     place.wait_for(FIRST, "fair");
@@ -259,7 +260,7 @@ fn a_paused_interface_is_restored_until_it_resumes() {
     place.wait_for(OTHER, "fair");
     let other = place.process(OTHER);
     let paused = end(place.client(&["service", "pause", FIRST]));
-    // The printed command ends this pause only, at this socket.
+    // The printed command names the interface and the socket, so it ends only this pause.
     let next =
         format!("`evenkeel service resume --socket {} {FIRST}` ends the pause", place.socket().display());
     assert!(paused.stdout.contains(&next), "{next}: {paused:?}");

@@ -160,6 +160,7 @@ fn the_end_restores_what_a_worker_killed_with_its_guardian_left() {
 }
 
 /// Kills random processes of the service under traffic, `EVENKEEL_SERVICE_KILLS` times (default 20).
+/// `EVENKEEL_SERVICE_SEED` is the seed of the choices (default 1).
 #[test]
 fn random_kills_lose_no_setting_and_no_connection() {
     let kills: u32 = std::env::var("EVENKEEL_SERVICE_KILLS").map_or(20, |text| text.parse().unwrap());

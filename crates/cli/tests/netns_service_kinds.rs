@@ -19,7 +19,7 @@ use support::service::{FIRST, OTHER, PATIENCE, Place, only};
 const SACK: (&str, &str) = ("sack-off", "tcp_sack");
 const SCALING: (&str, &str) = ("window-scaling-off", "tcp_window_scaling");
 
-/// A host on which the rules have a finding.
+/// Creates a host on which both rules have a finding.
 fn place() -> Place {
     let place = Place::new();
     for (_, sysctl) in [SACK, SCALING] {
@@ -45,7 +45,7 @@ fn tune(name: &str, rules: &[&str], further: &str) -> String {
     format!("[[interface]]\nmatch.name = \"{name}\"\ntune = {rules:?}\n{further}\n")
 }
 
-/// Returns the status of one worker of an interface; null without it.
+/// Returns the status of one worker of an interface; null if the interface has no such worker.
 fn worker(place: &Place, name: &str, kind: &str) -> Value {
     let interface = place.interface(name);
     let workers = interface["workers"].as_array().cloned().unwrap_or_default();
@@ -80,7 +80,7 @@ fn tune_is_in_effect_until_a_pause_or_the_end() {
     let shown = succeed(&place, &["status"]);
     assert!(shown.starts_with("evk0 is tuned."), "{shown}");
     assert!(shown.contains("the sysctl net.ipv4.tcp_sack: '0' -> '1'"), "{shown}");
-    // The only worker has its keys at the interface, too.
+    // The keys of the only worker are also in the status of its interface.
     assert_eq!(place.interface(FIRST)["state"], "tuned");
     let device = worker(&place, FIRST, "tune")["devices"][0].clone();
     assert_eq!((&device["rules"][0], &device["refused"]), (&"sack-off".into(), &Value::Array(Vec::new())));
@@ -178,7 +178,7 @@ fn a_setting_that_another_program_changes_is_left_to_it() {
         place.socket().display()
     );
     assert!(shown.code == 1 && shown.stdout.replace('\n', " ").contains(&words), "{shown:?}");
-    // A reload without new options does not try again, either.
+    // A reload without new options does not restart the worker.
     succeed(&place, &["service", "reload"]);
     std::thread::sleep(Duration::from_millis(2500));
     assert_eq!(worker(&place, FIRST, "tune")["state"], "given-up");
@@ -194,7 +194,8 @@ fn a_setting_that_another_program_changes_is_left_to_it() {
     assert_eq!(value(&place, SCALING.1), "0", "the other change is undone at the end");
 }
 
-/// A change of `tune` that was undone by hand does not make the service's change a change of the user, nor the reverse.
+/// If a user's change was undone by hand, a later change is the service's own, and the service undoes it. If
+/// the service's change was undone by hand, a later change is the user's, and the service keeps it.
 #[test]
 fn the_last_change_decides_whether_the_service_undoes_it() {
     let place = place();
@@ -247,7 +248,7 @@ fn a_revert_leaves_a_setting_of_the_host_to_the_other_interface_that_set_it() {
     assert!(first.stderr.contains("evenkeel revert evk2` restores '0'"), "{first:?}");
     let other = end(place.managed.command(&["revert", OTHER]));
     assert!(other.code == 0 && value(&place, SACK.1) == "0", "{other:?}");
-    // Of two reverts at once, one restores the value.
+    // If two reverts run at the same time, one of them restores the value.
     for round in 0..10 {
         tune_both();
         for run in [FIRST, OTHER].map(|name| Running::start(place.managed.command(&["revert", name]))) {
@@ -311,7 +312,7 @@ fn of_two_that_tune_at_once_one_has_the_setting_of_the_host() {
     }
 }
 
-/// Another program changes a setting that a rule wants and that no worker has changed.
+/// Another program changes a setting that no worker has changed, and a rule then has a finding.
 #[test]
 fn a_later_finding_about_the_host_is_fixed() {
     let place = place();
@@ -343,7 +344,7 @@ fn a_revert_by_hand_is_not_undone() {
     place.end(service);
 }
 
-/// The list of settings to keep has precedence.
+/// The list of settings to keep has precedence over the rules of a worker.
 #[test]
 fn a_setting_to_keep_is_left_alone_and_shown() {
     let place = place();
@@ -386,7 +387,7 @@ fn a_setting_that_the_device_loses_is_no_change_of_another_program() {
         let worker = worker(&place, FIRST, "tune");
         worker["state"] == "tuned" && worker["process"] != before
     });
-    // The worker looks several times.
+    // Wait until the worker has checked the settings several times.
     let starts = worker(&place, FIRST, "tune")["starts"].clone();
     std::thread::sleep(Duration::from_millis(2500));
     assert_eq!(
@@ -494,7 +495,7 @@ fn an_interface_has_all_three_kinds_at_a_time() {
     place.wait_for_maps(true);
     assert_eq!(place.interface(FIRST)["process"], fair, "the keys of the interface are those of fair");
 
-    // `tune` needs exclusive use of the interface for its changes.
+    // `tune` needs exclusive use of the interface for its changes, so the other workers restart.
     place.write(&format!("{both}tune = [\"sack-off\"]\n"));
     succeed(&place, &["service", "reload"]);
     wait_for_worker(&place, FIRST, "tune", "tuned");
@@ -566,7 +567,8 @@ fn all_workers_end_at_once() {
     assert_same(&place.managed.seen(), &before, "afterwards");
 }
 
-/// The worker continues with the previous weights or policy, so the service does not follow the file.
+/// If a worker's file becomes invalid or is removed, the worker keeps the previous weights or policy. The
+/// status shows the reason.
 #[test]
 fn a_file_of_a_worker_that_breaks_is_a_reason() {
     let place = Place::new();

@@ -422,7 +422,8 @@ impl Drop for Container {
     }
 }
 
-/// The sockets at the other end of the flows are in another namespace. Their packets leave through the interface.
+/// The sockets at the other end of the flows are in another namespace. The interface only sends packets to
+/// these sockets, so they add no flows to steer.
 #[test]
 fn sockets_of_another_namespace_that_send_to_it_are_no_flows() {
     let managed = Managed::new();

@@ -102,7 +102,8 @@ fn a_class_has_a_processor_of_its_own() {
     let file = managed.state.path().join("isolation.toml");
     std::fs::write(&file, POLICY).unwrap();
 
-    // The probability that all sixteen connections of a class hash to one of two queues is 1 in 32,000.
+    // The probability that all sixteen connections of a class hash to the same one of two queues is 1 in
+    // 32,000.
     let hashed = steered(&managed, &["--policy", "balance", "--baseline", "hash"]);
     assert_eq!([HIGH, BEST_EFFORT].map(|class| queues_of(&hashed, class).len()), [2, 2], "{hashed}");
     // Repeat with a policy that would separate the classes. The policy is not in force, so the result

@@ -1,4 +1,5 @@
-//! Tests `evenkeel study tc` on the real kernel: interrupted, killed, resumed, and with a user's setup. Needs root.
+//! Tests `evenkeel study tc` on the real kernel: interrupted, killed, resumed, and with a user's setup.
+//! Needs root.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::fs;
@@ -41,7 +42,7 @@ duration = "1s"
 repeats = 5
 "#;
 
-/// A user's setup: a shaper at a third of the line rate.
+/// A user's setup: a shaper at 30 % of the line rate.
 const OWN: &str = r#"schema = 1
 
 [setup.third]
@@ -124,7 +125,7 @@ fn a_study_on_the_kernel_goes_on_after_an_interruption_and_after_a_kill() {
     assert!(lacks || of("fq_codel")["conserves"] != "not measured", "{refused:?}");
 }
 
-/// A study whose repeats all failed ends with 4, and a resumption measures them again.
+/// A study whose repeats all failed ends with exit code 4, and a resumption measures them again.
 #[test]
 fn a_study_without_a_measurement_is_a_failure() {
     use std::os::unix::fs::PermissionsExt;

@@ -31,7 +31,7 @@ fn traffic_is_shown_recorded_and_replayed() {
     );
     assert!(last.contains("evenkeel fair (process ") && last.contains("iperf3 "), "{last}");
 
-    // The recording contains the same samples. It needs no privileges.
+    // A replay of the recording shows the same samples, and needs no privileges.
     let mut replay = evenkeel(&["top", "--format", "json", "--replay"]);
     replay.arg(&path);
     without_capabilities(&mut replay);

@@ -191,7 +191,7 @@ fn an_interrupted_tune_leaves_the_settings_of_other_programs() {
     assert!(is_empty(host.managed.state.path()), "{:?}", host.managed.journals());
 }
 
-/// Sets the timestamps while a `tune --apply` watches. Returns the end of the command.
+/// Sets the timestamps while a `tune --apply` watches. Returns the ended command.
 fn changed_from_outside(host: &Host, running: Running, timestamps: &str) -> Ended {
     host.managed.host.set_sysctl("net/ipv4/tcp_timestamps", timestamps).unwrap();
     let ended = running.end();
@@ -428,8 +428,7 @@ fn what_is_kept_or_changed_by_others_is_left_alone() {
     let missing = host.tune(&["--keep", "/nonexistent/keep.toml"]);
     assert!(missing.code == 2 && missing.stderr.contains("/nonexistent/keep.toml"), "{missing:?}");
 
-    // The administrator changes a setting that tune changed. From then on, neither tune nor revert
-    // changes the setting.
+    // The administrator changes a setting that tune changed. Revert then leaves the setting alone.
     host.managed.host.set_sysctl("net/ipv4/tcp_moderate_rcvbuf", "0").unwrap();
     host.managed.host.set_sysctl("net/ipv4/tcp_window_scaling", "2").unwrap_or_default();
     let reverted = host.revert();

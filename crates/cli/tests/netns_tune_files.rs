@@ -134,13 +134,13 @@ fn files_follow_a_rename_of_the_interface() {
     assert!(again.stdout.contains(&words) && !file("evk7").exists(), "{again:?}");
     let text = std::fs::read_to_string(file(NAME)).unwrap();
     assert!(text.contains("tcp_sack = 1\n") && text.contains("tcp_timestamps = 1\n"), "{text}");
-    // The journal has the directory, and the older name.
+    // The journal contains the directory and the older name.
     let reverted = end(host.managed.command(&["revert"]));
     assert!(reverted.code == 0 && !file(NAME).exists(), "{reverted:?}");
     assert!(is_empty(host.managed.state.path()));
     assert_eq!(host.values(), OFF);
 
-    // Another interface has the old name, and files of its own.
+    // Another interface has the old name, so the file of this name may belong to it.
     persist(NAME, "sack-off");
     rename(NAME, "evk7");
     host.managed.shell(&["ip", "link", "add", NAME, "type", "veth", "peer", "name", "evk9"]);

@@ -17,7 +17,8 @@ use tempfile::TempDir;
 const QUICK: &[&str] = &["--on", "sim", "--variant", "cmax", "--quick", "--repeat", "1"];
 const STUDY: &[&str] = &["study", "tc", "--on", "sim", "--quick", "--scenario", "tc-work-conservation"];
 
-/// Returns the command of a one-second run in this directory, which stores its record there.
+/// Returns the command of a one-second run in the directory `from`. The run stores its record in `out`, or
+/// in the default directory.
 fn a_run(from: &Path, out: Option<&str>) -> Command {
     let mut arguments = [&["run", "titan-3-flows"], QUICK].concat();
     arguments.extend(out.iter().flat_map(|out| ["--out", out]));
@@ -283,7 +284,8 @@ fn of_two_studies_that_begin_together_one_is_told_of_the_other() {
     }
 }
 
-/// Runs a command on a filesystem of 64 KiB with `free_kib` of free space, in a new mount namespace.
+/// Runs a command on a filesystem of 64 KiB with `free_kib` of free space, in a new mount namespace. Also
+/// returns the names of the files that the command leaves.
 #[cfg(feature = "netns-tests")]
 fn on_a_full_disk(place: &Path, free_kib: u32, arguments: &[&str]) -> (Ended, Vec<String>) {
     let script = "mount -t tmpfs -o size=64k none \"$1\" && cd \"$1\" && free=$2 && shift 2 \
@@ -355,7 +357,7 @@ fn pages_need_a_directory() {
             assert_eq!(written(to).code, 0, "{to}");
         }
     }
-    // Both commands need no temporary directory. Both end with the same error if a file cannot be
+    // Neither command needs a temporary directory. Both end with the same error if a file cannot be
     // written.
     for what in ["man", "completions"] {
         let mut command = evenkeel(&["generate", what, "new/below"]);

@@ -93,8 +93,8 @@ fn as_if_new(facts: &HostFacts) -> HostFacts {
     facts
 }
 
-/// Returns facts without values that no setting determines: names, counters, and the CPU that the
-/// kernel chooses from a wide interrupt mask.
+/// Returns facts without the values that the comparison ignores: names of interrupts, counters, parameters
+/// of qdiscs, BQL limits, and the CPU that the kernel chooses from a wide interrupt mask.
 fn settings_of(facts: &HostFacts) -> HostFacts {
     let mut facts = facts.clone();
     for interrupt in &mut facts.interrupts {
@@ -114,8 +114,8 @@ fn settings_of(facts: &HostFacts) -> HostFacts {
     facts
 }
 
-/// Removes the handles of qdiscs that an undo creates by kind, because the kernel's default has another
-/// kind.
+/// Gives a qdisc its old handle and parent if the old handle was `0:`. An undo creates such a qdisc by its
+/// kind, and the new qdisc has another handle.
 fn without_handles(now: &mut HostFacts, was: &HostFacts) {
     let minor = |qdisc: &QdiscFacts| qdisc.parent.rsplit(':').next().unwrap_or_default().to_owned();
     for (nic, before) in now.interfaces.iter_mut().zip(&was.interfaces) {
@@ -127,7 +127,7 @@ fn without_handles(now: &mut HostFacts, was: &HostFacts) {
     }
 }
 
-/// Adds the values that differ, each with its path.
+/// Adds a line for each value that differs, with the path of the value.
 fn differences(path: &str, was: &Json, now: &Json, lines: &mut Vec<String>) {
     let mut inside = |key: &dyn Display, was: Option<&Json>, now: Option<&Json>| {
         differences(&format!("{path}/{key}"), was.unwrap_or(&Json::Null), now.unwrap_or(&Json::Null), lines);
@@ -151,7 +151,7 @@ fn first(lines: &[String]) -> Vec<String> {
     lines.iter().take(12).map(short).collect()
 }
 
-/// Returns the commands for steps, each after its rule.
+/// Returns the number of steps and the first commands, each after its rule.
 fn lines_of(name: &str, steps: &[Step]) -> String {
     let line = |step: &Step| format!("  {}: {}", step.rule, shell(name, &step.change.knob, &step.change.to));
     let lines: Vec<String> = steps.iter().map(line).collect();
@@ -167,7 +167,7 @@ fn subjects(findings: &[Finding]) -> BTreeMap<(&str, &str), Severity> {
     found
 }
 
-/// Makes the steps for an interface as `tune --apply` does. Returns the changes.
+/// Makes the steps for an interface as `tune --apply` does. Returns the changes that it made.
 fn apply(
     facts: &mut HostFacts,
     name: &str,
@@ -223,8 +223,8 @@ fn assert_undone(before: &HostFacts, after: &HostFacts, name: &str, made: &[Chan
     Err(format!("{name}: undo leaves {} values changed:\n{}", lines.len(), first(&lines).join("\n")))
 }
 
-/// Returns whether a rule could judge a subject. If the NIC hashes flows without their addresses, the
-/// queues of the flows are unknown.
+/// Returns whether a rule could judge a subject. The queues of flows are unknown without the NIC's RSS
+/// settings, or if the NIC hashes flows without their addresses.
 fn could_judge(before: &Judgement, facts: &HostFacts, rule: &str, subject: &str) -> bool {
     let hashes = |fields: &String| fields.contains('s') && fields.contains('d');
     let rss = facts.interface(subject).and_then(|nic| nic.rss.as_ref());
@@ -296,8 +296,9 @@ fn assert_no_circle(facts: &HostFacts, findings: &[Finding]) -> Result<(), Strin
     Ok(())
 }
 
-/// Asserts that the steps of a plan cause no finding if they run once, as in the printed script.
-/// Interrupts of queues that the plan adds have no numbers before the run, so the next run places them.
+/// Asserts that the steps of a plan cause no new or more severe finding if they run once, as in the printed
+/// script, and that their undo restores the facts. Interrupts of queues that the plan adds have no numbers
+/// before the run, so the next run places them.
 fn assert_script(facts: &HostFacts, name: &str, plan: &TuningPlan) -> Result<(), String> {
     let mut after = facts.clone();
     for Step { rule, change } in &plan.steps {
@@ -527,8 +528,8 @@ fn plans_for_recorded_hosts_are_fixpoints() {
     assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n\n"));
 }
 
-/// A host has RPS masks over two packages, and only one CPU of the masks is left. After the plan, no
-/// queue is steered to a single CPU.
+/// Each of these hosts has RPS masks over two packages, and only one CPU of the masks is left. After the
+/// plan, no queue is steered to a single CPU.
 #[test]
 fn plans_leave_no_steering_to_one_processor() {
     for (seed, number) in [(0, 6582), (0, 9410), (1, 5645)] {
@@ -536,7 +537,7 @@ fn plans_leave_no_steering_to_one_processor() {
     }
 }
 
-/// Judges random hosts: one in `one_in` of `EVENKEEL_RANDOM_HOSTS`.
+/// Judges `EVENKEEL_RANDOM_HOSTS` random hosts, divided by `one_in`.
 fn judge_random(one_in: u64, host: fn(u64, u64) -> HostFacts) {
     const HOSTS: u64 = 600;
     let number_in = |name| std::env::var(name).ok().and_then(|text: String| text.parse().ok());

@@ -13,8 +13,8 @@ struct Workload {
     /// Every tested change is refused: half of the value, twice the value and 0. For a value of 0, the
     /// change is 1.
     identical: &'static [&'static str],
-    /// At least one tested change is refused: the changes of `identical`, and a thousandth or a
-    /// thousand times the value.
+    /// At least one tested change is refused. The tested changes are those of `identical`, a thousandth of
+    /// the value and a thousand times the value.
     bounded: &'static [&'static str],
     /// No tested change is refused, because no other figure depends on the metric.
     free: &'static [&'static str],
@@ -310,7 +310,8 @@ fn record(directory: &Path, scenario: &str) -> serde_json::Value {
     serde_json::from_str(&std::fs::read_to_string(out.join("record.json")).unwrap()).unwrap()
 }
 
-/// Returns whether reading refuses the record after `change` of some metrics in every repeat.
+/// Returns whether reading refuses the record after `change` was applied, in every repeat, to the metrics
+/// that `is_changed` selects.
 fn is_refused(
     path: &Path,
     record: &serde_json::Value,

@@ -75,7 +75,8 @@ fn the_command_of_a_page_repeats_the_run() {
     assert!(command.contains(" --profile 4.4 --nic soft --processors 3"), "{command}");
 }
 
-/// Runs the command of the record's page. Checks that its figures are those of the record, and returns it.
+/// Runs the command of the record's page. Checks that its figures are those of the record, and returns the
+/// command.
 fn assert_repeats(place: &TempDir) -> String {
     let page = end(in_place(place, &["report", "record", "-o", "-"])).stdout;
     let command = page.split("<pre><code>").nth(1).and_then(|rest| rest.split("</code>").next()).unwrap();

@@ -111,7 +111,8 @@ fn with(command: &[&str], paths: &[&PathBuf]) -> Ended {
     end(command)
 }
 
-/// Removes the mark. Returns the text, and the line and column of the mark, both counted from 1.
+/// Removes the mark. Returns the text, and the line and column of the mark, both counted from 1; `None`
+/// without a mark.
 fn take_mark(text: &str) -> (String, Option<(usize, usize)>) {
     let Some((before, after)) = text.split_once('»') else { return (text.to_owned(), None) };
     let line = before.matches('\n').count() + 1;
@@ -119,7 +120,7 @@ fn take_mark(text: &str) -> (String, Option<(usize, usize)>) {
     (format!("{before}{after}"), Some((line, column)))
 }
 
-/// The command on the last line is one that a shell reads as intended.
+/// A shell reads the command on the last line as intended.
 #[test]
 fn the_command_for_the_file_is_quoted() {
     let directory = tempfile::tempdir().unwrap();

@@ -150,8 +150,8 @@ fn the_filters_and_rss_of_the_answer_give_its_map() {
     }
 }
 
-/// Returns the queue of a flow in the RSS table. Computes the Toeplitz hash independently and bit by bit (Microsoft, "RSS
-/// hashing functions").
+/// Returns the queue of a flow in the RSS table. Computes the Toeplitz hash independently and bit by bit
+/// (Microsoft, "RSS hashing functions").
 fn hashed(rss: &Value, fields: &[&str]) -> Value {
     assert_eq!(rss["hash"], "toeplitz");
     let key: Vec<u8> = rss["key"]

@@ -22,7 +22,8 @@ fn check(text: &str) -> Ended {
     run(&["service", "--check", path.to_str().unwrap()])
 }
 
-/// Returns the keys of a table, which the error of an unknown key lists.
+/// Returns the keys that the parser accepts in a table. `text` has an unknown key, and the error lists the
+/// accepted keys.
 fn known_keys(text: &str) -> Vec<String> {
     let ended = check(text);
     assert_eq!(ended.code, 2, "{ended:?}");

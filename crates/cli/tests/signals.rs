@@ -174,7 +174,7 @@ fn an_interrupted_watch_says_so() {
     assert_eq!((ended.status.code(), &result["interrupted"]), (Some(130), &true.into()));
 }
 
-/// A command that has caught signals waits for its reader, until the first signal.
+/// A command that catches signals waits for its reader, until the first signal.
 #[test]
 fn one_signal_ends_the_wait_for_a_reader() {
     let place = tempfile::tempdir().unwrap();
@@ -193,7 +193,7 @@ fn one_signal_ends_the_wait_for_a_reader() {
         let mut child = command.stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
         drop(command);
         wait_for_thread(&mut child, "output");
-        // A message may precede the result.
+        // Wait longer, because the thread may write a message before the result.
         std::thread::sleep(Duration::from_millis(1500));
         send(&child, Signal::SIGTERM);
         let sent = Instant::now();

@@ -208,8 +208,8 @@ fn a_ring_that_is_too_short_loses_requests_and_that_is_counted() {
     let result: Value = serde_json::from_slice(&output.stdout).unwrap();
     let counter = |name: &str| result["variants"][0]["counters"][name]["mean"].as_f64().unwrap();
     assert!(counter("requests_lost") > 1_000.0, "{result}");
-    // The clients have not yet given up requests of the last 20 ms. Each flow has at most one such
-    // request.
+    // The clients have not yet given up requests that were lost in the last 20 ms. Each flow has at most one
+    // such request.
     let pending = counter("requests_lost") - counter("requests_given_up");
     assert!((0.0..=336.0).contains(&pending), "{pending}");
     let table = run(&text, &["--on", "sim", "--variant", "balance"]);

@@ -266,8 +266,8 @@ at-most = 0.2
     assert!(open.starts_with("not judged: the window '100ms' lasts 1s at this rate"), "{open}");
 }
 
-/// The result lists an expectation relative to a variant that the user did not request or that the
-/// world refuses.
+/// The result lists an expectation as not judged if it is relative to a variant that the user did not request
+/// or that the world refuses.
 #[test]
 fn a_ratio_to_a_variant_that_did_not_run_is_not_judged() {
     let expect = |base: &str| {

@@ -155,7 +155,7 @@ fn a_study_that_was_killed_goes_on_with_the_same_command() {
     child.wait().unwrap();
     let before = repeats(&directory);
     assert!((3..48).contains(&before), "{before}");
-    // Truncate the last line, as a kill during a write does.
+    // Append a truncated line, as a kill during a write does.
     let file = directory.join("repeats.jsonl");
     let whole = fs::read(&file).unwrap();
     fs::write(&file, [&whole[..], b"{\"what\":\"repeat\",\"scen"].concat()).unwrap();
@@ -232,7 +232,8 @@ fn two_studies_with_different_seeds_agree() {
     }
 }
 
-/// Copies the study `whole` with a change in one of its files; `None` removes the file.
+/// Copies the study `whole`, with a change in one of its files. If `change` returns `None`, the copy lacks
+/// the file.
 fn damaged(files: &Files, name: &str, file: &str, change: impl Fn(&str) -> Option<String>) {
     let directory = files.path(name);
     fs::create_dir(&directory).unwrap();
@@ -418,7 +419,8 @@ fn the_table_of_setups_is_markdown() {
     assert!(missed.is_some_and(|line| line.contains("KF12")), "{shown}");
 }
 
-/// The kernel decides which kinds exist. So only the world refuses a misspelt kind, with the reason.
+/// The kernel decides which kinds exist. So only the world of a study (the kernel or the simulator) refuses a
+/// misspelt kind, with the reason.
 #[test]
 fn a_misspelt_kind_is_named_with_the_nearest() {
     let files = Files::new();

@@ -30,7 +30,8 @@ use evenkeel_synthetic::{HostBuilder, NicOptions};
 use faults::FAULTS;
 use parallel::on_all_processors;
 
-/// Stops the simulations after this number of run steps, so that many hosts take little time.
+/// Stops the simulations at a check for an interruption, after this number of checks, so that many hosts
+/// take little time.
 struct Short(AtomicU32);
 
 impl Observer for Short {

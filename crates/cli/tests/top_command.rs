@@ -368,7 +368,8 @@ impl OnTerminal {
         }
     }
 
-    /// Waits until the program ends. Checks that the terminal has its original settings.
+    /// Waits until the program ends with this exit code, and checks that the terminal has its original
+    /// settings. Returns the output after the last change back to the usual screen.
     fn assert_ends_with(mut self, code: i32) -> String {
         assert_eq!(self.wait().code(), Some(code), "{:?}", self.seen());
         self.wait_until("the usual screen", |seen| seen.contains(LEAVE));

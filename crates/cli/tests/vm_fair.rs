@@ -228,7 +228,7 @@ impl Drop for Pair {
     fn drop(&mut self) {
         let _ = Command::new("ip").args(["address", "flush", "dev", &self.name]).status();
         // A connection without a peer keeps its namespace until it times out, which takes minutes. The
-        // namespace keeps this interface.
+        // namespace keeps the far interface, so move the interface back.
         let Ok(home) = std::fs::File::open("/proc/thread-self/ns/net") else { return };
         let Ok(mut there) = self.far.netlink() else { return };
         if let Ok(index) = there.link_index(&self.far_name) {
@@ -325,7 +325,8 @@ fn every_flow_has_a_queue_of_igb_and_a_killed_session_is_undone() {
     assert!(std::fs::read_dir(pair.state.path()).unwrap().next().is_none());
 }
 
-/// More than the load's acknowledgements. A second of the load is 10 MB.
+/// Bytes on a queue that show a flow of the load: acknowledgements alone are fewer. The load sends 10 MB per
+/// second.
 const SOME_BYTES: u64 = 3_000_000;
 
 fn assert_traffic_flows(pair: &Pair) {

@@ -1,4 +1,5 @@
-//! Tests `evenkeel fair --queue-weights` on devices of the virtual machine: netdevsim supports weights, igb does not.
+//! Tests `evenkeel fair --queue-weights` on devices of the virtual machine: netdevsim supports weights, igb
+//! does not.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;

@@ -27,7 +27,7 @@ fn interface_of(driver: &str) -> String {
     entry.file_name().into_string().unwrap()
 }
 
-/// Returns the settings of an interface as the usual tools print them.
+/// Returns the settings of an interface, as ethtool, sysfs and tc show them.
 fn seen(name: &str) -> String {
     let mut text = shell(&["ethtool", "-k", name]);
     for flags in ["-g", "-c", "-l"] {
@@ -89,7 +89,7 @@ fn faults_of_a_nic_are_fixed_and_put_back() {
     shell(&["ethtool", "-K", &name, "gro", "on", "tso", "on"]);
 }
 
-/// A thread on CPU 0 that sends datagrams to this host until it is dropped. It sends bursts, with
+/// A thread on CPU 0 that sends datagrams to this host until the value is dropped. It sends bursts, with
 /// enough time between them to process the datagrams.
 struct Flood {
     stop: std::sync::Arc<std::sync::atomic::AtomicBool>,

@@ -36,10 +36,10 @@ impl Controls {
 #[derive(Clone, Debug)]
 pub struct Loaded {
     pub name: String,
-    /// Whether new sockets may choose this congestion control. Otherwise only its flows keep it in the
-    /// kernel.
+    /// Whether new sockets may choose this congestion control. Otherwise only its users keep it in the
+    /// kernel: flows, other sockets, or another network namespace.
     pub registered: bool,
-    /// Whether it is pinned in this mount namespace.
+    /// Whether the congestion control is pinned in this mount namespace.
     pub pinned: bool,
     pub settings: Settings,
     pub counters: LolaCounters,
@@ -103,7 +103,7 @@ pub fn lingers(name: &str) -> Result<bool, CongestionError> {
 /// Ends a pinned registration. Existing flows of the congestion control keep it until they end.
 ///
 /// # Errors
-/// Returns an error if the congestion control is not pinned.
+/// Returns an error if the congestion control is not pinned, or the pin cannot be removed.
 pub fn unload(name: &str) -> Result<(), CongestionError> {
     let path = pin_path(name)?;
     match std::fs::remove_file(&path) {

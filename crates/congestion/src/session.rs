@@ -57,8 +57,8 @@ pub fn is_default(name: &str) -> Result<bool, CongestionError> {
 }
 
 impl Session {
-    /// Registers the congestion control. Sets the default if the request says so. First rolls back a
-    /// killed run.
+    /// Registers the congestion control. If the request says so, rolls back a killed run, then sets the
+    /// default.
     ///
     /// # Errors
     /// Returns an error if a requirement is missing, the name is taken, or a setting is out of range.
@@ -108,7 +108,7 @@ impl Session {
         self.control.counters()
     }
 
-    /// Returns the flows, oldest first.
+    /// Returns the flows that use the congestion control, oldest first.
     pub fn flows(&self) -> Result<Vec<LolaFlow>, CongestionError> {
         Ok(self.control.flows()?)
     }
@@ -122,7 +122,7 @@ impl Session {
     /// Restores the default and unregisters the congestion control.
     ///
     /// # Errors
-    /// Returns an error if the journal cannot be removed, or the flows cannot be read.
+    /// Returns an error if the journal cannot be removed, or the flows or the default cannot be read.
     pub fn finish(self) -> Result<Ended, CongestionError> {
         // Restore the default first, so that no new socket gets an unregistered congestion control.
         let report = self.run.map(Run::finish).transpose()?;

@@ -35,10 +35,10 @@ pub trait SegmentBackend: Send {
     /// Returns an error if the kernel refuses the setting, or keeps another value.
     fn set(&mut self, bytes: u32) -> Result<(), ControlError>;
 
-    /// Makes running flows adopt the size. May affect every flow of the network namespace.
+    /// Makes running flows adopt the size of [`Self::set`]. May affect every flow of the network namespace.
     fn refresh(&mut self) -> Result<(), ControlError>;
 
-    /// Restores the original size, including that of running flows.
+    /// Restores the original size for new and running flows.
     fn restore(&mut self) -> Result<(), ControlError>;
 }
 

@@ -17,7 +17,7 @@ const READ_INTERVAL_PER_FLOW_NS: u64 = 20_000;
 /// Time to wait after flows could not be read or were too many, ns.
 const READ_AGAIN_NS: u64 = 500_000_000;
 
-/// Number of moves in a tick, by result.
+/// Number of moves in a tick, by result, and the time for which the moved flows were held back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BalanceCounts {
     pub(crate) wanted: u64,

@@ -14,7 +14,7 @@ use crate::error::ControlError;
 
 pub struct WeightControl {
     pub backend: Box<dyn WeightBackend>,
-    /// Time constant of the average over starting and ending flows.
+    /// Time constant of the averaged queue weights, which smooths starts and ends of flows.
     pub smoothing: Duration,
     /// Minimum time between two updates of the device.
     pub least_interval: Duration,
@@ -139,8 +139,8 @@ impl Controller {
         }
     }
 
-    /// Returns the error that ended the loop, if any: another program changed a setting, or the device no
-    /// longer exists.
+    /// Returns and clears the error that ended the loop, if any. For example, another program changed a
+    /// setting, or the device no longer exists.
     #[must_use]
     pub fn failure(&self) -> Option<ControlError> {
         self.shared.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
@@ -220,8 +220,8 @@ impl Segments {
         Ok(larger.or(size))
     }
 
-    /// Returns the busy share of all CPUs since the last call. Returns `None` if the last call was too
-    /// recent.
+    /// Returns the busy share of all CPUs since the last measurement. Returns `None` if the last measurement
+    /// was too recent, and for the first measurement.
     fn busy(&mut self) -> Result<Option<f64>, ControlError> {
         let asked = Instant::now();
         let Some((before, then)) = &self.processors else {

@@ -13,7 +13,7 @@
 //!   sockets ─────▶ MoveBackend ──▶ ServiceBalancer ──────────▶ MoveBackend     (one flow at a time, held back)
 //! ```
 //!
-//! The last line is for devices without queue weights, whose flows alternate between queues.
+//! The last line of the diagram is for devices without queue weights, whose flows alternate between queues.
 //!
 //! Every back end writes through a [`Gate`]. On a live interface, the gate refuses a value that the
 //! journal does not list. When the controller ends, every back end restores the original setting.

@@ -25,8 +25,8 @@ pub struct MaxRateWeights {
 }
 
 impl MaxRateWeights {
-    /// Creates a back end for the first `queues` queues on a line of `line` Mbit/s. Does not change the
-    /// limits.
+    /// Creates a back end for the first `queues` queues on a line of `line_megabits` Mbit/s. Does not
+    /// change the limits.
     pub fn new(
         caps: TxMaxrate,
         queues: u32,
@@ -37,7 +37,7 @@ impl MaxRateWeights {
         Ok(Self { caps, line: line_megabits, current: original.clone(), original, gate })
     }
 
-    /// Writes the changed limits, unless another program has changed a limit.
+    /// Writes the changed limits and returns their number. Fails at a limit that another program has changed.
     fn put(&mut self, wanted: &[u32]) -> Result<u32, ControlError> {
         let mut written = 0;
         for (queue, (current, wanted)) in (0..).zip(self.current.iter_mut().zip(wanted)) {

@@ -84,7 +84,8 @@ impl<D: QueueShapers> ShaperWeights<D> {
         quanta(weights, Credits { base: lightest, most: self.most })
     }
 
-    /// Returns an error if another program has set a weight. Keeps this weight.
+    /// Returns an error if another program has set a weight, or if the kernel cannot list the shapers.
+    /// Changes no weight.
     fn check_undisturbed(&mut self) -> Result<(), ControlError> {
         let found = self.device.all()?;
         for (queue, expected) in (0..).zip(&self.current) {

@@ -67,8 +67,8 @@ struct {
 /* Number of drops for which the map had no free entry. */
 __u64 overflow = 0;
 
-/* Returns the inode of a packet's network namespace. TCP's receive path clears `dev` (tcp_v4_rcv), so
- * only the tracepoint names the socket. */
+/* Returns the inode of a packet's network namespace; 0 if the namespace is unknown. TCP's receive path
+ * clears `dev` (tcp_v4_rcv), so only the tracepoint names the socket. */
 static __always_inline __u32 namespace_of(const struct sk_buff___dropped *skb, struct sock___net *receiver)
 {
 	struct net_device *device = BPF_CORE_READ(skb, dev);

@@ -30,7 +30,7 @@ static long try_rule(__u32 index, struct query *query)
 	return 1;
 }
 
-/* Returns the weight that the rules give to a segment's flow. */
+/* Returns the weight that the rules give to a segment's flow; 1 if no rule matches. */
 static __always_inline __u32 weight_by_rules(struct __sk_buff *ctx, const struct ek_tuple *tuple)
 {
 	struct query query = {

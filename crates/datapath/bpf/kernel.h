@@ -111,7 +111,7 @@ extern void *bpf_cast_to_kern_ctx(void *ctx) __ksym;
  * data. The kernel's own test for "nothing outstanding" is sk_wmem_alloc_get(sk) < SKB_TRUESIZE(1). */
 #define WMEM_IDLE 512
 
-/* Returns the bytes that the socket has queued below it, not counting this segment. */
+/* Returns the truesize of the socket's segments in the qdisc and in the device, without the segment skb. */
 static __always_inline int outstanding_besides(const struct sk_buff *skb, const struct sock *sk)
 {
 	return KERNEL_READ(sk, sk_wmem_alloc.refs.counter) - WMEM_BIAS - (int)KERNEL_READ(skb, truesize);

@@ -213,8 +213,8 @@ __u32 BPF_PROG(lola_ssthresh, struct sock *sk)
 	return reduce(sk, ((struct tcp_sock___lola *)sk)->snd_cwnd);
 }
 
-/* The kernel calls lola_ssthresh before it enters these states. If ssthresh is above the window before
- * the loss, lola_ssthresh did not compute it: the kernel skipped the call (ek_lola_known_cwnd). */
+/* The kernel calls lola_ssthresh before it enters CWR, recovery or loss. If ssthresh is above the window
+ * before the loss, lola_ssthresh did not compute it: the kernel skipped the call (ek_lola_known_cwnd). */
 SEC("struct_ops/lola_set_state")
 void BPF_PROG(lola_set_state, struct sock *sk, __u8 state)
 {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * Counts each flow's bytes and packets on the wire in short time bins, at the receiver. The program
- * runs in the path of the packet (tcx ingress). So it misses no packet, unlike a tracepoint program.
+ * Counts each flow's bytes and packets on the wire in short time bins, at the receiver (tcx ingress) or at
+ * the sender (tcx egress). The programs run in the path of the packet. So they miss no packet, unlike a
+ * tracepoint program.
  */
 #include "kernel.h"
 #include "packet.h"
@@ -75,7 +76,7 @@ static __always_inline __u32 row_of(const struct ek_tuple *tuple, __u64 now)
 	return known ? *known : NO_ROW;
 }
 
-/* Counts a packet. `queue` is the known transmit queue of the packet. */
+/* Counts a packet. `queue` is the transmit queue of the packet, or NO_QUEUE_MAPPING. */
 static __always_inline int count_packet(struct __sk_buff *ctx, __u32 queue)
 {
 	__u64 now = bpf_ktime_get_ns(), bin;

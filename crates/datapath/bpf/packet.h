@@ -40,7 +40,7 @@ struct ipv6_extension {
 };
 
 /* Returns a header in the packet, or a copy of the header, like the kernel's skb_header_pointer.
- * Returns 0 if the header is truncated. */
+ * Returns 0 if the header is truncated or cannot be read. */
 static __always_inline const void *header_at(const struct bytes *bytes, const void *at, void *copy,
 					     __u32 size)
 {
@@ -62,7 +62,7 @@ static __always_inline int is_ipv6_extension(__u8 protocol)
 	       protocol == IPPROTO_DSTOPTS;
 }
 
-/* Parses the TCP or UDP header. Returns 0 for other protocols. */
+/* Parses the TCP or UDP header. Returns 0 for other protocols, and for a truncated header. */
 static __always_inline int parse_transport(const struct bytes *bytes, const void *at, struct packet *packet)
 {
 	packet->transport = (__u32)(at - bytes->begin);
@@ -172,7 +172,7 @@ static __always_inline int parse_network(const struct bytes *bytes, const void *
 }
 
 /* Parses an Ethernet frame into a zeroed `packet`. Returns 0 for packets other than TCP or UDP over IP.
- * Returns 0 for fragments other than the first, because they have no ports. */
+ * Returns 0 for truncated headers, and for fragments other than the first, because they have no ports. */
 static __always_inline int parse_frame(const struct bytes *bytes, struct packet *packet)
 {
 	const void *at = bytes->begin;

@@ -17,8 +17,8 @@
  * segment, so a drop leaves no flow charged.
  *
  * So no program has to run when a segment leaves: the weights need to be right only at a pick. A flow is
- * charged while its weight is part of a queue's weight. Charged flows are on a list. Before each pick, the
- * program scans the sockets of charged flows (see "Scan" below).
+ * charged while its weight is part of a queue's weight. Charged flows are on a list. Before a pick, the
+ * program scans sockets of charged flows if this may give a better queue (see "Scan" below).
  */
 #include "kernel.h"
 #include "packet.h"
@@ -96,7 +96,7 @@ static __always_inline struct ek_counters *counters_of_cpu(void)
 			__sync_fetch_and_add(&own->field, 1);                                                \
 	} while (0)
 
-/* Returns the flow's slot if it is the first slot of the flow's probe sequence. */
+/* Returns the flow's slot if it is the first slot of the flow's probe sequence, otherwise 0. */
 static __always_inline struct ek_flow *home_slot(__u64 cookie)
 {
 	__u32 key = ek_slot(cookie, 0);
@@ -105,7 +105,7 @@ static __always_inline struct ek_flow *home_slot(__u64 cookie)
 	return flow && *(volatile __u64 *)&flow->cookie == cookie ? flow : 0;
 }
 
-/* Returns a flow's slot, and writes its number to `slot`. */
+/* Returns a flow's slot, and writes its number to `slot`. Returns 0 if the flow has no slot. */
 static __always_inline struct ek_flow *find_flow(__u64 cookie, __u32 *slot)
 {
 	__u32 step;
@@ -192,9 +192,10 @@ static __always_inline void look_at(struct ek_flow *flow, const struct ek_flow_d
 		COUNT(completed);
 }
 
-/* Frees the slot of a short flow that has nothing outstanding. The flow picks a queue again with its
- * next segment, as it would without the eviction. A flow with many picks keeps its slot until it has
- * been silent for a long time. So a flood of single-segment flows does not evict such a flow. */
+/* Frees the slot of a short flow (a flow with few picks) that has nothing outstanding. Returns whether the
+ * slot was freed. The flow picks a queue again with its next segment, as it would without the eviction. A
+ * flow with many picks keeps its slot until it has been silent for a long time. So a flood of
+ * single-segment flows does not evict such a flow. */
 static __always_inline int evict(struct ek_flow *flow, const struct ek_flow_detail *detail, __u32 slot)
 {
 	__u64 seen;
@@ -229,7 +230,7 @@ static long evict_at(__u32 index, struct eviction *eviction)
 	return 1;
 }
 
-/* Evicts a short flow from the next block of slots, round robin over all blocks. */
+/* Evicts a short flow from the next block of slots, round robin over all blocks. Returns whether it did. */
 static __always_inline int make_room(void)
 {
 	__u32 block = __sync_fetch_and_add(&device.evict_hand, 1) & (EK_MAX_BLOCKS - 1);
@@ -324,7 +325,8 @@ static long look_at_next(__u32 index, void *context)
 	return 0;
 }
 
-/* Scans up to `limit` charged flows, the least recently scanned flows first. */
+/* Scans up to `limit` charged flows, the least recently scanned flows first. Does nothing during another
+ * scan. */
 static __always_inline void look_at_charged(__u32 limit)
 {
 	__u32 count;
@@ -379,15 +381,16 @@ static __always_inline void steer(struct __sk_buff *ctx, enum ek_steering steeri
 		ctx->queue_mapping = queue + 1;
 }
 
-/* Returns whether the flow may change its queue at this segment. If the flow may not change it,
- * `held_on` is the queue on which the kernel holds the flow. */
+/* Returns whether the flow may change its queue at this segment. If the kernel holds the flow on a queue,
+ * writes this queue to `held_on`, otherwise EK_NO_QUEUE. */
 static __always_inline int may_move(enum ek_steering steering, const struct sk_buff *skb,
 				    const struct sock *sk, int besides, __u32 *held_on)
 {
 	__u32 held;
 
 	*held_on = EK_NO_QUEUE;
-	/* Without a socket, the kernel does not hold the flow on a queue; only this program does. */
+	/* Only this program holds a flow on a class, or a flow without a socket on a queue; the kernel does
+	 * not. */
 	if (steering == EK_STEER_CLASS || !sk)
 		return besides < WMEM_IDLE;
 	held = KERNEL_READ(sk, __sk_common.skc_tx_queue_mapping);
@@ -421,7 +424,8 @@ static __always_inline __u64 cookie_of_tuple(const struct ek_tuple *tuple)
 	return hash | 1ULL << 63;
 }
 
-/* Chooses the queue where follow() does not: a pick, a flow's first segment, a pure ACK, no socket. */
+/* Chooses the queue of a segment that follow() does not handle: for example a pick, a flow's first segment,
+ * a pure ACK, or a segment without a socket. */
 static __always_inline int choose(struct __sk_buff *ctx, enum ek_steering steering)
 {
 	struct sk_buff *skb = KERNEL_SKB(ctx);
@@ -442,8 +446,8 @@ static __always_inline int choose(struct __sk_buff *ctx, enum ek_steering steeri
 	if (!sk || !is_full_socket(sk))
 		COUNT(no_socket);
 	if (sk ? !is_full_socket(sk) : !packet.header_length) {
-		/* The segment belongs to a closed connection or to no flow: use a hash, as the kernel does.
-		 */
+		/* The segment has a request or time-wait socket, or belongs to no flow: use a hash, as the
+		 * kernel does. */
 		steer(ctx, steering, ek_hash_queue(segment.hash, segment.pool));
 		return NEXT_PROGRAM;
 	}
@@ -564,8 +568,8 @@ int select_queue(struct __sk_buff *ctx)
 	return follow(ctx, EK_STEER_QUEUE) ? NEXT_PROGRAM : choose_queue(ctx);
 }
 
-/* Chooses the queue if the programs do not read sockets. It processes each segment, because ageing uses
- * the time of the last segment. */
+/* Chooses the queue if the programs do not read sockets. Passes every segment to choose(), because ageing
+ * uses the time of the last segment. */
 SEC("?tcx/egress")
 int select_class_aged(struct __sk_buff *ctx)
 {
@@ -654,7 +658,7 @@ static long age_slot(__u32 index, struct walk *walk)
 	if (seen & EK_WORD_FORGOTTEN) /* create_flow() is filling it */
 		return 0;
 	if (config.read_sockets) {
-		/* Scan flows that are missing on the list, too. So no flow needs a release by age. */
+		/* Scan flows that are missing from the list, too. So no flow needs a release by age. */
 		look_at(flow, detail);
 		seen = *(volatile __u64 *)&flow->word;
 	}
@@ -693,8 +697,9 @@ static long age_block(__u32 block, struct walk *walk)
 /* If the programs read sockets, this walk only removes silent flows, which is not urgent. */
 #define FORGETTING_WALK_NS (1000 * 1000 * 1000ULL)
 
-/* Returns the silence after which a flow is released by age. It is twice the time in which the fullest queue
- * drains with round robin over all active queues. So a flow with queued segments is not released. */
+/* Returns the silence after which a flow is released by age. It is at least twice the time in which the
+ * fullest queue drains with round robin over all active queues. So a flow with queued segments is not
+ * released. */
 static __always_inline __u64 next_ageing_limit(const struct walk *walk)
 {
 	__u64 rate = config.rate_bps, limit;

@@ -237,8 +237,8 @@ static long count_if_busy(__u32 index, void *context)
 	return 0;
 }
 
-/* Sums the weights of the flows with data outstanding. Releases no flow, because an observer must not make
- * flows pick again. Returns 1 if another scan holds the lock. */
+/* Sums the weights of the flows with data outstanding on each queue. Releases no flow, because an observer
+ * must not make flows pick again. Returns 1 if another scan holds the lock. */
 SEC("syscall")
 int count_busy(void *ctx)
 {

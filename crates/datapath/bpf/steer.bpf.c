@@ -255,7 +255,8 @@ static __always_inline int has_drained(const struct ek_steer_slot *slot, __u64 n
 	 * when the thread takes the next batch. */
 	if (ahead >= EK_STEER_BATCH)
 		return 1;
-	/* Two CPUs that receive packets of the flow may have read the clock in either order. */
+	/* Compare signed values: two CPUs that receive packets of the flow may have read the clock in either
+	 * order. */
 	return ahead >= 0 && (__s64)(now - slot->last_ns) >= (__s64)config.settle_ns;
 }
 

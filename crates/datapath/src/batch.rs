@@ -38,7 +38,7 @@ impl Default for BatchOptions {
     }
 }
 
-/// Sums over all qdiscs with this name.
+/// Counters, summed over all qdiscs of one [`TransmitBatching`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BatchCounters {
     pub held: u64,

@@ -86,7 +86,8 @@ impl DatapathError {
         matches!(self, Self::System { source, .. } if source.kind() == io::ErrorKind::AlreadyExists)
     }
 
-    /// Returns whether the kernel refused because a privilege or feature is missing, not because of a defect.
+    /// Returns whether the kernel refused because a privilege, a feature or file descriptors are missing, not
+    /// because of a defect.
     #[must_use]
     pub fn is_refusal(&self) -> bool {
         match self {

@@ -1,4 +1,4 @@
-//! The hooks of an interface, and the programs on its tcx hooks.
+//! The kinds of hooks of an interface, and the programs on its tcx hooks.
 
 use std::ffi::CStr;
 use std::io;
@@ -22,7 +22,7 @@ impl HookKind {
     /// Returns the kind that the kernel supports, for an interface in the current network namespace.
     ///
     /// # Errors
-    /// Returns an error if the kernel refuses for another reason.
+    /// Returns an error if the kernel refuses the query for another reason than a lack of tcx.
     pub fn of_kernel(ifindex: i32) -> Result<Self, DatapathError> {
         match egress_programs(ifindex) {
             Ok(_) => Ok(Self::Tcx),
@@ -39,7 +39,7 @@ impl HookKind {
 pub struct HookProgram {
     /// Unique since boot.
     pub id: u32,
-    /// At most 15 characters. Empty without `CAP_SYS_ADMIN`.
+    /// At most 15 characters. Empty without `CAP_SYS_ADMIN`, or if the program has no name.
     pub name: String,
 }
 
@@ -66,7 +66,8 @@ const MOST: usize = 64;
 /// Returns the programs at tcx egress of an interface in the current network namespace, in execution order.
 ///
 /// # Errors
-/// Returns an error if the kernel refuses: `EINVAL` means that it does not support tcx (before Linux 6.6).
+/// Returns an error if the kernel refuses: `EINVAL` means that the kernel does not support tcx (before Linux
+/// 6.6).
 pub fn egress_programs(ifindex: i32) -> Result<Vec<HookProgram>, DatapathError> {
     programs(Hook::Egress, ifindex)
 }

@@ -52,7 +52,7 @@ pub struct LolaFlow {
     pub cwnd: u32,
     /// Bytes.
     pub mss: u32,
-    /// `None` before the first sample.
+    /// `None` before the first RTT sample.
     pub base_rtt_us: Option<u32>,
     pub queueing_us: u32,
     pub losses: u32,

@@ -65,7 +65,7 @@ pub struct RowCounts {
     pub queue_mapping: u32,
 }
 
-/// Counts the packets of an interface. Dropping this value detaches the program.
+/// Counts the packets of an interface. Dropping this value detaches the program from tcx.
 pub struct Meter {
     meter: Mapped<raw::ek_meter>,
     rows: Mapped<raw::ek_metered_flow>,
@@ -74,7 +74,7 @@ pub struct Meter {
     options: MeterOptions,
     link: Option<OwnedFd>,
     program: &'static str,
-    /// Listening socket that is open while the program is attached. A session that finds an unknown
+    /// Listening socket that is open until this value is dropped. A session that finds an unknown
     /// program looks for this socket.
     name: UnixListener,
     object: Object,
@@ -215,8 +215,8 @@ impl Meter {
         unsafe { std::ptr::write_volatile(&raw mut (*meter).start_ns, at_ns) };
     }
 
-    /// Returns the number of packets of flows that could not be counted. If it is not 0, the figures are
-    /// incomplete.
+    /// Returns the number of packets that were not counted, because no row was free for their flow. If it is
+    /// not 0, the figures are incomplete.
     #[must_use]
     pub fn overflow(&self) -> u64 {
         self.meter.read(0).overflow

@@ -142,7 +142,8 @@ pub(crate) fn attach_tcx(
     let options = unsafe { options.assume_init_mut() };
     options.sz = size_of::<libbpf_sys::bpf_link_create_opts>() as libbpf_sys::size_t;
     options.flags = match order {
-        // Without another program, "before" means before all (`bpf_mprog_attach`, kernel/bpf/mprog.c).
+        // Without a reference to another program, "before" means before all (`bpf_mprog_attach`,
+        // kernel/bpf/mprog.c).
         Order::First => libbpf_sys::BPF_F_BEFORE,
         Order::Last => 0,
     };
@@ -194,7 +195,7 @@ pub(crate) fn program_id(object: &Object, program: &'static str) -> Result<u32, 
     Ok(program_info(program_fd(object, program)?)?.id)
 }
 
-/// Returns a descriptor of a program that is independent of the lifetime of the object.
+/// Returns a program's descriptor that stays open after the object is closed.
 pub(crate) fn program_descriptor(object: &Object, program: &'static str) -> Result<OwnedFd, DatapathError> {
     program_fd(object, program)?
         .try_clone_to_owned()
@@ -268,7 +269,7 @@ pub(crate) fn map<'a>(object: &'a Object, name: &'static str) -> Result<libbpf_r
     object.maps().find(|map| map.name() == name).ok_or(DatapathError::Missing { kind: "map", name })
 }
 
-/// Returns the length of an array map that has an entry for each CPU.
+/// Returns the number of possible CPUs, which is the length of an array map with an entry for each CPU.
 pub(crate) fn possible_cpus() -> Result<u32, DatapathError> {
     let count = libbpf_rs::num_possible_cpus().map_err(DatapathError::system("count the CPUs"))?;
     u32::try_from(count).map_err(|_| DatapathError::Limit(format!("{count} CPUs")))

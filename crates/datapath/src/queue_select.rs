@@ -70,7 +70,8 @@ impl std::fmt::Display for Completion {
 pub struct SelectOptions {
     pub policy: Policy,
     pub steering: Steering,
-    /// If the kernel refuses this kind of completion, [`QueueSelect::load`] uses the next best one.
+    /// If the kernel refuses this kind of completion, [`QueueSelect::load`] uses the next best one. For
+    /// [`Completion::Peer`], it returns an error.
     pub completion: Completion,
     /// Number of queues of the device, 1 to [`MAX_QUEUES`].
     pub queues: u32,
@@ -84,7 +85,8 @@ pub struct SelectOptions {
     /// may change its queue, µs.
     pub gap_us: u32,
     /// Maximum number of tracked flows, 1 to 131,072. A further flow replaces a short flow that has
-    /// nothing outstanding. If there is no such flow, the program hashes and counts the further flow.
+    /// nothing outstanding. If there is no such flow, a hash chooses the queue of the further flow, and
+    /// the program counts the flow.
     pub max_flows: u32,
     /// Permits [`QueueSelect::attach_mover`].
     pub movable: bool,
@@ -173,14 +175,14 @@ impl Tuple {
 pub struct FlowState {
     pub tuple: Tuple,
     pub queue: Option<u32>,
-    /// Weight that is charged to this queue; 0 if nothing is outstanding.
+    /// Weight that is charged to `queue`; 0 if the flow is not charged.
     pub charged_weight: u32,
     /// Number of data segments, modulo 2^28. With [`Completion::Sockets`], the program does not count
     /// segments for which it only kept the queue.
     pub segments: u64,
 }
 
-/// Counters of the programs; see `struct ek_counters` in the shared header.
+/// Counters of the programs; see `struct ek_counters` in `include/evenkeel/datapath.h`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     pub picks: u64,
@@ -213,9 +215,9 @@ pub struct QueueSelect {
 }
 
 impl QueueSelect {
-    /// Loads the programs with their settings, without attaching them. If the kernel refuses the
-    /// requested completion (no fentry, or lockdown), this function loads the next best completion:
-    /// sockets, then ageing.
+    /// Loads the programs with their settings, without attaching them. If the kernel refuses exact
+    /// completion (no fentry, or lockdown) or completion by sockets, this function loads the next best
+    /// completion: sockets, then ageing.
     ///
     /// # Errors
     /// Returns an error if the kernel refuses the programs, or a setting is out of range.
@@ -335,7 +337,7 @@ impl QueueSelect {
         self.completion
     }
 
-    /// Returns the kernel's reason for refusing the requested completion.
+    /// Returns the kernel's reason for refusing the requested completion; `None` if the kernel accepted it.
     #[must_use]
     pub fn refused(&self) -> Option<&str> {
         self.refused.as_deref()
@@ -386,10 +388,9 @@ impl QueueSelect {
         })
     }
 
-    /// Attaches the program that moves flows to the interface of the queue choice, in the current
-    /// network namespace. With [`HookKind::Clsact`], the caller attaches the program
-    /// ([`FlowMover::program`]). Dropping the [`FlowMover`] detaches the program. The [`FlowMover`] may
-    /// outlive this value.
+    /// Attaches the flow mover's program to the interface of the queue choice, in the current network
+    /// namespace. With [`HookKind::Clsact`], the caller attaches the program ([`FlowMover::program`]).
+    /// Dropping the [`FlowMover`] detaches the program. The [`FlowMover`] may outlive this value.
     ///
     /// # Errors
     /// Returns an error if the queue choice was loaded without [`SelectOptions::movable`] or without
@@ -463,7 +464,8 @@ impl QueueSelect {
         sum
     }
 
-    /// Returns the silence after which ageing currently releases a flow, ns.
+    /// Returns the silence after which ageing currently releases a flow, ns. With [`Completion::Sockets`],
+    /// ageing releases no flow.
     #[must_use]
     pub fn ageing_limit_ns(&self) -> u64 {
         let device = self.device.pointer(0);
@@ -531,7 +533,7 @@ pub struct QueueView {
     count: Option<OwnedFd>,
 }
 
-/// Number of attempts if another scan is running, which takes microseconds.
+/// Maximum number of attempts to count while another scan is running. A scan takes microseconds.
 const TRIES_TO_COUNT: usize = 3;
 
 impl QueueView {
@@ -548,7 +550,8 @@ impl QueueView {
 
     /// Returns the sum of the weights of flows with data outstanding, for each queue. Unlike
     /// [`Self::weights`], the sum excludes finished flows that stay charged until the next scan. This
-    /// function releases no flow.
+    /// function releases no flow. Returns [`Self::weights`] without [`Completion::Sockets`], and if
+    /// another scan is running at every attempt.
     pub fn busy_weights(&self) -> Result<Vec<u32>, DatapathError> {
         let Some(count) = &self.count else { return Ok(self.weights()) };
         for _ in 0..TRIES_TO_COUNT {

@@ -22,7 +22,7 @@ pub struct CgroupId {
 /// A weight for the flows that match all given fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rule {
-    /// 1 to [`MAX_FLOW_WEIGHT`]; the default is 1.
+    /// 1 to [`MAX_FLOW_WEIGHT`].
     pub weight: u32,
     pub protocol: Option<u8>,
     pub source_port: Option<RangeInclusive<u16>>,

@@ -26,7 +26,8 @@ pub struct FlowService {
     /// The socket's cookie, unique since boot. For a flow without a socket in this network namespace,
     /// the cookie is derived from the addresses.
     pub cookie: u64,
-    /// The queue that the kernel has recorded for the socket (`sk_tx_queue_mapping`).
+    /// The queue that the kernel has recorded for the TCP socket (`sk_tx_queue_mapping`). Without such a
+    /// record, the queue to which the flow is charged.
     pub queue: u32,
     pub weight: u32,
     /// Bytes that the peer has acknowledged since the start of the connection (`bytes_acked` of `struct

@@ -93,12 +93,13 @@ impl Default for SteeringOptions {
 /// Number of packets that may be in transit in addition to those in a ring: a batch of each receiver and one
 /// of the ring's thread.
 const BATCHES: u64 = 1024;
-/// After this silence, no packet of a flow is in the batch that a ring's thread is processing.
+/// Once a ring's thread has taken all packets of a flow and the last one arrived this long ago, the thread
+/// has processed them.
 const SETTLE: Duration = Duration::from_micros(100);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MaskedAddress {
-    /// The bits outside of the mask are 0.
+    /// Bits outside of the mask are ignored.
     pub address: IpAddr,
     /// For IPv4, the low 32 bits are used.
     pub mask: u128,
@@ -106,13 +107,13 @@ pub struct MaskedAddress {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MaskedPort {
-    /// The bits outside of the mask are 0.
+    /// Bits outside of the mask are ignored.
     pub port: u16,
     pub mask: u16,
 }
 
-/// A class of flows towards this host, and the CPUs over which they are hashed. `None` matches
-/// anything.
+/// A class of flows towards this host, and the CPUs over which they are hashed. A field that is `None`
+/// matches anything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SteeredClass {
     pub protocol: Option<u8>,
@@ -131,9 +132,9 @@ pub struct SteeredFlow {
     pub wanted: SteerTarget,
     /// The current target; `None` before the first packet.
     pub current: Option<SteerTarget>,
-    /// Packets since the target was set.
+    /// Packets since the flow got its own target.
     pub packets: u64,
-    /// Bytes of whole frames since the target was set.
+    /// Bytes of whole frames since the flow got its own target.
     pub bytes: u64,
     /// Time of the last packet, `CLOCK_MONOTONIC` ns; 0 if there was none.
     pub last_ns: u64,
@@ -167,12 +168,12 @@ pub struct CpuCounters {
     pub received: u64,
     /// Bytes that arrived on the CPU.
     pub bytes: u64,
-    /// Arrived packets that were not steered: neither TCP nor UDP, fragments, or IPv6 with further hops in a
-    /// routing header.
+    /// Arrived packets that were not steered: neither TCP nor UDP, truncated headers, fragments, or IPv6 with
+    /// further hops in a routing header.
     pub other: u64,
-    /// Arrived packets from a sender on this host whose partial checksum the program completed.
+    /// Arrived packets from a sender on this host whose partial checksum the program had to complete.
     pub partial: u64,
-    /// Packets of flows without their own target.
+    /// Arrived packets of flows without their own target.
     pub without_slot: u64,
     /// Arrived packets that could not be sent to their target and stayed on the CPU.
     pub refused: u64,
@@ -217,7 +218,7 @@ impl ReceiveSteering {
     /// Loads the program. Every packet stays on its CPU until rules are set.
     ///
     /// # Errors
-    /// Returns an error if the kernel refuses, or a CPU does not exist.
+    /// Returns an error if the kernel refuses the program, or a CPU does not exist.
     pub fn load(options: &SteeringOptions) -> Result<Self, DatapathError> {
         let count = object::possible_cpus()?;
         let mut opened = object::open(OBJECT, BYTES)?;
@@ -297,7 +298,8 @@ impl ReceiveSteering {
     /// Attaches the program to an interface in the current network namespace.
     ///
     /// # Errors
-    /// Returns an error if the kernel refuses: `EBUSY` means that another XDP program is attached.
+    /// Returns an error if the kernel refuses the attachment: `EBUSY` means that another XDP program is
+    /// attached.
     pub fn attach(&mut self, ifindex: i32) -> Result<(), DatapathError> {
         let descriptor = object::program_descriptor(&self.object, PROGRAM)?;
         let options = libbpf_sys::bpf_link_create_opts {
@@ -319,11 +321,11 @@ impl ReceiveSteering {
         Ok(())
     }
 
-    /// Detaches the program, and returns whether it was still attached. Closing the link does not
-    /// suffice while another process, such as bpftool, has the link open.
+    /// Detaches the program, and returns whether it was still attached to an interface. Closing the link does
+    /// not suffice while another process, such as bpftool, has the link open.
     ///
     /// # Errors
-    /// Returns an error if the kernel refuses. A missing interface is no error.
+    /// Returns an error if the kernel refuses to detach the program. A missing interface is no error.
     pub fn detach(&mut self) -> Result<bool, DatapathError> {
         let mut was_attached = false;
         for link in self.links.drain(..) {
@@ -349,13 +351,13 @@ impl ReceiveSteering {
         object::run_time(&self.object, PROGRAM)
     }
 
-    /// Sets the rules for flows without their own target. The first matching class decides. Without a
-    /// matching class, the low bits of the hash select an entry of the indirection table. All rules
-    /// take effect at once.
+    /// Sets the rules for flows without their own target and for flows with [`SteerTarget::Rules`]. The first
+    /// matching class decides. Without a matching class, the low bits of the hash select an entry of the
+    /// indirection table. All rules take effect at once.
     ///
     /// # Errors
-    /// Returns an error if there are too many classes or targets, a class has no target, or a target
-    /// CPU has no ring.
+    /// Returns an error if there are too many classes or targets, a class has no target or mixes IP versions,
+    /// a target CPU has no ring or too high a number, or a target is [`SteerTarget::Rules`].
     pub fn set_rules(
         &mut self,
         classes: &[SteeredClass],
@@ -405,10 +407,11 @@ impl ReceiveSteering {
         }
     }
 
-    /// Sets a flow's own target. The flow moves as soon as its old ring has none of its packets.
+    /// Sets a flow's own target. The flow moves as soon as its old ring has none of its packets, and at the
+    /// latest after [`SteeringOptions::hold`].
     ///
     /// # Errors
-    /// Returns an error if the table is full, or the target CPU has no ring.
+    /// Returns an error if the table is full, the target CPU has no ring, or the kernel refuses the entry.
     pub fn set_flow(&mut self, tuple: &Tuple, target: SteerTarget) -> Result<(), DatapathError> {
         self.check(target)?;
         if let Some(slot) = self.taken.of.get(tuple) {
@@ -542,8 +545,8 @@ impl ReceiveSteering {
     }
 }
 
-/// Returns whether a link still has its interface. After a detach or a deletion, the link's `fdinfo`
-/// shows the index 0 (`bpf_xdp_link_show_fdinfo`, net/core/dev.c).
+/// Returns whether a link still has its interface. After a detach or a deletion, the link's `fdinfo` shows
+/// the index 0 (`bpf_xdp_link_show_fdinfo`, net/core/dev.c). Also returns true if `fdinfo` cannot be read.
 fn is_attached(link: &OwnedFd) -> bool {
     let shown =
         std::fs::read_to_string(format!("/proc/self/fdinfo/{}", link.as_raw_fd())).unwrap_or_default();
@@ -601,7 +604,7 @@ fn raw_class(class: &SteeredClass) -> Result<raw::ek_steer_class, DatapathError>
     Ok(entry)
 }
 
-/// Returns an address and its mask as words in network byte order.
+/// Returns the masked address and the mask as words in network byte order.
 fn words(end: MaskedAddress) -> ([u32; 4], [u32; 4]) {
     let split = |bits: u128| {
         let mut words = [0; 4];

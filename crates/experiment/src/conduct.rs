@@ -57,7 +57,7 @@ fn reasons(refused: &[Refusal]) -> String {
 /// Converts the progress of a repeat to the progress of the whole run.
 struct Part<'a> {
     whole: &'a dyn Observer,
-    /// Number of finished repeats, including those that run concurrently.
+    /// Number of finished repeats, including repeats of other threads.
     done: &'a AtomicUsize,
     parts: f64,
     name: String,
@@ -261,8 +261,8 @@ fn missing_figures(raw: &RawRepeat, timing: &Timing, scenario: &Scenario) -> Vec
     missing
 }
 
-/// Runs every job, concurrently if the world allows it. Reduces each result immediately, and returns the
-/// reduced results in order.
+/// Runs every job, concurrently if the world allows it. Reduces each result immediately, and passes the
+/// reduced results to `take` in the order of the jobs.
 fn run_all<W: World, R: Send>(
     world: &mut W,
     jobs: &[Job<'_>],
@@ -381,7 +381,7 @@ fn raw_series(variant: &str, repeat: u32, timing: &Timing, raw: RawRepeat) -> Se
     }
 }
 
-/// Returns the columns of a flow with recorded TCP state.
+/// Returns the columns of a flow's TCP state; none if no TCP state was recorded.
 fn tcp_columns(bins: &[RawTcp]) -> Vec<SeriesColumn> {
     if bins.is_empty() {
         return Vec::new();

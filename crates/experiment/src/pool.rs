@@ -8,8 +8,9 @@ use std::thread;
 /// Limit of the estimated memory of concurrent repeats, bytes.
 const MOST_MEMORY: u64 = 400_000_000;
 
-/// Returns the number of concurrent repeats: one per CPU, but not more than fit into `MOST_MEMORY`, and
-/// at least one. Each repeat takes up to `memory` bytes; the results take `kept` bytes.
+/// Returns the number of concurrent repeats: one per CPU, but at most `jobs`, and not more than fit into
+/// `MOST_MEMORY`. One repeat always fits. Each repeat takes up to `memory` bytes; the results take `kept`
+/// bytes.
 #[must_use]
 pub fn at_a_time(jobs: usize, memory: u64, kept: u64) -> usize {
     let fitting = MOST_MEMORY.saturating_sub(kept) / memory.max(1);

@@ -13,7 +13,7 @@ use evenkeel_model::units::BitRate;
 use evenkeel_model::world::{Assessment, Job, Observer, RawFlow, RawRepeat, World};
 use evenkeel_report::store::{Writer, read_series};
 
-/// A world with one flow. It counts the series below a directory when a repeat begins.
+/// A world with one flow. It counts the series below a directory each time a repeat begins.
 struct Counting {
     directory: PathBuf,
     found: Vec<usize>,

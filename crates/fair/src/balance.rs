@@ -21,7 +21,7 @@ pub enum BalanceMode {
     #[default]
     Off,
     /// Enables balancing if the device does not serve its queues by weight and balancing is possible.
-    /// Otherwise a remark gives the reason.
+    /// Otherwise a remark gives the reason, unless the kernel does not let BPF programs read sockets.
     Auto,
     /// Enables balancing. The session fails to start if balancing is not possible.
     On,
@@ -74,7 +74,8 @@ impl BalanceMode {
     }
 
     /// Attaches the flow mover if it is planned, and returns its control and the id of its program.
-    /// `Auto` returns `None` if the kernel does not let BPF programs read sockets.
+    /// Returns `None` if it is not planned. `Auto` also returns `None` if the kernel does not let BPF
+    /// programs read sockets.
     pub(crate) fn start(
         self,
         planned: bool,

@@ -75,8 +75,8 @@ impl BatchingMode {
         Ok(Some(Batching { root, queues: device.queues }))
     }
 
-    /// Returns an error if no device can use batching. Call this function before other checks, so that
-    /// this error comes first.
+    /// Returns an error if batching is on and no device can use it. Call this function before other checks,
+    /// so that this error comes first.
     pub(crate) fn check(self, backend: Backend, available: bool) -> Result<(), FairError> {
         if self == Self::Off {
             return Ok(());
@@ -194,7 +194,7 @@ impl Leaves {
         self.tree.places().map(|(place, _)| (place, self.qdisc.name().to_owned())).collect()
     }
 
-    /// Returns the sums over all queues.
+    /// Returns the counters, summed over all queues.
     pub(crate) fn counters(&self) -> BatchCounters {
         self.qdisc.counters()
     }

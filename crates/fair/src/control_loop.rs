@@ -137,7 +137,8 @@ pub(crate) struct Wanted {
     pub(crate) alone: bool,
 }
 
-/// Prepares the controller, and adds to the journal every value that the controller may set.
+/// Prepares the controller, and adds to the journal every value that the controller may set. Returns `None`
+/// if there is nothing to control.
 pub(crate) fn prepare(
     wanted: Wanted,
     run: &mut Run,

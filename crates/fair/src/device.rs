@@ -16,7 +16,7 @@ pub struct Device {
     pub index: u32,
     pub name: String,
     pub up: bool,
-    /// `None` if the driver does not report it.
+    /// Name of the driver; `None` if the driver does not report its name.
     pub driver: Option<String>,
     pub queues: u32,
     /// `None` for a driver without channels.
@@ -36,7 +36,8 @@ pub struct Device {
     pub restored: Vec<Change>,
 }
 
-/// Returns whether an interface was removed or renamed.
+/// Describes a change of an interface: it left this network namespace, or was renamed. Returns `None` if
+/// neither happened.
 pub(crate) fn link_difference(
     netlink: &mut Netlink,
     index: u32,
@@ -62,7 +63,8 @@ pub(crate) enum BeforeMeter {
 }
 
 /// Returns the programs that run before a meter of this process, without the meters of other Evenkeel
-/// processes.
+/// processes. Returns [`BeforeMeter::Detached`] if the meter itself is not attached.
+///
 /// `meters` records the meters of other processes. When such a process exits, its socket can close
 /// before the kernel detaches the program, and [`is_meter`] recognises a meter by this socket.
 pub(crate) fn before_meter(
@@ -176,8 +178,8 @@ impl Device {
         self.speed_bps.unwrap_or(USUAL)
     }
 
-    /// Returns the command that gives the device more transmit queues; `None` if the device has the
-    /// maximum.
+    /// Returns the command that gives the device more transmit queues; `None` if the device has the maximum,
+    /// or `ethtool` cannot change the number.
     #[must_use]
     pub fn more_queues(&self) -> Option<String> {
         // A tap's queues are opened by its program: `tun_ethtool_ops` (drivers/net/tun.c) has no

@@ -21,7 +21,7 @@ enum Spread {
     All,
 }
 
-/// The drivers that set XPS maps, with the kernel function (below `drivers/net`).
+/// The drivers that set XPS maps. Each comment names the file (below `drivers/net`) and the function.
 const DRIVERS: [(&str, Spread); 11] = [
     ("virtio_net", Spread::All),  // virtio_net.c: virtnet_set_affinity
     ("mlx5_core", Spread::All),   // ethernet/mellanox/mlx5/core/en_main.c: mlx5e_set_default_xps_cpumasks
@@ -55,7 +55,7 @@ const MOST_BYTES: u64 = 64 * 1024;
 /// Checks whether the driver set the maps. `nearest` lists the online CPUs by distance from the device.
 ///
 /// # Errors
-/// Returns the first difference, as the end of a sentence about the maps.
+/// Returns the first reason why the driver did not set the maps, as a clause.
 pub fn check(driver: &str, maps: &[XpsMap], nearest: &[u32]) -> Result<(), String> {
     let Some((_, spread)) = DRIVERS.iter().find(|(name, _)| *name == driver) else {
         return Err(format!("the driver ({driver}) sets no XPS maps"));
@@ -105,8 +105,8 @@ fn shares(number: usize, places: usize) -> (usize, usize) {
     ((number / places).max(1), number.div_ceil(places).max(1))
 }
 
-/// Returns the files of the system's configuration that set XPS maps or run a driver's script that sets
-/// them; sorted.
+/// Returns the files of the system's configuration that may set XPS maps, sorted. These files mention the
+/// maps, or a driver's script that sets the maps.
 #[must_use]
 pub fn possible_setters(root: &Path) -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = CONFIGURATION

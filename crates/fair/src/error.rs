@@ -53,8 +53,8 @@ impl FairError {
         Self::Conflict { what: what.into(), remedy: remedy.into() }
     }
 
-    /// Returns the rename or removal of one of these devices (index and name) if this event caused the
-    /// error.
+    /// Returns [`Self::Moved`] if one of these devices (index and name) was renamed or removed, because this
+    /// event probably caused the error. Otherwise returns the error itself. An interruption is unchanged.
     pub(crate) fn of_devices<'d>(self, devices: impl IntoIterator<Item = (u32, &'d str)>) -> Self {
         let Ok(mut netlink) = Netlink::open() else { return self };
         let moved = devices.into_iter().find_map(|(index, device)| {

@@ -25,11 +25,10 @@ pub struct FlowWatch {
     ticks: u32,
 }
 
-/// Sums the bytes of flows between two readings. Only a reading updates the sums, because ticks are
-/// much more frequent.
+/// Sums the bytes of flows between two readings. Only a reading or a new meter updates the sums, because
+/// ticks are much more frequent.
 struct Counted {
-    /// Sample of the previous reading, or the first sample of a meter that was attached after that
-    /// reading.
+    /// Sample of the previous reading, or an empty sample if a new meter was attached after that reading.
     from: Arc<Sample>,
     /// Bytes since the previous reading that previous meters counted.
     carried: HashMap<Tuple, u64>,
@@ -67,7 +66,8 @@ impl Counted {
         }
     }
 
-    /// Returns the flows that sent before a sample. The next reading starts at this sample.
+    /// Returns the flows that sent between the previous reading and the sample `now`. The next reading starts
+    /// at `now`.
     fn sent_until(&mut self, now: Arc<Sample>) -> Vec<FlowBytes> {
         let sent = sent_between(&self.from, &now);
         let mut carried = std::mem::take(&mut self.carried);
@@ -97,20 +97,21 @@ pub struct FlowReading {
     pub active: u64,
     /// The flows with the most bytes, largest first.
     pub flows: Vec<WatchedFlow>,
-    /// Number of flows that sent in each tenth of the last whole second; `None` before the first whole
-    /// second.
+    /// Number of flows that sent in each tenth of the last whole second; `None` before the first whole second
+    /// and after a gap in the samples.
     pub busy: Option<u32>,
-    /// Number of busy flows on each transmit queue, as far as known; empty before the first whole
-    /// second.
+    /// Number of busy flows on each transmit queue, as far as known; empty if `busy` is `None`.
     pub busy_by_queue: HashMap<u32, u32>,
-    /// Number of busy flows that share a queue with another busy flow, as far as the queues are known;
-    /// `None` before the first whole second, and if no busy flow has a known queue.
+    /// Number of busy flows that share a queue with another busy flow, as far as the queues are known; `None`
+    /// if `busy` is `None`, or if none of the busy flows has a known queue.
     pub colliding: Option<u32>,
-    /// The normalised fairness metric of the last whole second; `None` if no two flows competed.
+    /// The normalised fairness metric of the last whole second; `None` if no two flows competed, or if `busy`
+    /// is `None`.
     pub nfm_1s: Option<f64>,
-    /// Mean of the normalised fairness metric over the tenths of the last whole second.
+    /// Mean of the normalised fairness metric over the tenths of the last whole second; `None` in the same
+    /// cases as `nfm_1s`.
     pub nfm_100ms: Option<f64>,
-    /// Jain's index of the busy flows' bytes in the last whole second.
+    /// Jain's index of the busy flows' bytes in the last whole second; `None` in the same cases as `nfm_1s`.
     pub jain_1s: Option<f64>,
     /// Whether packets were not counted because there were too many flows.
     pub incomplete: bool,
@@ -121,14 +122,15 @@ pub struct FlowReading {
 #[derive(Clone, Debug, PartialEq)]
 pub struct WatchedFlow {
     pub tuple: Tuple,
-    /// The last transmit queue of the flow's socket; `None` if the socket has recorded no queue.
+    /// The last transmit queue of the flow's socket; `None` if the socket has recorded no queue, or if the
+    /// present meter has not seen the flow.
     pub queue: Option<u32>,
     /// Bytes on the wire since the watch began.
     pub total: u64,
     /// Bytes on the wire since the previous reading.
     pub sent: u64,
-    /// Whether the flow sent in each tenth of the last whole second; `None` before the first whole
-    /// second.
+    /// Whether the flow sent in each tenth of the last whole second; `None` before the first whole second and
+    /// after a gap in the samples.
     pub busy: Option<bool>,
     /// Bytes of the flow in the last whole second, divided by the fair share of a busy flow; `None` if
     /// the flow was not busy.
@@ -235,7 +237,7 @@ fn reading(mut sent: Vec<FlowBytes>, sample: &Sample, window: Option<&Window>, m
             *busy_by_queue.entry(queue).or_default() += 1;
         }
     }
-    // Without a known queue, a busy flow may be on any queue.
+    // If none of the busy flows has a known queue, the number of collisions is unknown.
     let known = window.filter(|window| window.busy.is_empty() || !busy_by_queue.is_empty());
     let colliding = known.map(|_| busy_by_queue.values().filter(|flows| **flows > 1).sum());
     let fair_share = window.filter(|window| !window.busy.is_empty()).map(|window| {

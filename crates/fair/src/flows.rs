@@ -62,7 +62,7 @@ pub struct DeviceView {
     /// Number of flows that sent throughout the second with the most such flows; `None` before the first
     /// whole second.
     pub busy_flows: Option<usize>,
-    /// Number of these flows whose queue is not known.
+    /// Number of busy flows whose queue is not known; `None` before the first whole second.
     pub busy_flows_without_queue: Option<usize>,
     /// Number of busy flows that share a queue with another busy flow, as far as the queues are known; `None`
     /// before the first whole second, if no busy flow has a known queue, and below a root qdisc that
@@ -137,7 +137,7 @@ impl Sample {
 pub(crate) struct Sent {
     pub(crate) epoch: u32,
     pub(crate) tuples: Arc<Vec<Tuple>>,
-    /// By row; 0 for a flow that sent nothing.
+    /// Bytes that the flow of each row sent; 0 for a flow that sent nothing.
     pub(crate) rows: Vec<u64>,
 }
 
@@ -241,7 +241,8 @@ impl Sampler {
         let chosen: Option<HashMap<Tuple, Option<u32>>> =
             select.map(|select| select.flows().into_iter().map(|flow| (flow.tuple, flow.queue)).collect());
         let is_full = self.read_tuples() > METERED_FLOWS as usize / 4 * 3 || self.meter.overflow() > 0;
-        // Replace a full meter before the reading. Otherwise the packets between the two are not counted.
+        // Replace a full meter before the reading. Otherwise the packets between the reading and the
+        // replacement are not counted.
         let next = if is_full { Some(self.replace_meter(run)?) } else { None };
         let mut metered_bytes = 0_u64;
         let row = |(row, tuple): (usize, &Tuple)| {
@@ -309,7 +310,7 @@ impl Sampler {
         for (handle, statistics) in counted {
             let queue = match self.counters {
                 QueueCounters::Classes(soft_nic) => soft_nic.queue_of(handle),
-                // Minor numbers start at 1; other qdiscs with this major number have other parents.
+                // The handle is the qdisc's parent: a class of the mq root, whose minor numbers start at 1.
                 QueueCounters::Mq(major) if handle.major == major && handle != Handle::ROOT => {
                     usize::from(handle.minor).checked_sub(1)
                 }

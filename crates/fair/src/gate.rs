@@ -3,7 +3,8 @@
 //! The controller sets weights and sizes whenever flows start or end. Each setting has one journal
 //! entry with all its possible values. The journal restores the setting, because only the journal
 //! detects whether another program has changed it. The gate refuses a value that is not in the journal,
-//! because the journal could not restore the setting.
+//! because the journal could not restore the setting. A class of Evenkeel's own root qdisc has no entry:
+//! the journal contains the root as a whole.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -37,7 +38,7 @@ struct Passage {
     last: Option<Value>,
 }
 
-/// Blocks the controller's writes until this value is dropped.
+/// Blocks the controller's writes, except of class quanta, until this value is dropped.
 pub(crate) struct Stopped<'a> {
     _settings: MutexGuard<'a, BTreeMap<Knob, Passage>>,
 }
@@ -51,7 +52,7 @@ impl JournalGate {
         Arc::default()
     }
 
-    /// Adds to the journal every value that the controller may set, and admits these values.
+    /// Adds to the journal every value of a knob that the controller may set, and admits these values.
     pub(crate) fn admit(&self, run: &mut Run, knob: &Knob, ours: Ours) -> Result<(), FairError> {
         run.allow(knob, ours)?;
         if let Some(entry) = run.entries().iter().find(|entry| entry.knob == *knob) {
@@ -75,8 +76,8 @@ impl JournalGate {
         lock(&self.roots).extend(majors);
     }
 
-    /// Blocks the controller. Passes the controller's last values to the run, so that the run
-    /// recognizes them as its own.
+    /// Blocks the controller's writes, except of class quanta. Passes the controller's last values to the
+    /// run, so that the run recognizes them as its own.
     pub(crate) fn stop(&self, run: &mut Run) -> Stopped<'_> {
         let settings = lock(&self.settings);
         for (knob, passage) in settings.iter() {

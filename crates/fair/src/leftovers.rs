@@ -35,10 +35,10 @@ fn identities(interface: &str) -> Result<Vec<InterfaceIdentity>, FairError> {
         .collect()
 }
 
-/// Returns an error if a session manages a device below an interface, or if a killed run left a renamed
-/// or damaged journal (see [`put_back_leftovers`]), or changed a device before its move to this network
-/// namespace. Call this function before a plan, because the plan
-/// would be based on that run's settings.
+/// Returns an error if a session manages a device below an interface, or if a killed run left a renamed or
+/// damaged journal (see [`put_back_leftovers`]), or changed a device before its move to this network
+/// namespace. Call this function before a plan. Otherwise the plan would be based on the settings of that
+/// run.
 ///
 /// # Errors
 /// Returns an error that names the session or the journal, or if the interface does not exist.
@@ -75,8 +75,8 @@ pub fn put_back_leftovers(interface: &str, state: &StateDirectory) -> Result<Vec
     Ok(found)
 }
 
-/// Returns the killed runs below an interface whose leftovers a revert restores completely, with the
-/// changes of the revert. Changes no setting.
+/// Returns the killed runs below an interface whose leftovers a revert restores completely, with the changes
+/// of the revert. Omits runs for which a revert would make no change. Changes no setting.
 ///
 /// # Errors
 /// Returns an error if the interface does not exist, or a journal cannot be read.

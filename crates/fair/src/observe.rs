@@ -113,7 +113,7 @@ impl Observer {
         self.devices.iter().any(|observed| observed.run.is_some())
     }
 
-    /// Detaches the meters.
+    /// Detaches the meters. Returns the reports of the devices whose meters were filters.
     ///
     /// # Errors
     /// Returns an error if a journal cannot be removed.
@@ -129,9 +129,10 @@ impl Observer {
     }
 
     /// Takes a sample. Call this function ten times per second. Returns a change in these cases:
-    /// - an observed device no longer exists
-    /// - its queues, root qdisc or XPS maps have changed
-    /// - another program hides packets from the meter
+    /// - the interface or an observed device no longer exists
+    /// - an observed device is no longer below the interface
+    /// - the queues, root qdisc or XPS maps of an observed device have changed
+    /// - another program removed a meter, or hides packets from it
     ///
     /// # Errors
     /// Returns an error if the kernel cannot be queried.
@@ -178,14 +179,15 @@ impl Observed {
 struct Tally {
     began_ns: u64,
     first_queue_bytes: Option<Vec<u64>>,
-    /// The last readings. If another program replaces the root qdisc, the new qdisc counts from 0.
+    /// The last readings of the queues' byte counters. If another program replaces the root qdisc, the new
+    /// qdisc counts from 0.
     queue_bytes: Option<Vec<u64>>,
     windows: Windows,
     totals: HashMap<Tuple, u64>,
     /// The flows that were busy in the window with the most busy flows (of several, the last), with their
     /// queues, if known; `None` before the first complete window.
     busy: Option<HashMap<Tuple, Option<u32>>>,
-    /// Whether the meter was full in a sample.
+    /// Whether the meter was full in at least one sample.
     incomplete: bool,
     nfm_sum: f64,
     nfm_max: f64,

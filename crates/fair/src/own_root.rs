@@ -1,4 +1,4 @@
-//! Evenkeel's own root qdiscs, recognized by their handle.
+//! Evenkeel's own root qdiscs, recognized by their handle and their tree.
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -113,7 +113,8 @@ fn own(tree: &[QdiscState]) -> Option<&QdiscState> {
 }
 
 /// Returns the stray roots of the interfaces in the calling thread's network namespace. The root of a
-/// dead session is not stray if a journal can restore it.
+/// dead session is not stray if a journal can restore it. Returns no root if the directory of the journals
+/// cannot be read.
 ///
 /// # Errors
 /// Returns an error if the kernel refuses a request, or if a journal cannot be read.

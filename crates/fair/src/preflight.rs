@@ -333,8 +333,9 @@ pub(crate) fn devices_of(
     Ok((named.clone(), real_devices(named, &links, sysfs)?))
 }
 
-/// Returns the lowest devices below a bond, VLAN, bridge or macvlan, each device once. Follows the
-/// links `lower_*`, which sysfs has for all these relations.
+/// Returns the lowest devices below a bond, VLAN, bridge or macvlan, each device once. For an interface
+/// without lower devices, returns the interface itself. Follows the links `lower_*`, which sysfs has for all
+/// these relations.
 pub(crate) fn real_devices(named: &Link, links: &[Link], sysfs: &Sysfs) -> Result<Vec<Link>, FairError> {
     let mut found = Vec::new();
     let mut seen = BTreeSet::new();
@@ -440,7 +441,7 @@ fn check_restorable(device: &Device) -> Result<(), FairError> {
     let checked = LiveKernel::open(device.index, &device.name)
         .and_then(|mut kernel| kernel.check_restorable(&Knob::RootQdisc));
     match checked {
-        // The root of the killed run stands in place of the root that a run restores first.
+        // The device still has the root qdisc of the killed run. A run would restore the original first.
         Err(error) if device.restored_value(&Knob::RootQdisc).is_some() => Err(FairError::unable(
             format!("cannot make a plan before the changes of a killed run are restored: {error}"),
             format!("run `{}` first", evenkeel_apply::printed_command("evenkeel revert {}", &[&device.name])),
@@ -581,7 +582,7 @@ fn maps_of_others(name: &str, difference: &str, remedy: &str) -> FairError {
     )
 }
 
-/// Describes the effect of the maps on the queue choice.
+/// Describes the XPS maps and their effect on the queue choice.
 fn overridden(state: XpsState) -> &'static str {
     match state {
         XpsState::SeveralQueues => "pools of queues to processors, and overrides the queue choice",

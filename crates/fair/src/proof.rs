@@ -1,16 +1,17 @@
 //! Checks that the device follows the choices.
 //!
-//! A driver may select the queue itself (`ndo_select_queue`). So in each interval, this module sums the
-//! bytes of the flows that the choice has on a queue. It compares the sum with the device's counter of
-//! that queue. The agreeing part is `Σ min(chosen, counted) / Σ counted`.
+//! A driver may select the queue itself (`ndo_select_queue`). So in each interval, this module sums the bytes
+//! of the flows that the choice has on a queue. It compares the sum with the device's counter of that queue.
+//! The agreeing part is `Σ min(chosen, counted) / Σ counted`. Bytes with an unknown queue count as agreeing.
 //!
 //! With few flows and a driver that uses its own hash, the agreeing part is about 1 / number of queues. With
 //! many flows on every queue, the choice and the counters always agree, but then the driver's choice has
 //! little effect.
 //!
-//! The meter sees TCP and UDP. An interval is no evidence in two cases:
+//! The meter sees TCP and UDP. An interval is no evidence in three cases:
+//! - the device sent few bytes
 //! - the meter missed many bytes (IPsec, GRE, fragments, more flows than rows)
-//! - most bytes belong to flows that changed their queue
+//! - the queue is unknown for most bytes: flows that changed their queue, and packets without payload
 
 use std::fmt;
 
@@ -54,7 +55,7 @@ impl fmt::Display for Verdict {
 const LEAST_BYTES: u64 = 1_000_000;
 /// An interval counts only if the meter saw at least this share of the device's bytes.
 const METERED: f64 = 0.8;
-/// Number of intervals that must agree.
+/// Number of intervals with the same result that a verdict needs.
 const INTERVALS: u32 = 3;
 /// Minimum agreeing part if the device follows the choices.
 const FOLLOWED: f64 = 0.8;
@@ -99,8 +100,8 @@ impl Proof {
     }
 }
 
-/// Returns the part of the device's bytes that is on the flows' queues; `None` if too few bytes were
-/// sent or the meter missed too many bytes.
+/// Returns the agreeing part; `None` if the interval is no evidence, or if the device does not count by
+/// queue.
 fn agreeing_part(before: &Sample, now: &Sample) -> Option<f64> {
     let counted: Vec<u64> = before
         .queue_bytes

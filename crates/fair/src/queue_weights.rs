@@ -71,7 +71,8 @@ impl QueueWeights {
         matches!(self, Self::Htb(_))
     }
 
-    /// Returns the back end for a device, without changing the device.
+    /// Returns the back end for a device, without changing the device. Adds remarks for the user to
+    /// `remarks`.
     pub(crate) fn backend(
         self,
         device: &Device,
@@ -204,8 +205,8 @@ impl Backend {
         }
     }
 
-    /// Adds every possible value to the journal and returns the weight back end. For the soft NIC, see
-    /// `soft_nic`.
+    /// Adds every possible value to the journal and returns the weight back end. Returns `None` without
+    /// weights, and for the soft NIC (see `soft_nic`).
     pub(crate) fn weights(
         self,
         device: &Device,

@@ -30,8 +30,8 @@ use crate::soft_nic;
 use crate::stack::Stack;
 use crate::watch::Watched;
 
-/// The reason to exit: another program changed a setting on which the session depends. The session
-/// keeps the other program's value.
+/// The reason to exit: another program changed a setting on which the session depends, the controller failed,
+/// or the driver overrules the queue choice. The session keeps the other program's value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForeignChange {
     pub device: String,
@@ -60,8 +60,8 @@ pub struct Status {
     pub picks: u64,
     /// Number of queue choices that changed a flow's queue.
     pub moves: u64,
-    /// Number of segments without a full socket (forwarded, from containers); the kernel picks their queue by
-    /// hash.
+    /// Number of segments without a full socket, such as forwarded ones and those from containers; the kernel
+    /// picks their queue by hash.
     pub segments_without_socket: u64,
     /// Number of segments whose flow found no free slot in the flow table; the kernel picks their queue by
     /// hash.
@@ -100,7 +100,7 @@ pub struct BalanceStatus {
 pub struct BatchingStatus {
     /// Number of segments that were held because their queue was empty.
     pub held: u64,
-    /// Number of held segments that left together with others.
+    /// Number of batches with more than one segment.
     pub batches: u64,
     /// Number of segments dropped because the queue was full or memory was short.
     pub dropped: u64,
@@ -164,8 +164,8 @@ const PROOF_INTERVAL: Duration = Duration::from_secs(1);
 const AGEING_FLOOR_NS: u64 = 200_000_000;
 
 impl Session {
-    /// Begins to manage the devices of a preflight, in the calling thread's network namespace. Rolls
-    /// back killed runs first, and returns them.
+    /// Begins to manage the devices of a preflight, in the calling thread's network namespace. Rolls back
+    /// killed runs first, and returns them with the session.
     ///
     /// `guardian` returns the command of a guardian process (see [`evenkeel_apply::guardian`]); `None`:
     /// no guardian. The function calls `is_interrupted` before each change, and stops when the result

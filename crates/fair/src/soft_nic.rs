@@ -1,8 +1,8 @@
 //! A soft NIC above a device: HTB classes serve as queues with weights.
 //!
 //! The soft NIC is for devices whose queues do not support weights, or that have only one queue. An HTB
-//! root limits the rate so that it is the bottleneck. It has one class per queue, and the program
-//! selects the class in `skb->priority`.
+//! root limits the rate, so that the soft NIC is the bottleneck. The soft NIC has one class per queue, and
+//! the program selects the class in `skb->priority`.
 //!
 //! HTB has a lock that all CPUs share (`net/sched/sch_htb.c`), and limits the line to the configured
 //! rate. The test bed uses the same soft NIC ([`soft_nic`]).

@@ -17,7 +17,7 @@ pub(crate) struct Stack {
 }
 
 impl Stack {
-    /// Returns a watch; `None` if the interface itself is the device.
+    /// Returns the stack of the session's interface; `None` if the interface itself is the device.
     pub(crate) fn of(preflight: &Preflight) -> Result<Option<Self>, FairError> {
         let devices: Vec<(u32, String)> = preflight
             .devices

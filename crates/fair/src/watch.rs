@@ -135,7 +135,7 @@ impl Watched {
         self.leaves = leaves;
     }
 
-    /// Adds the soft NIC to the watched state: every qdisc with its options, and every class.
+    /// Adds the soft NIC to the watched state: every qdisc with its options, every class and every filter.
     pub(crate) fn expect_tree(&mut self) -> Result<(), FairError> {
         let qdiscs = self.netlink.qdiscs(self.index)?;
         self.tree = Some(self.tree_now(qdiscs)?);
@@ -154,7 +154,7 @@ impl Watched {
     }
 
     /// Returns another program's change below Evenkeel's own root qdisc. This change is lost when the
-    /// root qdisc is removed.
+    /// root qdisc is removed. Returns `None` if the root qdisc itself has changed.
     pub(crate) fn lost_with_root(&mut self) -> Result<Option<String>, FairError> {
         let qdiscs = self.netlink.qdiscs(self.index)?;
         if root_of(&qdiscs) != self.root {
@@ -173,7 +173,8 @@ impl Watched {
         }))
     }
 
-    /// Replaces the meter of this process. The watch then detects if the meter is detached.
+    /// Sets the meter of this process; `None` without a meter. The watch then detects if another program
+    /// detaches the meter.
     pub(crate) fn expect_meter(&mut self, program: Option<u32>) {
         // A replaced meter loses its name shortly before its program is detached.
         self.meters.extend(program);
@@ -196,7 +197,7 @@ impl Watched {
         Ok(())
     }
 
-    /// Returns the programs at tcx egress, except meters.
+    /// Returns the programs at tcx egress, except meters; empty on a kernel without tcx.
     fn programs_now(&mut self) -> Result<Vec<HookProgram>, FairError> {
         if self.hook == HookKind::Clsact && HookKind::of_kernel(self.index.cast_signed())? == HookKind::Clsact
         {
@@ -359,7 +360,7 @@ impl Watched {
     }
 }
 
-/// Returns the filters without those that the run watches itself.
+/// Returns the filters without Evenkeel's own filter, which is watched separately.
 fn foreign(hook: HookKind, mut filters: Vec<FilterState>) -> Vec<FilterState> {
     filters.retain(|filter| hook == HookKind::Tcx || filter.handle != FILTER_HANDLE);
     filters

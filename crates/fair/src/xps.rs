@@ -30,9 +30,9 @@ pub enum XpsMode {
 pub enum XpsState {
     /// All maps are empty.
     Unset,
-    /// No CPU has more than one queue.
+    /// No CPU or receive queue has more than one transmit queue.
     OneQueueEach,
-    /// Some CPUs have several queues.
+    /// At least one CPU or receive queue has several transmit queues.
     SeveralQueues,
 }
 
@@ -70,8 +70,9 @@ pub fn take_over(maps: &[XpsMap]) -> Vec<Change> {
     .collect()
 }
 
-/// Returns a pool per CPU number. If a CPU has several queues, they form its pool. If each CPU has one
-/// queue, the pool has the queues of the CPU's NUMA node, so that the choice stays local.
+/// Returns a pool per CPU number. If at least one CPU has several queues, the queues of each CPU form its
+/// pool. Otherwise the pool has the queues of the CPU's NUMA node, so that the choice stays local. Without
+/// such queues, the pool has all queues.
 ///
 /// `nodes` lists the node of each CPU.
 ///

@@ -18,8 +18,8 @@ use tempfile::TempDir;
 
 use crate::output::{OutputError, PARTIAL, sync_directory};
 
-/// A directory that is locked while this value lives. Dropping this value removes the directory if the
-/// claim created it, unless [`Self::keep`] was called.
+/// A directory that is locked while this value lives. Dropping this value removes the empty directories
+/// that the claim created, unless [`Self::keep`] was called.
 #[derive(Debug)]
 pub struct ClaimedDirectory {
     path: PathBuf,
@@ -125,7 +125,8 @@ impl OutputDirectory {
     /// the end. Moves all entries or none.
     ///
     /// # Errors
-    /// Returns an error if `write` or a system call fails. Then no files remain.
+    /// Returns an error if `write` or a system call fails. Then no files remain, except if only the last
+    /// sync failed.
     pub fn fill<T, E: From<OutputError>>(
         self,
         last: &str,
@@ -168,7 +169,8 @@ impl OutputDirectory {
     }
 }
 
-/// Moves all entries of a directory to another directory, `last` at the end. Moves all entries or none.
+/// Moves all entries of a directory to another directory, `last` at the end. If an entry cannot be
+/// moved, deletes the entries that were moved.
 fn move_up(from: &Path, to: &Path, last: &OsStr) -> Result<(), OutputError> {
     let failed = || OutputError::system("write to", to);
     let entries = fs::read_dir(from).map_err(failed())?;
@@ -224,7 +226,8 @@ fn make(path: &Path) -> Result<Vec<PathBuf>, OutputError> {
     Ok(made)
 }
 
-/// Locks a directory against other claims while the process lives.
+/// Locks a directory against other claims while the returned lock lives. Returns `None` if the
+/// filesystem cannot lock directories.
 fn lock(path: &Path, named: &Path) -> Result<Option<Flock<File>>, OutputError> {
     let busy = || OutputError::Busy { path: named.to_owned() };
     let directory = File::open(path).map_err(OutputError::system("open", named))?;

@@ -133,8 +133,9 @@ pub fn report_waits(show: fn(&str)) {
 /// until SIGINT, SIGTERM or SIGHUP arrives.
 ///
 /// # Errors
-/// Returns an error if the file is of another type, too large for its kind, or not UTF-8. Also returns an
-/// error if a system call fails, or a signal ends the wait.
+/// Returns an error if the file is of another type or too large for its kind, or if the text is not UTF-8,
+/// contains a NUL byte or is empty although its kind may not be empty. Also returns an error if standard
+/// input is closed or was read before, a system call fails, or a signal ends the wait.
 pub fn read(path: &Path, kind: Kind) -> Result<Text, InputError> {
     let mut bytes = Vec::new();
     open(path, kind)?.read_to_end(&mut bytes).map_err(|error| failed(path, error))?;
@@ -145,7 +146,7 @@ pub fn read(path: &Path, kind: Kind) -> Result<Text, InputError> {
 /// end may be damaged.
 ///
 /// # Errors
-/// Returns the errors of [`read`], except the errors of the text.
+/// Returns the errors of [`read`], but accepts bytes that are not UTF-8, and NUL bytes.
 pub fn read_bytes(path: &Path, kind: Kind) -> Result<Vec<u8>, InputError> {
     let mut bytes = Vec::new();
     open(path, kind)?.read_to_end(&mut bytes).map_err(|error| failed(path, error))?;
@@ -155,11 +156,12 @@ pub fn read_bytes(path: &Path, kind: Kind) -> Result<Vec<u8>, InputError> {
     Ok(bytes)
 }
 
-/// Opens a file for reading line by line, with the rules of [`read`]. A read error is an [`io::Error`]
-/// with the message of an [`InputError`].
+/// Opens a file for reading line by line, with the rules of [`read`]. If a signal ends the wait, or the data
+/// exceeds the size limit, the [`io::Error`] of the read contains an [`InputError`].
 ///
 /// # Errors
-/// Returns an error if the file is of another type, or too large for its kind.
+/// Returns an error if the file is of another type or too large for its kind, standard input is closed or was
+/// read before, or a system call fails.
 pub fn open(path: &Path, kind: Kind) -> Result<Input, InputError> {
     let fails = |fault| InputError { origin: shown(path), fault };
     let is_standard = is_standard_input(path);
@@ -194,7 +196,8 @@ pub fn open(path: &Path, kind: Kind) -> Result<Input, InputError> {
 /// that the user did not name individually.
 ///
 /// # Errors
-/// Returns an error if the file is not regular, too large for its kind, or not UTF-8, or a system call fails.
+/// Returns an error if the file is not regular or too large for its kind, a system call fails, or the text is
+/// not UTF-8, contains a NUL byte or is empty although its kind may not be empty.
 pub fn read_regular(path: &Path, kind: Kind) -> Result<Text, InputError> {
     let mut bytes = Vec::new();
     open_regular(path, kind)?.read_to_end(&mut bytes).map_err(|error| failed(path, error))?;
@@ -204,7 +207,7 @@ pub fn read_regular(path: &Path, kind: Kind) -> Result<Text, InputError> {
 /// Opens a regular file for reading line by line, with the rules of [`read_regular`].
 ///
 /// # Errors
-/// Returns an error if the file is not regular, or too large for its kind.
+/// Returns an error if the file is not regular or too large for its kind, or a system call fails.
 pub fn open_regular(path: &Path, kind: Kind) -> Result<Input, InputError> {
     let fails = |fault| InputError { origin: shown(path), fault };
     if is_standard_input(path) {
@@ -331,7 +334,8 @@ impl Read for Input {
     }
 }
 
-/// Returns the fault that [`Input`] stored in a read error.
+/// Returns a read error as an [`InputError`]: with the fault that [`Input`] stored in it, or as a system
+/// error.
 fn failed(path: &Path, error: io::Error) -> InputError {
     let fault = match error.downcast::<InputError>() {
         Ok(own) => own.fault,

@@ -1,7 +1,7 @@
 //! Reads the files that users name, and writes results.
 //!
 //! - [`read`] reads a regular file, a pipe or standard input (`-`). Each [`Kind`] of file has a size
-//!   limit. It refuses directories, devices and sockets. SIGINT, SIGTERM and SIGHUP end the wait for a
+//!   limit. [`read`] refuses directories, devices and sockets. SIGINT, SIGTERM and SIGHUP end the wait for a
 //!   pipe.
 //! - [`Watched`] and [`read_regular`] are for running sessions: they accept only regular files and
 //!   never wait.

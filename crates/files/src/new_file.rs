@@ -41,7 +41,8 @@ impl NewFile {
     /// Writes and syncs the file, and renames it to `path`.
     ///
     /// # Errors
-    /// Returns an error if `path` exists, or a system call fails. Then no file remains.
+    /// Returns an error if `path` exists, or a system call fails. The claimed file is then removed. If only
+    /// the sync of the directory fails, the file stays at `path`.
     pub fn finish(mut self, bytes: &[u8]) -> Result<(), OutputError> {
         let path = &self.path;
         self.file

@@ -65,7 +65,8 @@ impl OutputError {
 /// Writes a file atomically and syncs it. Replaces an existing file.
 ///
 /// # Errors
-/// Returns an error if a system call fails. Then an existing file stays, and no other files remain.
+/// Returns an error if a system call fails. Then an existing file stays, and no other files remain, unless
+/// the system refuses only to sync the directory.
 pub fn replace(path: &Path, bytes: &[u8], mode: u32) -> Result<(), OutputError> {
     let written = write_partial(path, bytes, mode)?;
     written.1.persist(path).map_err(|error| OutputError::system("write", path)(error.error))?;
@@ -75,8 +76,8 @@ pub fn replace(path: &Path, bytes: &[u8], mode: u32) -> Result<(), OutputError> 
 /// Writes several files of a directory as [`replace`] does. Writes all of them before it replaces the first.
 ///
 /// # Errors
-/// Returns an error if a name belongs to a directory, or the system refuses. Then existing files stay, and no other
-/// files remain, unless the system refuses to rename a written file.
+/// Returns an error if a name belongs to a directory, or the system refuses. Then existing files stay, and
+/// no other files remain, unless the system refuses to rename a written file or to sync the directory.
 pub fn replace_all(directory: &Path, files: &[(String, Vec<u8>)], mode: u32) -> Result<(), OutputError> {
     let mut written = Vec::with_capacity(files.len());
     for (name, bytes) in files {
@@ -123,7 +124,8 @@ pub(crate) fn partial_file(path: &Path, mode: u32) -> Result<(Flock<File>, TempP
     let parent = parent_of(path);
     remove_abandoned(parent);
     loop {
-        // Set the mode at creation, so that the umask applies. Open the file here: tempfile's error has no number.
+        // Set the mode at creation, so that the umask applies. Open the file here: tempfile's error has no
+        // number.
         let create =
             |path: &Path| File::options().read(true).write(true).create_new(true).mode(mode).open(path);
         let partial =

@@ -63,7 +63,8 @@ impl Watched {
         &self.path
     }
 
-    /// Reads the file again if it has changed. Never waits, and reports the same error only once.
+    /// Reads the file again if it has changed. Returns `None` if it has not changed, or is a pipe or standard
+    /// input. Never waits, and reports the same error only once.
     ///
     /// # Errors
     /// See [`read_regular`].

@@ -14,7 +14,7 @@ pub struct Effect {
     pub after_bps: f64,
     /// Ratio of the throughputs, seed by seed; `None` if a run received nothing.
     pub ratio: Option<f64>,
-    /// 95 % confidence interval of the ratio.
+    /// 95 % confidence interval of the ratio; `None` for too few seeds or without a ratio.
     pub interval: Option<Interval>,
     pub drops_before_per_s: f64,
     pub drops_after_per_s: f64,

@@ -19,13 +19,14 @@ const MOST_WORK: f64 = 24.0 * 100e9;
 
 const NO_NIC: &str = "no NIC is up, but the model needs a NIC that receives";
 
-/// The simulated effect of a change, or the reason why there is none.
+/// The simulated effect of a change, or the reason why there is no simulated effect.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Verdict {
     Effect(Effect),
-    /// The change affects nothing that the model contains.
+    /// The change affects nothing that the model contains, or the model does not support the host, or the
+    /// simulator failed.
     Outside,
-    /// Other simulations have used all of the permitted work.
+    /// Too little of the permitted work is left for the simulation.
     NoTime,
 }
 
@@ -49,7 +50,7 @@ pub struct Simulated {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Forecast {
     pub nics: Vec<Simulated>,
-    /// Reasons why the model does not support a NIC or the host.
+    /// Reasons why the model does not support a NIC or the host, and failures of the simulator.
     pub obstacles: Vec<String>,
     /// The verdicts, in the order of the findings.
     pub verdicts: Vec<Verdict>,
@@ -57,10 +58,10 @@ pub struct Forecast {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlanForecast {
-    /// The NIC, or the reason why the model does not support it.
+    /// The NIC, or the reason why the model does not support it, or a failure of the simulator.
     pub nic: Result<Modelled, String>,
     pub all: Verdict,
-    /// For each rule: the effect of its changes alone, and the effect of all other changes.
+    /// For each rule: the effect of its changes alone, and the effect of the changes of all other rules.
     pub rules: Vec<(&'static str, Verdict, Verdict)>,
 }
 
@@ -72,7 +73,8 @@ struct Cases {
 }
 
 impl Cases {
-    /// Returns the index of a receiver's runs; `None` if the runs would exceed [`MOST_WORK`].
+    /// Returns the index of a receiver's runs; `None` if the runs would exceed [`MOST_WORK`]. The first
+    /// receiver has no limit.
     fn add(&mut self, receiver: &Receiver) -> Option<usize> {
         if let Some(at) = self.receivers.iter().position(|known| known == receiver) {
             return Some(at);
@@ -130,8 +132,8 @@ fn of(runs: &[Runs], at: usize) -> Option<&[Run]> {
     runs.get(at)?.as_deref().ok()
 }
 
-/// Simulates the host without a change, and with the fix of each finding alone. If the work is limited,
-/// the first findings have priority. `only` names the checked interface, if any.
+/// Simulates the host without a change, and with the fix of each finding alone. If the work exceeds its
+/// limit, the first findings have priority. `only` names the checked interface, if any.
 ///
 /// # Errors
 /// Returns an error if the observer interrupts the simulations.
@@ -175,7 +177,8 @@ struct Hosts<'f> {
 
 impl Hosts<'_> {
     /// Returns the unchanged host, with the traffic through the first NIC of these names. If no name is
-    /// a NIC, the traffic uses the fastest NIC.
+    /// a NIC, the traffic uses the fastest NIC. Returns `None` if no NIC is up, or the model does not support
+    /// the NIC.
     fn now(&mut self, names: &[Option<&str>]) -> Option<Modelled> {
         let Some(nic) = nic_of(self.facts, names) else {
             self.obstacles.push(NO_NIC.to_owned());

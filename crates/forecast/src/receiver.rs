@@ -83,7 +83,8 @@ impl Modelled {
     /// nearest built-in profile.
     ///
     /// # Errors
-    /// Returns the reason if the model does not support the host.
+    /// Returns the reason if the model does not support the host or the NIC, or if a required fact is
+    /// unknown.
     pub fn of(facts: &HostFacts, nic: &Interface, stated: Option<&MachineProfile>) -> Result<Self, String> {
         let name = &nic.name;
         if facts.virtual_machine {
@@ -172,7 +173,7 @@ impl Receiver {
     /// Returns the settings of the simulator for a seed.
     #[must_use]
     pub fn settings(&self, seed: u64) -> Settings {
-        /// The senders' CPU time is negligible, so it never limits the connections.
+        /// Clock of the senders. It is so high that their CPU time never limits the connections.
         const FAST_HZ: f64 = 1e12;
         /// One-way time of the largest segment at 100 Gbit/s. The acknowledgements take the rest of the
         /// round trip.
@@ -262,7 +263,7 @@ fn queues(
     if cores.is_empty() {
         return Err(format!("the processors of the receive interrupts of {} are unknown", nic.name));
     }
-    // The receive queues of some drivers do not start at number 0.
+    // Ignore the numbers of the receive queues: with some drivers, they do not start at 0.
     let queues = match nic.receive_queue_count() as usize {
         0 => {
             assumptions.push("a receive queue for each interrupt (their number is unknown)".to_owned());
@@ -317,8 +318,8 @@ struct Applications {
 
 impl Applications {
     /// Returns the applications of the busiest receiving connections. A pinned process reads on its
-    /// CPUs; any other process reads on the CPU where it ran last. Without such connections, the
-    /// applications are on the first cores of the NIC's package, as in the profiles.
+    /// CPUs; any other process reads on the CPU where it ran last. If the CPUs of all these applications are
+    /// unknown, the applications are on the first cores of the NIC's package, as in the profiles.
     fn of(view: &View<'_>, nic: &Interface, topology: &Topology, package: u32) -> Self {
         let mut busy: Vec<&SocketFacts> = view.bulk(nic, Direction::Receive);
         busy.sort_by_key(|socket| std::cmp::Reverse(Direction::Receive.bytes(socket)));
@@ -368,7 +369,8 @@ impl Applications {
 }
 
 /// Returns the machine: the host's cores, slot and moderation with the costs of a profile. The clock is the
-/// profile's if it was measured, otherwise the nominal one of the processor's name.
+/// profile's if it was measured. Otherwise it is the nominal clock in the processor's name, or the profile's
+/// if the name has none.
 fn machine(
     facts: &HostFacts,
     nic: &Interface,

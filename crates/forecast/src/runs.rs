@@ -17,7 +17,7 @@ const WARM_UP: Span = 500 * MILLISECOND;
 const MEASURED: Span = 500 * MILLISECOND;
 /// Minimum warm-up and measured time in round trips, for connections whose windows grow slowly.
 const ROUND_TRIPS: (u64, u64) = (40, 10);
-/// Number of steps of a run. A run can be interrupted after each step.
+/// Number of steps of the warm-up, and of the measured time. A run can be interrupted before each step.
 const STEPS: u64 = 50;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -95,8 +95,7 @@ pub fn lengths(receiver: &Receiver) -> (Span, Span) {
     (WARM_UP.max(ROUND_TRIPS.0 * round_trip), MEASURED.max(ROUND_TRIPS.1 * round_trip))
 }
 
-/// Returns the work of a receiver's runs, bit: simulated seconds times the speed of the receiver's
-/// link.
+/// Returns the work of one run of a receiver, bit: simulated seconds times the speed of the receiver's link.
 #[must_use]
 pub fn work(receiver: &Receiver) -> f64 {
     let (warm_up, measured) = lengths(receiver);

@@ -27,7 +27,8 @@ impl Topology {
         for processor in &facts.processors {
             packages_of_node.entry(processor.node).or_default().insert(processor.package);
         }
-        // Without NUMA, one node has several packages, and the NIC's package is unknown.
+        // Without NUMA, one node has several packages, and the NIC's package is unknown. Each node then
+        // counts as one package.
         let by_package = packages_of_node.values().all(|packages| packages.len() == 1);
         let place = |processor: &Processor| if by_package { processor.package } else { processor.node };
         let mut cores: BTreeMap<u32, BTreeSet<(u32, u32, u32)>> = BTreeMap::new();
@@ -59,7 +60,7 @@ impl Topology {
         self.cores.get(&processor).copied()
     }
 
-    /// Returns the first CPU of a core.
+    /// Returns the first CPU of a core; `None` if the core has no CPU.
     #[must_use]
     pub fn processor(&self, core: u32) -> Option<u32> {
         self.cores.iter().find(|(_, own)| **own == core).map(|(processor, _)| *processor)

@@ -35,7 +35,7 @@ pub enum HostError {
         field: String,
         reason: String,
     },
-    /// The tree has no interface, not even a loopback.
+    /// The recorded tree has no interface, not even a loopback.
     #[error("cannot use {path} as a recorded host: it has no interface; name a directory that `evenkeel check --save` wrote", path = path_text(.path))]
     NoHost {
         /// The directory of the interfaces.

@@ -46,16 +46,19 @@ const ETHTOOL_GRSSH: u32 = 0x46;
 const FLAG_NTUPLE: u32 = 1 << 27;
 /// `RX_CLS_LOC_SPECIAL`, a flag that drivers set in the number of locations.
 const LOCATION_SPECIAL: u64 = 0x8000_0000;
-/// `struct ethtool_rxnfc` without rule locations: command, type of flow, data, a rule of 168 bytes, number of rules.
+/// Size of `struct ethtool_rxnfc` without rule locations, bytes: command, type of flow, data, a rule of 168
+/// bytes, number of rules.
 const RULES_LENGTH: usize = 192;
 const RULES_DATA: std::ops::Range<usize> = 8..16;
 const RULES_COUNT: std::ops::Range<usize> = 184..188;
-/// `struct ethtool_rxfh` without table and key: command, context, length of the table, length of the key, and more.
+/// Size of `struct ethtool_rxfh` without table and key, bytes: command, context, length of the table,
+/// length of the key, and more.
 const HASH_LENGTH: usize = 24;
-/// `struct ethtool_drvinfo`, with the driver's name after the command.
+/// Size of `struct ethtool_drvinfo`, bytes. The driver's name follows the command.
 const DRIVER_INFORMATION_LENGTH: usize = 196;
 const DRIVER_NAME: std::ops::Range<usize> = 4..36;
-/// `struct ethtool_channels`: command, four maxima (rx, tx, other, combined), four counts.
+/// Size of `struct ethtool_channels`, in words of 32 bits: command, four maxima (rx, tx, other, combined),
+/// four counts.
 const CHANNELS_WORDS: usize = 9;
 
 impl Ethtool {

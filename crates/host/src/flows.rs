@@ -63,7 +63,8 @@ pub struct Listener {
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reading {
-    /// Connected sockets, by protocol and ends; sockets of the loopback are omitted.
+    /// Connected sockets, sorted by protocol and ends. Sockets with a loopback address are left out, unless
+    /// the reader includes traffic within the host.
     pub flows: Vec<Flow>,
     pub listeners: Vec<Listener>,
 }
@@ -195,8 +196,9 @@ fn open_diagnosis(namespace: &NetworkNamespace) -> Result<SocketDiagnosis, HostE
 }
 
 impl Host {
-    /// Returns the cgroup (version 2) of a process, from the root of the hierarchy (`/proc/PID/cgroup`,
-    /// cgroups(7)). Returns `None` if the process has ended, or the hierarchy does not exist.
+    /// Returns the path of a process's cgroup (version 2), relative to the root of the hierarchy
+    /// (`/proc/PID/cgroup`, cgroups(7)). Returns `None` if the process has ended, or the hierarchy does not
+    /// exist.
     #[must_use]
     pub fn cgroup_of(&self, process: u32) -> Option<String> {
         let text = self.read(&format!("/proc/{process}/cgroup")).ok()?;

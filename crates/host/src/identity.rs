@@ -24,7 +24,8 @@ impl NamespaceIdentity {
     /// Returns the identity of the calling thread's network namespace.
     ///
     /// # Errors
-    /// Returns an error if `/proc` or the cookie cannot be read. A missing cookie would look like another namespace.
+    /// Returns an error if `/proc` or the cookie cannot be read. A missing cookie would look like another
+    /// namespace.
     pub fn current() -> Result<Self, HostError> {
         let path = "/proc/thread-self/ns/net";
         let link =
@@ -39,7 +40,7 @@ impl NamespaceIdentity {
             })?;
         let cookie = match namespace_cookie() {
             Ok(cookie) => Some(cookie),
-            // Before Linux 5.14.
+            // Linux before 5.14 does not have this option.
             Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => None,
             Err(source) => return Err(HostError::Read { path: path.into(), source }),
         };

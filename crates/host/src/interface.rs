@@ -43,8 +43,8 @@ impl XpsMap {
     }
 }
 
-/// Returns the set bits of a mask. The mask has 32-bit words in hexadecimal, separated by commas,
-/// highest word first (`bitmap_print_to_pagebuf`, lib/bitmap-str.c).
+/// Returns the set bits of a mask; `None` if the text is not a mask. The mask has 32-bit words in
+/// hexadecimal, separated by commas, highest word first (`bitmap_print_to_pagebuf`, lib/bitmap-str.c).
 #[must_use]
 pub fn mask_members(mask: &str) -> Option<Vec<u32>> {
     let mut members = Vec::new();

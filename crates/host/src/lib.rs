@@ -76,8 +76,8 @@ impl Host {
         self.read("/proc/sys/kernel/osrelease")
     }
 
-    /// Returns the memory available without swapping, bytes (`MemAvailable` of proc(5)); `None` if the
-    /// kernel does not report it.
+    /// Returns the memory available without swapping, bytes (`MemAvailable` of proc(5)); `None` if the kernel
+    /// does not report it, or if the file cannot be read.
     #[must_use]
     pub fn available_memory(&self) -> Option<u64> {
         let text = self.read("/proc/meminfo").ok()?;
@@ -103,8 +103,8 @@ impl Host {
         self.path("/sys/kernel").is_dir()
     }
 
-    /// Returns whether the kernel has BTF type information, which CO-RE programs need. A sandbox may mount an empty
-    /// file over the kernel's file.
+    /// Returns whether the kernel has BTF type information, which CO-RE programs need. A sandbox may mount an
+    /// empty file over the kernel's file.
     #[must_use]
     pub fn has_btf(&self) -> bool {
         /// `BTF_MAGIC` (include/uapi/linux/btf.h).
@@ -115,7 +115,8 @@ impl Host {
         path.is_file() && read().is_ok() && u16::from_ne_bytes(magic) == MAGIC
     }
 
-    /// Returns the congestion controls that a socket may choose.
+    /// Returns the congestion controls that are available in the kernel. Sockets without privileges may
+    /// choose only some of them (`tcp_allowed_congestion_control`).
     pub fn congestion_controls(&self) -> Result<Vec<String>, HostError> {
         let text = self.read("/proc/sys/net/ipv4/tcp_available_congestion_control")?;
         Ok(text.split_whitespace().map(str::to_owned).collect())
@@ -148,7 +149,8 @@ impl Host {
         text.lines().find_map(|line| Some(line.strip_prefix("PRETTY_NAME=")?.trim_matches('"').to_owned()))
     }
 
-    /// Returns the value of the first `key : value` line of a file.
+    /// Returns the value of the first line `key : value` with this key; `None` if the file has no such line
+    /// or cannot be read.
     fn line_value(&self, path: &str, key: &str) -> Option<String> {
         let text = self.read(path).ok()?;
         text.lines().find_map(|line| {

@@ -55,8 +55,8 @@ impl NetworkNamespace {
         Ok(Self { path: path.to_owned(), inode, descriptor })
     }
 
-    /// Runs `look` in a separate thread inside the namespace. A socket that `look` opens stays in the
-    /// namespace.
+    /// Runs `look` inside the namespace: in a separate thread, unless the calling thread is in the namespace.
+    /// A socket that `look` opens stays in the namespace.
     ///
     /// # Errors
     /// Returns an error if the namespace cannot be entered (other namespaces need `CAP_SYS_ADMIN`), or
@@ -97,10 +97,11 @@ fn is_missing(error: &io::Error) -> bool {
 
 impl Host {
     /// Returns the network namespaces of a scope without duplicates, the calling thread's namespace
-    /// first. Omits a namespace that ends during the call.
+    /// first. With [`Scope::All`], omits a namespace that cannot be opened, for example because it ends
+    /// during the call.
     ///
     /// # Errors
-    /// Returns an error if a named namespace does not exist, or `/proc` cannot be read.
+    /// Returns an error if a named namespace cannot be opened, or `/proc` cannot be read.
     pub fn network_namespaces(&self, scope: &Scope) -> Result<Vec<NetworkNamespace>, HostError> {
         self.find_namespaces(scope, |_, error| Err(error))
     }
@@ -109,7 +110,7 @@ impl Host {
     /// not exist.
     ///
     /// # Errors
-    /// Returns an error if a namespace exists and cannot be opened, or `/proc` cannot be read.
+    /// Returns an error if a named namespace exists but cannot be opened, or `/proc` cannot be read.
     pub fn existing_namespaces(
         &self,
         scope: &Scope,

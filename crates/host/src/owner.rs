@@ -104,7 +104,8 @@ impl Owners {
 }
 
 impl Host {
-    /// Returns a process as the owner of a socket; `None` if the process has ended.
+    /// Returns a process as the owner of a socket; `None` if the process has ended, or its `stat` file is
+    /// unreadable.
     #[must_use]
     pub fn owner(&self, process: u32) -> Option<Owner> {
         let text = self.read(&format!("/proc/{process}/stat")).ok()?;

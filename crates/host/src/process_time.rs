@@ -10,7 +10,7 @@ use evenkeel_model::host::SaturatingSum;
 
 use crate::{Host, HostError};
 
-/// `USER_HZ`: the tick of `/proc/stat`, which is the same on every architecture that Linux supports.
+/// `USER_HZ`: number of ticks of `/proc/stat` per second. It is 100 on x86, arm64, riscv, powerpc and s390.
 pub const TICKS_PER_SECOND: f64 = 100.0;
 
 /// `PF_KTHREAD` (include/linux/sched.h).
@@ -52,7 +52,7 @@ impl ProcessTime {
 }
 
 impl Host {
-    /// Returns the CPU time of a process; `None` if the process does not exist.
+    /// Returns the CPU time of a process; `None` if the process does not exist or its file is invalid.
     #[must_use]
     pub fn process_time(&self, id: u32) -> Option<ProcessTime> {
         ProcessTime::parse(&self.read(&format!("/proc/{id}/stat")).ok()?)

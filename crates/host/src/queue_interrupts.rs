@@ -38,7 +38,8 @@ pub struct QueueInterrupt {
     pub processors: Vec<u32>,
 }
 
-/// Returns number and name of an interrupt, from a line of `/proc/interrupts`.
+/// Returns the number and the name of an interrupt, from a line of `/proc/interrupts`; `None` for other
+/// lines.
 fn named(line: &str) -> Option<(u32, &str)> {
     let (number, rest) = line.split_once(':')?;
     Some((number.trim().parse().ok()?, rest.split_ascii_whitespace().next_back()?))
@@ -74,7 +75,7 @@ impl Host {
     }
 
     /// Returns the CPUs that serve an interrupt. If the kernel does not report them, returns the
-    /// allowed CPUs.
+    /// allowed CPUs; empty if both are unknown.
     fn processors_of_interrupt(&self, number: u32) -> Vec<u32> {
         let list = |file: &str| {
             let text = self.read(&format!("/proc/irq/{number}/{file}")).ok()?;
@@ -182,8 +183,8 @@ mod tests {
         std::os::unix::fs::symlink("pci/virtio1", machine.0.path().join("sys/class/net/eth0/device"))
             .unwrap();
         assert_eq!(machine.found("eth0"), [(0, 38, vec![1])]);
-        // Without effective_affinity_list, smp_affinity_list is used. The second port does not belong
-        // to this interface.
+        // Without effective_affinity_list, smp_affinity_list is used. The interrupt of the other port,
+        // eth0, is not an interrupt of this interface.
         let machine = Machine::new("eth1", "device/", &[(50, "eth0-TxRx-0", "1"), (51, "eth1-TxRx-0", "1")]);
         std::fs::remove_file(machine.0.path().join("proc/irq/51/effective_affinity_list")).unwrap();
         assert_eq!(machine.found("eth1"), [(0, 51, (0..8).collect())]);

@@ -21,7 +21,8 @@ pub struct SocketName {
     socket: UnixListener,
 }
 
-/// Maximum number of pending connections that [`SocketName::answer`] closes: the default of `net.core.somaxconn`.
+/// Maximum number of pending connections that [`SocketName::answer`] closes: the default of
+/// `net.core.somaxconn`.
 const MOST_PENDING: usize = 4096;
 
 /// Name that a service reserves in its network namespace.
@@ -48,15 +49,17 @@ impl NameHolder {
     }
 }
 
-/// Returns the path of the control socket of the service in the calling thread's network namespace; `None` if no
-/// service runs, or this user may not read its open files.
+/// Returns the path of the control socket of the service in the calling thread's network namespace. Returns
+/// `None` if no trusted service runs, the service listens at no path, or this user may not read its open
+/// files.
 #[must_use]
 pub fn service_socket() -> Option<PathBuf> {
     let holder = SocketName::holder(SERVICE_NAME).ok()??;
     if holder.is_trusted() { listening_path(holder.process) } else { None }
 }
 
-/// Returns the first path at which a process listens.
+/// Returns the first path at which a process listens; `None` if there is none, or this user may not read the
+/// process's open files.
 fn listening_path(process: u32) -> Option<PathBuf> {
     /// `__SO_ACCEPTCON`, the flags of a listening socket (net/unix/af_unix.c, `unix_seq_show`).
     const LISTENS: &str = "00010000";
@@ -100,14 +103,14 @@ impl SocketName {
         let _ = self.socket.incoming().take(MOST_PENDING).take_while(Result::is_ok).count();
     }
 
-    /// Returns the process that has reserved a name in the calling thread's network namespace. If the
+    /// Returns the process that has reserved a name in the calling thread's network namespace, if any. If the
     /// queue of its socket is full, the process accepts no connections and is not trusted.
     ///
     /// # Errors
     /// Returns an error if a socket call fails.
     pub fn holder(name: &str) -> Result<Option<NameHolder>, HostError> {
         let peer = || {
-            // Do not wait: the other process accepts no connection, and its queue may be full.
+            // Do not wait: the other process may accept no connections, and its queue may be full.
             let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
             let socket: OwnedFd = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
             connect(socket.as_raw_fd(), &UnixAddr::new_abstract(name.as_bytes())?)?;

@@ -66,7 +66,8 @@ impl Sysfs {
     ///
     /// # Errors
     /// Returns [`HostError::ForeignSysfs`] if `/sys` shows another namespace, and the process lacks
-    /// `CAP_SYS_ADMIN` or the kernel is older than 5.2.
+    /// `CAP_SYS_ADMIN` or the kernel is older than 5.2. Returns another error if `/sys` or the kernel's list
+    /// of interfaces cannot be read.
     pub fn of_namespace() -> Result<Self, HostError> {
         let mount = match mount_sysfs() {
             Ok(mount) => mount,
@@ -98,7 +99,7 @@ impl Sysfs {
     /// same names, numbers and addresses.
     ///
     /// # Errors
-    /// Returns an error if the kernel does not list the interfaces.
+    /// Returns an error if the kernel does not list the interfaces, or `/sys` cannot be read.
     pub fn mounted_is_own() -> Result<bool, HostError> {
         let mut own: Vec<(String, String, String)> = evenkeel_netlink::Netlink::open()?
             .links()?
@@ -130,7 +131,7 @@ impl Sysfs {
         Ok(shown == own)
     }
 
-    /// Returns a recorded sysfs in a directory.
+    /// Returns the sysfs in a directory, for example a recorded one.
     #[must_use]
     pub fn at(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into(), mount: None }
@@ -167,8 +168,8 @@ impl Sysfs {
         Ok(text.trim().to_owned())
     }
 
-    /// Returns the names in a directory, sorted. Escapes bytes that are not UTF-8; no file of sysfs has
-    /// such a name.
+    /// Returns the names in a directory, sorted. Escapes bytes that are not UTF-8, which the name of an
+    /// interface may contain. An escaped name does not open the file.
     pub fn list(&self, directory: &str) -> Result<Vec<String>, HostError> {
         let failed = |source| HostError::Read { path: Self::name(directory), source };
         let opened = self.open(directory, OFlag::O_RDONLY | OFlag::O_DIRECTORY).map_err(failed)?;

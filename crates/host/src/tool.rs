@@ -15,7 +15,8 @@ pub fn find_tool(name: &str) -> Option<PathBuf> {
     })
 }
 
-/// Returns the first line of `name --version`; `None` if the program cannot be run.
+/// Returns the first line of `name --version` that is not empty; `None` if the program cannot be run or
+/// prints no such line.
 #[must_use]
 pub fn tool_version(name: &str) -> Option<String> {
     let file = find_tool(name)?;

@@ -7,7 +7,7 @@
 //! would dominate a geometric mean.
 //!
 //! **Many figures.** Of a hundred 95 % intervals of unchanged figures, five exclude "no change" on
-//! average. With m figures, each [simultaneous](Confidence::Together) interval uses 1 − 0.02/m
+//! average. With m figures, each [simultaneous](Confidence::Together) interval has the level 1 − 0.02/m
 //! (Bonferroni). Then on average at most 2 of 100 reports have a wrong interval. The probability that
 //! more than 5 of 100 reports have a wrong interval is at most 1.6 % (binomial).
 //!
@@ -29,7 +29,7 @@ const OUTSIDE_TOGETHER: f64 = 0.02;
 const MOST_BORROWED: f64 = 50.0;
 /// Minimum of the smallest value, as a share of the largest value, for a ratio.
 const LEAST_SHARE: f64 = 0.001;
-/// Number of spreads needed to estimate their similarity.
+/// Minimum number of spreads needed to estimate their similarity.
 const LEAST_SPREADS: usize = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +58,8 @@ pub struct Change {
     pub second: f64,
     /// The change in units of `scale`; 0 means no change.
     pub change: f64,
-    /// Confidence interval of `change`; `None` if a set has fewer than [`LEAST_REPEATS`] values.
+    /// Confidence interval of `change`; `None` if a set has fewer than [`LEAST_REPEATS`] values, or a limit
+    /// of the interval is not finite.
     pub interval: Option<Interval>,
     /// Number of values of each set.
     pub n: (usize, usize),
@@ -111,8 +112,8 @@ impl Pair {
         self.first.n.min(self.second.n) >= LEAST_REPEATS
     }
 
-    /// Returns whether an interval can exclude 0. It cannot if all repeats of both sets have the same
-    /// value.
+    /// Returns whether an interval can exclude 0. It cannot if a set has too few values, or if all values
+    /// of both sets are the same.
     fn can_differ(&self) -> bool {
         let is_constant = |sample: &Sample| sample.variance == Some(0.0);
         let same = self.first.mean == self.second.mean;

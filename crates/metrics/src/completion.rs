@@ -1,9 +1,9 @@
-//! Completion times of flows of a given size.
+//! Completion times of flows, and of values that clients fetch.
 
 /// Completion times of flows, or of values that clients fetch, seconds.
 ///
-/// Source: Titan (USENIX ATC 2017), section 6.2: the distribution over the flows (figure 4), and the difference
-/// between the earliest and the last completing flow (figure 3).
+/// Source: Titan (USENIX ATC 2017), section 6.2: the distribution over the flows (figure 4), and the
+/// difference between the earliest and the last completing flow (figure 3).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CompletionTimes {
     pub mean_s: f64,
@@ -19,8 +19,8 @@ impl CompletionTimes {
     /// Computes the figures from each flow's completion time in seconds. Returns `None` if there is no time,
     /// or if a time is negative or not finite, because a distribution must not leave out incomplete flows.
     ///
-    /// Percentiles use the nearest rank: the smallest value that is at least as large as this share of
-    /// the values.
+    /// Percentiles use the nearest rank: the 80th percentile is the smallest value that is at least as large
+    /// as 80 % of the values.
     #[must_use]
     pub fn from_seconds(times: &[f64]) -> Option<Self> {
         if times.iter().any(|time| !time.is_finite() || *time < 0.0) {

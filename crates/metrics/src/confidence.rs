@@ -52,7 +52,8 @@ impl Interval {
 pub struct MeanInterval {
     /// The mean; the geometric mean for ratios.
     pub mean: f64,
-    /// 95 % confidence interval of the mean; `None` for fewer than [`LEAST_REPEATS`].
+    /// 95 % confidence interval of the mean; `None` for fewer than [`LEAST_REPEATS`], or if an end is not
+    /// finite.
     pub interval: Option<Interval>,
     /// Number of values or pairs; at least 1.
     pub n: usize,
@@ -80,16 +81,16 @@ pub fn mean_ratio(logarithms: &[f64]) -> Option<MeanInterval> {
     Some(MeanInterval { mean: mean.exp(), interval, n })
 }
 
-/// Returns the 95 % confidence interval of the median, free of any distribution: two order statistics whose
-/// ranks come from the binomial distribution with 1/2 (Conover, *Practical Nonparametric Statistics*, section
-/// 3.2). Ignores values that are not finite. Five values or fewer have no such interval: their range covers
-/// the median in less than 95 %.
+/// Returns the 95 % confidence interval of the median, without an assumption about the distribution: two
+/// order statistics whose ranks come from the binomial distribution with 1/2 (Conover, *Practical
+/// Nonparametric Statistics*, section 3.2). Ignores values that are not finite. Five values or fewer have no
+/// such interval: their range covers the median in less than 95 %.
 #[must_use]
 pub fn median_interval(values: &[f64]) -> Option<Interval> {
     let mut sorted: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
     sorted.sort_by(f64::total_cmp);
     let n = sorted.len();
-    // Probability of a value's rank, and of all lower ones.
+    // Probability of a rank, and of all lower ranks.
     let (mut term, mut below, mut outside) = (0.5_f64.powi(i32::try_from(n).unwrap_or(i32::MAX)), 0.0, 0);
     while outside < n / 2 && below + term <= OUTSIDE / 2.0 {
         below += term;
@@ -104,8 +105,8 @@ pub fn median_interval(values: &[f64]) -> Option<Interval> {
 /// with element i of the other slice, as in interleaved runs. Slow drift (temperature, other load)
 /// cancels. For mean and interval, see [`mean_ratio`].
 ///
-/// Ignores elements beyond the end of the shorter slice. Returns `None` without a pair, or if a pair has a value
-/// that is not finite or not positive: the ratio of the other pairs would leave out the worst repeats.
+/// Ignores elements beyond the end of the shorter slice. Returns `None` without a pair, or if a pair has a
+/// value that is not finite or not positive: the ratio of the other pairs would leave out the worst repeats.
 #[must_use]
 pub fn paired_ratio(baseline: &[f64], variant: &[f64]) -> Option<MeanInterval> {
     let logarithm = |(baseline, variant): (&f64, &f64)| {
@@ -116,7 +117,8 @@ pub fn paired_ratio(baseline: &[f64], variant: &[f64]) -> Option<MeanInterval> {
     mean_ratio(&logarithms?)
 }
 
-/// Returns the share of `hits` in `n` repeats, with the exact interval of Clopper and Pearson.
+/// Returns the share of `hits` in `n` repeats, with the exact interval of Clopper and Pearson; `None` if `n`
+/// is 0 or less than `hits`.
 #[must_use]
 pub fn share_interval(hits: usize, n: usize) -> Option<MeanInterval> {
     let (low, high) = student::share_bounds(hits, n, OUTSIDE)?;
@@ -183,7 +185,8 @@ mod tests {
 
     #[test]
     fn no_interval_from_fewer_than_five() {
-        // CPU use in two repeats of a demonstration. The arithmetic mean is 1.051 (−1.131 to 3.233).
+        // CPU use in two repeats of a demonstration. The arithmetic mean of the ratios is 1.051 (−1.131 to
+        // 3.233).
         let found = paired_ratio(&[31.9, 39.8], &[39.0, 35.0]).unwrap();
         assert_eq!((found.interval, found.n), (None, 2));
         close(found.mean, (39.0_f64 / 31.9 * 35.0 / 39.8).sqrt(), 1e-12);

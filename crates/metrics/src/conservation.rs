@@ -67,7 +67,7 @@ pub struct LineUse {
 /// The loss is computed over consecutive backlogged windows, because a segment on the border of two
 /// windows makes one window look overfull and the other window idle.
 ///
-/// Returns `None` if no packet ever waited, or the capacity or the window is 0.
+/// Returns `None` if no window is backlogged, or if the capacity or the window is 0.
 #[must_use]
 pub fn line_use(
     sent_bytes: &[u64],

@@ -33,7 +33,7 @@ impl LatencySummary {
         Self::from_counts(samples.into_iter().map(|sample| (sample, 1)))
     }
 
-    /// Returns a summary of counted samples: nanoseconds and frequency.
+    /// Returns a summary of counted samples: nanoseconds and frequency; `None` without samples.
     #[must_use]
     pub fn from_counts(samples: impl IntoIterator<Item = (u64, u64)>) -> Option<Self> {
         // Bounds and digits are within the histogram's documented limits, so this call cannot fail.

@@ -26,7 +26,8 @@ pub(crate) fn two_sided(freedom: f64, outside: f64) -> f64 {
 }
 
 /// Returns the interval of Clopper and Pearson for a share, given `hits` of `n` (*Biometrika* 26,
-/// 1934). The interval misses the true share with at most the probability `outside`.
+/// 1934). The interval misses the true share with at most the probability `outside`. Returns `None` for
+/// invalid arguments.
 pub(crate) fn share_bounds(hits: usize, n: usize, outside: f64) -> Option<(f64, f64)> {
     if n == 0 || hits > n {
         return None;
@@ -38,7 +39,8 @@ pub(crate) fn share_bounds(hits: usize, n: usize, outside: f64) -> Option<(f64, 
     Some((low, high))
 }
 
-/// Returns the argument, from 0 to 1, at which a function that rises from 0 to 1 has the value `target`.
+/// Returns the argument, from 0 to 1, at which a function that rises from 0 to 1 has the value `target`;
+/// `None` if the function returns `None`.
 fn bisect(of: impl Fn(f64) -> Option<f64>, target: f64) -> Option<f64> {
     let (mut low, mut high) = (0.0_f64, 1.0_f64);
     for _ in 0..HALVINGS {

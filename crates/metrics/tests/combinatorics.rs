@@ -28,7 +28,8 @@ fn factorial(n: usize) -> f64 {
     (1..=n).map(|factor| factor as f64).product()
 }
 
-/// Calls `visit` with every partition of `flows` into at most `queues` parts, largest first.
+/// Calls `visit` with every partition of `flows` into at most `queues` parts of at most `largest` flows. The
+/// parts of a partition are in descending order.
 fn partitions(
     flows: usize,
     queues: usize,

@@ -1,4 +1,4 @@
-//! Checks that the figures and the records have the same names.
+//! Checks that this crate and the records use the same names of metrics.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

@@ -1,6 +1,6 @@
 //! Fields of the kernel's structures, by their offset in bytes.
 
-/// Returns the bytes at an offset, with zeros beyond the end.
+/// Returns the bytes at an offset. If some of them are beyond the end, returns only zeros.
 #[must_use]
 pub fn array<const LENGTH: usize>(bytes: &[u8], at: usize) -> [u8; LENGTH] {
     let mut value = [0; LENGTH];

@@ -10,7 +10,7 @@ pub const SCHEMA: u32 = 1;
 
 /// Start of the note of a variant whose traffic was not measured.
 pub const NOTHING_MEASURED: &str = "nothing was measured";
-/// Part of each note that a repeat lacks a figure. The cause precedes it.
+/// Part of each note about a missing figure of a repeat. The cause precedes this part; the figure follows.
 pub const LACKS_FIGURE: &str = ", so a repeat has no ";
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -78,7 +78,7 @@ pub struct RepeatRecord {
     pub sim: Option<SimCost>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub datapath: Option<DatapathCost>,
-    /// Counters of the test bed, such as `false_releases` or `meter_vs_iperf3_max_error`.
+    /// Further counters of the world, such as `false_releases` or `meter_vs_iperf3_max_error`.
     #[serde(default)]
     pub counters: BTreeMap<String, f64>,
     /// File of the raw series, relative to the record's directory.
@@ -87,7 +87,7 @@ pub struct RepeatRecord {
 }
 
 impl RepeatRecord {
-    /// Returns whether packets passed that the meter did not count, so that the figures are incomplete.
+    /// Returns whether the meter did not count some packets. The figures are then incomplete.
     #[must_use]
     pub fn meter_overflowed(&self) -> bool {
         self.counters.get("meter_overflow").is_some_and(|packets| *packets > 0.0)
@@ -168,7 +168,7 @@ pub struct ProcessRecord {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProcessorRecord {
     pub user: f64,
-    /// Kernel, for processes.
+    /// Kernel mode, on behalf of processes.
     pub system: f64,
     /// Soft interrupts and interrupts.
     pub softirq: f64,
@@ -256,10 +256,10 @@ pub struct ExpectationRecord {
     #[serde(default = "one_repeat")]
     pub repeats: u32,
     /// True if the whole interval is within the bounds. False if the whole interval is outside the
-    /// bounds, or the metric was not measured. `None` if the expectation was not judged, or the
-    /// interval includes a bound.
+    /// bounds, the metric was not measured, or a value of 0 makes a ratio impossible. `None` if the
+    /// expectation was not judged, or the interval includes a bound.
     pub met: Option<bool>,
-    /// Reason for a missing verdict.
+    /// Reason for a missing verdict, or for a verdict without a ratio.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub open: Option<String>,
 }
@@ -301,7 +301,7 @@ pub mod metric {
     pub const RESPONSE: &str = "response_us";
     /// Prefix of answered requests per second; followed by the group of clients ([`of_clients`]).
     pub const REQUESTS: &str = "requests_per_s";
-    /// Prefix of the machine's busy CPUs in the measured time, with tenants ([`CORES_PARTS`]).
+    /// Prefix of the number of busy CPUs in the measured time, with tenants ([`CORES_PARTS`]).
     pub const CORES: &str = "cores";
     /// Prefix of CPU time per GB (10⁹ bytes) of delivered payload, seconds ([`CORES_PARTS`]).
     pub const CPU_PER_GB: &str = "cpu_s_per_gb";
@@ -324,7 +324,7 @@ pub mod metric {
     pub const IDLE_WHILE_BACKLOGGED: &str = "idle_while_backlogged";
     /// Unused share of the link's capacity while packets waited.
     pub const LOST_CAPACITY: &str = "lost_capacity";
-    /// CPU time of processes outside the measurement: 1.0 is one CPU.
+    /// CPU use of processes outside the measurement: 1.0 is one CPU.
     pub const DISTURBANCE: &str = "disturbance";
 
     /// Retransmitted segments per second, with transfers.
@@ -332,7 +332,7 @@ pub mod metric {
     /// Retransmission events per second, with transfers. Retransmissions of a flow within 100 ms are
     /// one event.
     pub const RETRANSMISSION_EVENTS_PER_S: &str = "retransmission_events_per_s";
-    /// TCP payload per second over the busy receiving cores, bit/s, with transfers.
+    /// TCP payload per second, divided by the number of busy receiving cores, bit/s, with transfers.
     pub const THROUGHPUT_PER_CORE: &str = "throughput_per_core_bps";
     /// Prefix of the dropped packets, with transfers ([`DROPS_PARTS`]).
     pub const DROPS: &str = "drops";
@@ -349,7 +349,7 @@ pub mod metric {
     pub const CPU_SHARE_PARTS: [&str; 8] =
         ["copy", "tcp_ip", "netdev", "memory", "skb", "lock", "sched", "other"];
 
-    /// Returns whether a key, or the first part of a key, is known for any workload.
+    /// Returns whether the first part of a key, up to the first dot, is known for any workload.
     #[must_use]
     pub fn is_known(prefix: &str) -> bool {
         let others = [LATENCY, NFM, NFM_MAX, COMPLETION, RESPONSE, REQUESTS];
@@ -414,7 +414,7 @@ pub mod metric {
         format!("{prefix}.{part}")
     }
 
-    /// Returns the key of the completion times for values of one size: `fct_s.2KiB.p99`.
+    /// Returns the key of the completion times of fetches of one size: `fct_s.2KiB.p99`.
     #[must_use]
     pub fn completion_of(size: ByteSize, part: &str) -> String {
         format!("{COMPLETION}.{size}.{part}")

@@ -31,7 +31,7 @@ impl Line {
         Self { text: String::new(), is_command: true, remark: None }.with(template, words)
     }
 
-    /// Appends to the command, by a template as in [`Line::new`].
+    /// Appends text to the command, by a template as in [`Line::new`].
     #[must_use]
     pub fn with(mut self, template: &'static str, words: &[&dyn Display]) -> Self {
         debug_assert_eq!(template.matches(PLACE).count(), words.len(), "{template}");
@@ -87,7 +87,8 @@ impl Line {
         Self::new(template, &[&text, &path])
     }
 
-    /// Creates a line that runs this command, and runs `next` if this command succeeds.
+    /// Creates a line that runs this command, and runs `next` if this command succeeds. If one of them is a
+    /// comment, the new line is a comment.
     #[must_use]
     pub fn and(mut self, next: Self) -> Self {
         if !self.is_command || !next.is_command {

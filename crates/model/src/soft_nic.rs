@@ -1,8 +1,8 @@
 //! The soft NIC: parameters of a multiqueue NIC made of qdiscs.
 //!
-//! The test bed builds the soft NIC in the kernel, and the simulator simulates it. Both use the parameters in
-//! this module: its classes, the features that it lacks for a variant, and the placement of the traffic's
-//! programs.
+//! The test bed builds the soft NIC in the kernel, and the simulator simulates it. Both use this module: the
+//! classes of the soft NIC, the features that the soft NIC lacks for a variant, and the placement of the
+//! traffic's programs.
 //!
 //! One HTB class is the link. Each hardware queue is a class below it, with a very small guaranteed rate. So
 //! all queues borrow from the link's class. HTB serves them in deficit round robin by their quantum, like a
@@ -11,8 +11,8 @@
 use crate::scenario::{ByteQueueLimit, Knobs, Qdisc};
 use crate::units::BitRate;
 
-/// Largest GSO packet with the length that qdiscs use at an MTU of 1500, bytes: 64 KiB, and the headers of 46
-/// packets.
+/// Length of the largest GSO packet as qdiscs count it at an MTU of 1500, bytes: 64 KiB, and the headers of
+/// 46 packets.
 pub const LARGEST_GSO_PACKET_BYTES: u32 = 65_536 + 46 * 66;
 /// Number of GSO packets in the FIFO of each queue: the usual `txqueuelen` of a device. TCP small
 /// queues keep far fewer packets in the FIFO.
@@ -30,7 +30,7 @@ const OWNED_SHARE: u64 = 1000;
 /// Minimum rate of a class, bit/s: 1,000 bytes per second. HTB stores rates in whole bytes per second.
 const LEAST_RATE_BPS: u64 = 8_000;
 
-/// Number of queues of the soft NIC above a device, as common devices have.
+/// Number of queues of the soft NIC above a device; many devices have 8 queues.
 pub const DEVICE_QUEUES: u16 = 8;
 /// Minor number of the class for the line above a device.
 pub const LINE_CLASS: u16 = 1;
@@ -70,8 +70,8 @@ pub fn burst_bytes(rate: BitRate) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX).max(2 * LARGEST_GSO_PACKET_BYTES)
 }
 
-/// Returns a remark about features of a variant that the soft NIC lacks. `sfq` states whether the
-/// queues of the soft NIC can have SFQ.
+/// Returns a remark about features of a variant that the soft NIC lacks; `None` if it has all of them. `sfq`
+/// states whether the queues of the soft NIC can have SFQ.
 #[must_use]
 pub fn lacking(knobs: &Knobs, sfq: bool) -> Option<String> {
     let fair = knobs.qdisc == Qdisc::SfqPrio;

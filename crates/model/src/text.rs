@@ -6,7 +6,7 @@ use std::path::Path;
 /// Maximum number of characters of an excerpt, before escaping.
 const EXCERPT: usize = 48;
 
-/// Returns the beginning of `text`, with terminal controls escaped.
+/// Returns the beginning of `text`, with terminal controls escaped, and `…` if `text` is longer.
 #[must_use]
 pub fn excerpt(text: &str) -> String {
     let mut characters = text.chars();
@@ -29,7 +29,8 @@ pub fn path_text(path: &Path) -> String {
     printable(&path.display().to_string())
 }
 
-/// Returns a name from the kernel, with each byte that is not UTF-8 escaped as `\xff`.
+/// Returns a name from the kernel, with each byte that is not UTF-8 escaped as two hexadecimal digits, such
+/// as `\xff`.
 #[must_use]
 pub fn name_text(name: &[u8]) -> String {
     let part = |part: std::str::Utf8Chunk<'_>| {
@@ -87,8 +88,9 @@ fn escape(character: char) -> impl Iterator<Item = char> {
     escaped.chars().collect::<Vec<_>>().into_iter()
 }
 
-/// Returns whether a character is a control character, or reorders or hides the text around it. These are
-/// Unicode's general categories Cc and Cf, and the separators of lines and paragraphs.
+/// Returns whether a character is a control character, or reorders or hides the text around it. These are the
+/// general category Cc and most of Cf in Unicode, the separators of lines and paragraphs, and U+E0000 to
+/// U+E0FFF.
 #[must_use]
 pub fn is_invisible(character: char) -> bool {
     character.is_control()
@@ -98,7 +100,7 @@ pub fn is_invisible(character: char) -> bool {
 }
 
 /// Returns the known name that `name` most likely misspells: at most one edit per three letters. A name of
-/// one or two letters never matches.
+/// one or two letters matches only if it differs in nothing but case.
 pub fn nearest<'k>(name: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
     /// Longer names are unlikely to be misspellings, and the distance takes quadratic time.
     const LONGEST: usize = 64;
@@ -115,8 +117,8 @@ pub fn nearest<'k>(name: &str, known: impl IntoIterator<Item = &'k str>) -> Opti
         .map(|(_, candidate)| candidate)
 }
 
-/// Returns `did you mean 'a'? known: a, b, c`, or only the known names. Of very many names, it
-/// lists the closest.
+/// Returns `did you mean 'a'? known: a, b, c`, or only the known names (`known: none` without any). Of very
+/// many names, it lists the three closest.
 pub fn suggestion<'k>(name: &str, known: impl Iterator<Item = &'k str> + Clone) -> String {
     const CLOSEST: usize = 3;
     let mut names: Vec<&str> = known.clone().collect();
@@ -177,7 +179,8 @@ pub fn thousands(number: usize) -> String {
 }
 
 /// Replaces Rust's type names in a message of a JSON, TOML or CSV reader: `expected u32` becomes a whole
-/// number, `expected struct Ring` an object. It also names the limit that a write exceeds. Other messages are
+/// number, `expected struct Ring` an object. Also rewords the reader's messages about fields and truncated
+/// texts, and adds a hint to some system errors, such as the limit that a write exceeds. Other messages are
 /// unchanged.
 #[must_use]
 pub fn plain_words(message: &str) -> String {
@@ -331,7 +334,8 @@ fn split_place(text: &str) -> (&str, &str) {
     text.rfind(" at line ").map_or((text, ""), |at| text.split_at(at))
 }
 
-/// Describes a whole number that does not fit 64 bits, which the reader stores as a rounded fraction.
+/// Describes a whole number that does not fit into 64 bits, which the reader stores as a rounded fraction.
+/// Returns `None` for anything else.
 fn beyond(found: &str, wanted: &str) -> Option<String> {
     let (least, most) = match wanted {
         "u8" | "u16" | "u32" | "u64" | "usize" => (0, u64::MAX),

@@ -46,7 +46,8 @@ impl BitRate {
     }
 
     /// Returns the time of `size` on the wire, rounded up, so that a sender that waits for it never exceeds
-    /// the rate. Returns [`Nanoseconds::MAX`] for a rate of zero or an overflow.
+    /// the rate. Returns 0 for no bytes. Otherwise returns [`Nanoseconds::MAX`] for a rate of zero or an
+    /// overflow.
     #[must_use]
     pub const fn time_to_send(self, size: ByteSize) -> Nanoseconds {
         if self.0 == 0 {
@@ -166,7 +167,7 @@ const fn saturate(value: u128) -> u64 {
     if value > u64::MAX as u128 { u64::MAX } else { value as u64 }
 }
 
-/// The reason why a text is not a rate, a size or a time.
+/// The reason why a text is not a rate, a size, a time or a frequency.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnitError {
     #[error("empty; write a {quantity} with its unit, for example {example}")]
@@ -196,7 +197,7 @@ pub enum UnitError {
 }
 
 impl UnitError {
-    /// Returns the error with another example.
+    /// Returns the error with another example. An error without an example stays unchanged.
     #[must_use]
     pub fn with_example(mut self, better: &'static str) -> Self {
         match &mut self {
@@ -210,7 +211,8 @@ impl UnitError {
     }
 }
 
-/// Formats a rate with three digits and a decimal unit: `9.4 Gbit/s`. An infinite rate is `?`.
+/// Formats a rate with at most three digits and a decimal unit: `9.4 Gbit/s`. A rate that is infinite or
+/// NaN is `?`.
 #[must_use]
 pub fn rate_text(bits_per_second: f64) -> String {
     if !bits_per_second.is_finite() {

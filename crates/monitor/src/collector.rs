@@ -1,8 +1,8 @@
 //! Takes samples of the running host.
 //!
 //! A sample reads counters only: one dump of the interfaces and one of the qdiscs, the TCP sockets of listed
-//! flows, the driver's counters, and some files of `/proc`. Settings, interrupts and the addresses of
-//! interfaces are read again every ten seconds, or when an interface appears.
+//! flows, the driver's counters, and some files of `/proc`. The settings of interfaces and interrupts and the
+//! addresses are read again every ten seconds, or when an interface appears.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::SocketAddr;
@@ -37,8 +37,8 @@ const TCP: u8 = 6;
 /// The options of a [`Collector`].
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Names of interfaces. If empty, the collector samples all veths, and all interfaces that are up
-    /// and have a device.
+    /// Names of interfaces. If empty, the collector samples all interfaces that are up and that are veths
+    /// or have a device.
     pub interfaces: Vec<String>,
     pub listed_flows: usize,
     /// Whether a BPF meter observes flows. Without the meter, flows are TCP sockets without queue and
@@ -91,8 +91,8 @@ impl Collector {
     /// Prepares to sample the calling thread's network namespace.
     ///
     /// # Errors
-    /// Returns an error if a named interface does not exist, or `/proc` or `/sys` cannot be read. A
-    /// missing permission is no error: each sample names the data that it lacks.
+    /// Returns an error if a named interface does not exist, `/proc` or `/sys` cannot be read, or a thread
+    /// cannot be started. A missing permission is no error: each sample names the data that it lacks.
     pub fn open(options: &Options) -> Result<Self, MonitorError> {
         let tree = Tree::live();
         let devices = read_devices(&tree)?;
@@ -126,7 +126,7 @@ impl Collector {
     /// Takes a sample, for example once per second. Growth counts from the previous sample.
     ///
     /// # Errors
-    /// Returns an error if the kernel does not list its interfaces.
+    /// Returns an error if the kernel does not list its interfaces, or `/proc` or `/sys` cannot be read.
     pub fn sample(&mut self) -> Result<Sample, MonitorError> {
         let Counters { mut facts, has_new_interface } = read_counters(&self.tree, &self.devices)?;
         if has_new_interface || self.devices_read.elapsed() >= DEVICES_INTERVAL {
@@ -357,8 +357,8 @@ impl Collector {
         inodes
     }
 
-    /// Fills in the TCP sockets with an address of the interface as flows. Returns the inodes of the
-    /// listed flows' sockets.
+    /// Fills in flows: the interface's TCP sockets whose data was acknowledged since the last sample.
+    /// Returns the inodes of the listed flows' sockets.
     fn unmetered(&self, interface: &mut Interface, index: u32, sockets: Option<&Sockets>) -> Vec<u32> {
         let (Ok(addresses), Some(sockets)) = (&self.addresses, sockets) else { return Vec::new() };
         let mut own: Vec<_> = sockets
@@ -494,7 +494,7 @@ fn managements(state: &StateDirectory, identity: &InterfaceIdentity) -> Vec<Mana
     };
     let of = |command: &str, process| Management { command: command.to_owned(), process };
     let run = run_of(state, identity);
-    // With n-tuple rules and RPS, one process has both names.
+    // A process that sets n-tuple rules and RPS holds the name of a steering session and that of a run.
     let steering = steering.filter(|process| run.as_ref().is_none_or(|run| run.process != *process));
     let others =
         [steering.map(|process| of("steer", process)), tuner_of(identity).map(|process| of("tune", process))];

@@ -12,7 +12,7 @@ use evenkeel_fair::{FairError, FlowReading, FlowWatch};
 use crate::error::MonitorError;
 
 const TICK: Duration = Duration::from_millis(100);
-/// Time between two attempts to attach a meter that the kernel refused.
+/// Time between an error of a device's meter and the next attempt to attach a meter to the device.
 const RETRY: Duration = Duration::from_secs(10);
 
 /// A thread with a meter on each observed device. Dropping the thread detaches the meters.
@@ -32,7 +32,7 @@ struct State {
     /// Indexes of the devices to observe.
     wanted: Vec<u32>,
     watches: BTreeMap<u32, FlowWatch>,
-    /// The reason why a device is not observed, and the time of the refusal.
+    /// The reason why a device is not observed, and the time of the error, by device index.
     refused: BTreeMap<u32, (Instant, String)>,
     stopped: bool,
 }
@@ -66,8 +66,8 @@ impl FlowThread {
         state.refused.remove(&device);
     }
 
-    /// Returns at most `most` flows of a device since the last call, or the reason why the device is
-    /// not observed.
+    /// Returns the flows of a device since the last call, at most `most` of them, or the reason why the
+    /// device is not observed.
     pub(crate) fn read(&self, device: u32, most: usize) -> Result<FlowReading, String> {
         let mut state = lock(&self.shared);
         if let Some(watch) = state.watches.get_mut(&device) {
@@ -135,7 +135,7 @@ fn attach(state: &mut State) {
     }
 }
 
-/// Returns the reason in one sentence: the verifier's log does not help the user.
+/// Returns the error in one line: the verifier's log does not help the user.
 fn words(error: &FairError) -> String {
     if let FairError::Datapath(DatapathError::Load { source, .. }) = error
         && source.kind() == io::ErrorKind::PermissionDenied

@@ -91,7 +91,7 @@ fn of_processor(processor: &Processor) -> Result<(), String> {
         within(field, share, &SHARE)?;
     }
     within("user + system + softirq + idle", shares.iter().map(|(_, share)| share).sum(), &SHARE)?;
-    // `interrupts` is a sum of counters that wrap one by one.
+    // Do not check `interrupts`: it is a sum of counters that wrap one by one.
     grown_of_32_bits("packets", processor.packets)?;
     grown_of_32_bits("dropped", processor.dropped)?;
     grown_of_32_bits("squeezed", processor.squeezed)
@@ -108,7 +108,8 @@ fn within(field: &str, figure: f64, range: &RangeInclusive<f64>) -> Result<(), S
     Err(format!("{field} is {figure:?}, but can only be {range}"))
 }
 
-/// A counter that restarted has grown by its value.
+/// Checks that a counter has not grown by more than its value. A counter that restarted has grown by its
+/// value.
 fn grown(field: &str, interval: Option<Interval>) -> Result<(), String> {
     match interval {
         Some(Interval { total, delta }) if delta > total => {
@@ -118,8 +119,8 @@ fn grown(field: &str, interval: Option<Interval>) -> Result<(), String> {
     }
 }
 
-/// A counter of 32 bits that wraps has grown by more than its value, but by less than a quarter of its range
-/// ([`Interval::since_32_bits`]).
+/// Checks the growth of a counter of 32 bits. A counter that wraps has grown by more than its value, but by
+/// less than a quarter of its range ([`Interval::since_32_bits`]).
 fn grown_of_32_bits(field: &str, interval: Option<Interval>) -> Result<(), String> {
     match interval {
         Some(Interval { total, delta }) if delta > total.saturating_add(1 << 30) => {

@@ -49,9 +49,12 @@ impl Recording {
     /// interfaces.
     ///
     /// # Errors
-    /// Returns an error if the file cannot be read, a line is damaged, has another schema or an impossible figure, or no
-    /// sample has one of the interfaces. An incomplete last line is no error, because it belongs to an
-    /// interrupted recording.
+    /// Returns an error in these cases:
+    ///
+    /// - The file cannot be read, or has no complete sample.
+    /// - A line is damaged, or has another schema or an impossible figure. An incomplete last line is no
+    ///   error, because it belongs to an interrupted recording.
+    /// - A named interface is in no sample.
     pub fn read(path: &Path, only: &[String]) -> Result<Self, RecordingError> {
         let bytes = read_bytes(path, Kind::Recording)?;
         Self::parse(bytes, shown(path), only)
@@ -129,7 +132,7 @@ impl Recording {
         sample
     }
 
-    /// Returns the figures of the samples up to `index`.
+    /// Returns the figures of the samples up to and including `index`.
     #[must_use]
     pub fn points(&self, index: usize) -> &[Point] {
         &self.points[..(index + 1).min(self.points.len())]
@@ -185,7 +188,7 @@ impl Recorder {
     /// Creates the file.
     ///
     /// # Errors
-    /// Returns an error if the file exists.
+    /// Returns an error if the file exists or cannot be created.
     pub fn create(path: &Path) -> io::Result<Self> {
         let file = OpenOptions::new().write(true).create_new(true).open(path)?;
         Ok(Self { file, length: 0, path: path.to_owned(), name: shown(path) })

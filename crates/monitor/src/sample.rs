@@ -49,7 +49,7 @@ pub struct Interface {
     pub speed_bps: Option<u64>,
     pub up: bool,
     pub root_qdisc: Option<String>,
-    /// From the device's counters.
+    /// Bytes and packets, sent and received, are from the device's counters.
     pub sent_bytes: Interval,
     pub sent_packets: Interval,
     pub received_bytes: Interval,
@@ -75,11 +75,14 @@ pub struct Interface {
     /// Number of busy flows that share a transmit queue with another busy flow, as far as the queues are
     /// known; `None` if unknown.
     pub colliding_flows: Option<u64>,
-    /// Normalised fairness metric of the last whole window of 1 s; `None` if no two flows competed.
+    /// Normalised fairness metric of the last whole window of 1 s; `None` if no two flows competed, or if
+    /// there is no whole window.
     pub nfm_1s: Option<f64>,
-    /// Mean of the normalised fairness metric over the last ten windows of 0.1 s.
+    /// Mean of the normalised fairness metric over the last ten windows of 0.1 s; `None` in the same cases as
+    /// `nfm_1s`.
     pub nfm_100ms: Option<f64>,
-    /// Jain's index of the flows' rates over the last whole second, 0 to 1.
+    /// Jain's index of the flows' rates over the last whole second, 0 to 1; `None` in the same cases as
+    /// `nfm_1s`.
     pub jain_1s: Option<f64>,
     /// Processor time of the collector's BPF meter on this interface; `None` unless
     /// `kernel.bpf_stats_enabled` is 1.
@@ -178,7 +181,6 @@ pub struct Loss {
     pub place: String,
     /// The interface, processor or socket that lost the packets.
     pub subject: String,
-    /// Lost packets.
     pub packets: Interval,
     pub counter: String,
     /// The rule of `check` that explains the loss.

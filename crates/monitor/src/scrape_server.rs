@@ -1,8 +1,7 @@
 //! Serves `GET /metrics` on a TCP or Unix socket.
 //!
-//! Each connection has one request and one deadline, and the number of connections is limited. So a
-//! slow or hostile client occupies a thread for some seconds. Other clients wait only if all
-//! connections are in use.
+//! Each connection has one request and time limits. So a slow or hostile client occupies a thread for less
+//! than 30 seconds. The number of connections is limited: the server closes further connections at once.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -22,7 +21,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::exposition::Form;
 
-/// Time limit for a whole connection.
+/// Time limit to read a request, and time limit to send its answer.
 const DEADLINE: Duration = Duration::from_secs(5);
 /// Time that a client may wait for its sample: the first sample takes a second.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -217,7 +216,8 @@ impl ScrapeServer {
     /// `tick` runs in the calling thread between requests.
     ///
     /// # Errors
-    /// Returns an error if the system accepts no connection, and the errors of `expose` and `tick`.
+    /// Returns an error if accept(2) fails, and the errors of `expose` and `tick`. A lack of descriptors is
+    /// no error: connections then wait.
     pub fn serve<E: From<ServeError>>(
         &self,
         mut is_over: impl FnMut() -> bool,
@@ -239,7 +239,8 @@ impl ScrapeServer {
         Ok(())
     }
 
-    /// Starts a thread for each waiting connection. Returns whether the process has enough descriptors.
+    /// Starts a thread for each waiting connection, and closes connections above the limit. Returns whether
+    /// the process has enough descriptors.
     fn accept_all(
         &self,
         requests: &std::sync::mpsc::Sender<Request>,
@@ -285,7 +286,7 @@ impl Drop for ScrapeServer {
     }
 }
 
-/// Counts a connection until it is dropped.
+/// A counted connection. Dropping this value subtracts the connection from the count.
 struct Active(Arc<AtomicUsize>);
 
 impl Drop for Active {
@@ -314,7 +315,7 @@ fn remove_stale(path: &Path, endpoint: &Endpoint) -> Result<(), ServeError> {
     }
 }
 
-/// Answers the requests that arrive within [`POLL`].
+/// Waits at most [`POLL`] for a request, and answers it.
 fn answer<E>(
     received: &Receiver<Request>,
     expose: &mut impl FnMut(Form) -> Result<String, E>,

@@ -79,7 +79,8 @@ fn over_queues(interface: &Interface, value: impl Fn(&crate::sample::Queue) -> O
     (!values.is_empty()).then(|| values.iter().fold(0_u64, |sum, value| sum.saturating_add(*value)) as f64)
 }
 
-/// Returns the largest share of one queue in the bytes of the interval; `None` if nothing was sent.
+/// Returns the largest share of one queue in the bytes of the interval; `None` if nothing was sent, or the
+/// device does not count by queue.
 fn largest_share(interface: &Interface) -> Option<f64> {
     let bytes = interface.queues.iter().filter_map(|queue| Some(queue.bytes?.delta));
     let all: u64 = bytes.clone().fold(0, u64::saturating_add);
@@ -102,7 +103,8 @@ fn losses_at_interfaces(exported: &Exported, take: Take<'_>) {
     }
 }
 
-/// Exports each place from the start, so that the first loss appears as an increase.
+/// Exports each place from the start, so that the first loss appears as an increase. A place whose counters
+/// could not be read is exported only after a loss.
 fn losses(exported: &Exported, take: Take<'_>) {
     for place in Place::ALL {
         let words = place.words();

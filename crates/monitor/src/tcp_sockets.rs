@@ -149,7 +149,8 @@ impl TcpSockets {
         sockets
     }
 
-    /// Returns the owners of sockets, by inode; `None` for a socket whose process cannot be read.
+    /// Returns the owners of sockets, by inode; `None` for a socket whose process was not found. The map
+    /// lacks new sockets until the next search.
     pub(crate) fn owners(&mut self, host: &Host, inodes: &HashSet<u32>) -> &HashMap<u32, Option<Owner>> {
         self.known.retain(|inode, _| inodes.contains(inode));
         let is_due = self.searched.is_none_or(|searched| searched.elapsed() >= self.search_interval);

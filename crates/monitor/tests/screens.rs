@@ -392,7 +392,7 @@ proptest! {
             *figure = figure.filter(|value| value.abs() < 1e6).map(|value| value.abs().round());
         };
         let has_grown = |interval: &mut Interval| interval.delta = interval.delta.min(interval.total);
-        // A reader refuses what is listed twice.
+        // A reader refuses duplicate names.
         for (interface, number) in sample.interfaces.iter_mut().zip(0..) {
             interface.name += &format!(" {number}");
             interface.colliding_flows = interface.colliding_flows.min(interface.busy_flows);

@@ -17,7 +17,7 @@ pub enum Departure {
     Moved,
 }
 
-/// Listens for the removal of one interface from the network namespace in which it was opened.
+/// Listens for the removal of one interface from the network namespace in which the watch was opened.
 pub struct DepartureWatch {
     socket: Socket,
     index: u32,

@@ -34,12 +34,13 @@ const RULE_LOCATION: usize = 160;
 const RXFH_LENGTH: usize = 24;
 const RXFH_CONTEXT: usize = 4;
 
-/// `RX_CLS_LOC_SPECIAL`, a flag in the `data` of a count: the driver chooses the locations.
+/// `RX_CLS_LOC_SPECIAL`, a flag in the `data` of the answer to `ETHTOOL_GRXCLSRLCNT`: the driver can choose
+/// the locations.
 const PLACES_BY_ITSELF: u64 = 0x8000_0000;
 /// Maximum number of rules in a valid answer: no driver has as many rules.
 const MOST_RULES: u32 = 1 << 20;
 
-/// A driver refused a request, or returned an invalid answer.
+/// A driver refused a request or returned an invalid answer, or an exchange over netlink failed.
 #[derive(Debug, thiserror::Error)]
 pub enum EthtoolError {
     #[error("the driver of {interface} refused to {action}: {source}")]
@@ -63,10 +64,10 @@ impl EthtoolError {
 
 /// Calls a driver, which reads and fills the structure.
 pub trait EthtoolCalls {
-    /// Calls `SIOCETHTOOL`; the structure starts with its command.
+    /// Calls `SIOCETHTOOL` with the structure `data`, which starts with the ethtool command.
     ///
     /// # Errors
-    /// Returns the driver's errno.
+    /// Returns the errno of the kernel or of the driver.
     fn call(&self, interface: &str, data: &mut [u8]) -> io::Result<()>;
 }
 
@@ -115,7 +116,7 @@ impl EthtoolCalls for EthtoolSocket {
 pub struct RuleTable {
     /// Number of locations; 0 if the driver does not report the number.
     pub capacity: u32,
-    /// Whether the driver chooses the locations.
+    /// Whether the driver can choose the locations.
     pub places_by_itself: bool,
     pub rules: Vec<Rule>,
 }
@@ -125,7 +126,8 @@ pub struct RssTable {
     /// Queue of each entry, which the low bits of the hash select.
     pub indirection: Vec<u32>,
     pub key: Vec<u8>,
-    /// Hash function, a mask of `ETH_RSS_HASH_*` (include/linux/ethtool.h); 1 (`ETH_RSS_HASH_TOP`) is Toeplitz.
+    /// Hash function, a mask of `ETH_RSS_HASH_*` (include/linux/ethtool.h); 1 (`ETH_RSS_HASH_TOP`) is
+    /// Toeplitz.
     pub function: u8,
 }
 

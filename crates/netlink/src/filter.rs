@@ -74,8 +74,8 @@ impl Netlink {
         self.filters(index, parent(direction))
     }
 
-    /// Returns the id of the BPF program of Evenkeel's filter at a place. The id is 0 if the kernel
-    /// does not show it.
+    /// Returns the id of the BPF program of Evenkeel's filter at a place; `None` without such a filter. The
+    /// id is 0 if the kernel does not show it.
     pub fn filter_program(&mut self, index: u32, place: FilterPlace) -> Result<Option<u32>, NetlinkError> {
         let found = self.filters_at(index, place.direction)?;
         let own = found.iter().find(|filter| is_own(filter) && filter.preference == place.preference);

@@ -16,7 +16,7 @@ use crate::transport::{Netlink, NetlinkError, RawMessage};
 
 const RTM_NEWLINK: u16 = 16;
 const RTM_GETLINK: u16 = 18;
-/// `struct ifinfomsg`.
+/// Length of `struct ifinfomsg`.
 const HEADER_LENGTH: usize = 16;
 const INDEX_OFFSET: usize = 4;
 const FLAGS_OFFSET: usize = 8;
@@ -146,8 +146,8 @@ pub(crate) fn get_link(index: u32, name: Option<&str>) -> RawMessage {
     let mut payload = vec![0; HEADER_LENGTH];
     payload[INDEX_OFFSET..INDEX_OFFSET + 4].copy_from_slice(&index.to_ne_bytes());
     if let Some(name) = name {
-        // The kernel looks for alternative names with both attributes, but only `IFLA_ALT_IFNAME` may
-        // be longer than a name.
+        // The kernel also looks for alternative names with both attributes, but only `IFLA_ALT_IFNAME`
+        // may hold a name of `IFNAMSIZ` bytes or more.
         let attribute = if name.len() < libc::IFNAMSIZ { IFLA_IFNAME } else { IFLA_ALT_IFNAME };
         push_attribute(&mut payload, attribute, &[name.as_bytes(), &[0]].concat());
     }

@@ -50,7 +50,7 @@ pub struct LinkStatistics {
     pub index: u32,
     /// Bytes that are not UTF-8 are escaped.
     pub name: String,
-    /// Whether the interface carries traffic (`operstate` up, or unknown with a carrier).
+    /// Whether the interface carries traffic (`operstate` up, or unknown unless the carrier is missing).
     pub up: bool,
     /// Counters by their names in sysfs.
     pub counters: Vec<(&'static str, u64)>,

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use crate::{Netlink, NetlinkError};
 
-/// The interfaces with each address of the network namespace in which it was read.
+/// The addresses of a network namespace, and the interfaces that have each address.
 #[derive(Clone, Debug, Default)]
 pub struct LocalAddresses(HashMap<IpAddr, Vec<u32>>);
 
@@ -24,8 +24,8 @@ impl LocalAddresses {
         Ok(Netlink::open()?.all_addresses()?.into_iter().collect())
     }
 
-    /// Returns the interface of a socket that is bound to the interface `bound`, or to none (0). If the socket is bound
-    /// to a VRF, the address decides.
+    /// Returns the interface of a socket that is bound to the interface `bound`, or to none (0). If exactly
+    /// one interface has the address, returns that interface, because `bound` may be a VRF.
     #[must_use]
     pub fn owner(&self, address: IpAddr, bound: u32) -> AddressOwner {
         let owners = self.0.get(&address).map_or(&[][..], Vec::as_slice);

@@ -1,5 +1,5 @@
-//! XDP features of a device (`Documentation/netlink/specs/netdev.yaml`, `include/uapi/linux/netdev.h`; Linux 6.3
-//! and later).
+//! XDP features of a device (`Documentation/netlink/specs/netdev.yaml`, `include/uapi/linux/netdev.h`;
+//! Linux 6.3 and later).
 
 use netlink_packet_core::DefaultNla;
 

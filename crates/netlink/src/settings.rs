@@ -363,7 +363,8 @@ impl Settings {
     /// if the device does not report the fields.
     ///
     /// # Errors
-    /// Returns an error if ethtool(8) does not support the flow type.
+    /// Returns an error if ethtool(8) does not support the flow type, or the kernel refuses the query for
+    /// another reason.
     pub fn flow_hash(&self, device: Device<'_>, flows: &str) -> Result<Option<String>, EthtoolError> {
         let mut data = hash_request(device, GRXFH, flows)?;
         match self.ask(device, &mut data, &format!("report the hashed fields of {flows}")) {

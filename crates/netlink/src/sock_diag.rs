@@ -178,7 +178,8 @@ impl SocketDiagnosis {
         let Some(answer) = answers.first() else { return Ok(None) };
         let (record, detail) = in_detail(&answer.payload, SocketProtocol::Tcp)
             .ok_or_else(|| too_short(ACTION, answer.payload.len()))?;
-        // Without a connection, the kernel returns a listener (`__inet_lookup`, include/net/inet_hashtables.h).
+        // Without a connection, the kernel returns a listener (`__inet_lookup`,
+        // include/net/inet_hashtables.h).
         let is_same = record.local == local && record.remote == remote;
         Ok(is_same.then_some((record, detail)))
     }
@@ -309,7 +310,7 @@ fn parse(payload: &[u8], protocol: SocketProtocol) -> Option<SocketRecord> {
     Some(record)
 }
 
-/// Passes each attribute to `take`. Returns `None` if an attribute is truncated.
+/// Passes each attribute to `take`. Returns `None` if the message or an attribute is truncated.
 fn each_attribute(payload: &[u8], mut take: impl FnMut(u16, &Fields<'_>)) -> Option<()> {
     let mut rest = payload.get(MESSAGE_LENGTH..)?;
     while rest.len() >= 4 {
@@ -324,7 +325,8 @@ fn each_attribute(payload: &[u8], mut take: impl FnMut(u16, &Fields<'_>)) -> Opt
 fn detail(payload: &[u8], protocol: SocketProtocol) -> Option<SocketDetail> {
     let mut detail = SocketDetail { send_queue: Fields(payload).u32(60)?, ..SocketDetail::default() };
     each_attribute(payload, |kind, value| match kind {
-        // sk_get_meminfo: rmem_alloc, rcvbuf, wmem_alloc, sndbuf, fwd_alloc, wmem_queued, optmem, backlog, drops
+        // sk_get_meminfo: rmem_alloc, rcvbuf, wmem_alloc, sndbuf, fwd_alloc, wmem_queued, optmem, backlog,
+        // drops
         ATTRIBUTE_MEMORY => {
             (detail.receive_buffer, detail.send_buffer) = (value.u32(4), value.u32(12));
             detail.drops = value.u32(32).unwrap_or(0);

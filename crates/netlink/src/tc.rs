@@ -325,7 +325,7 @@ impl Netlink {
 }
 
 /// Returns the quantum in a class's `struct tc_htb_opt`, which follows two `struct tc_ratespec` and two
-/// buffers.
+/// buffers; `None` for a class of another qdisc.
 fn htb_quantum(class: &TcMessage) -> Option<u32> {
     let is_htb = |attribute: &TcAttribute| matches!(attribute, TcAttribute::Kind(kind) if kind == "htb");
     if !class.attributes.iter().any(is_htb) {

@@ -50,7 +50,7 @@ fn set_word(bytes: &mut [u8], at: usize, value: u32) {
     }
 }
 
-/// Applies `change` to the 32-bit values of attributes of these types.
+/// Applies `change` to the 32-bit values of the attributes whose types are in `times`.
 fn change_times(options: &mut [u8], times: Times, change: fn(u32) -> u32) {
     let mut at = 0;
     while let Some(header) = options.get(at..at + 4) {

@@ -48,7 +48,7 @@ const ATTRIBUTE_TYPE: u16 = 0x3fff;
 const HEADER_LENGTH: usize = 20;
 /// Offset of `quantum` in `struct tc_htb_opt`: two `tc_ratespec` of 12 bytes, buffer, cbuffer.
 const QUANTUM_OFFSET: usize = 32;
-/// Offset of the rate in the second `tc_ratespec`.
+/// Offset of the second `tc_ratespec`'s rate in `struct tc_htb_opt`.
 const CEILING_OFFSET: usize = 20;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,7 +59,8 @@ pub struct QdiscState {
     pub parent: Handle,
     /// The option bytes of a dump, without counters.
     pub options: Vec<u8>,
-    /// Properties that the options do not restore: a size table, a rate estimator, a shared filter block.
+    /// A property that the options do not restore, if any: a size table, a shared filter block, or a rate
+    /// estimator.
     pub beside: Option<&'static str>,
 }
 
@@ -84,7 +85,8 @@ impl QdiscState {
     }
 
     /// Returns `rate2quantum` and `defcls` of an HTB qdisc (`struct tc_htb_glob`), or `None` for
-    /// another kind. Without counters, an HTB qdisc has only these two options.
+    /// another kind or unreadable options. The structure's other fields are a version, a debug mask and a
+    /// counter.
     #[must_use]
     pub fn htb_settings(&self) -> Option<(u32, u32)> {
         let global = attribute(&self.options, TCA_HTB_INIT).filter(|_| self.kind == "htb")?;
@@ -105,7 +107,7 @@ impl QdiscState {
 pub struct HtbClassState {
     pub handle: Handle,
     pub parent: Handle,
-    /// The class's `ceil`, bytes per second.
+    /// The class's `ceil`, bytes per second; `None` if the dump lacks it.
     pub ceiling: Option<u64>,
 }
 
@@ -196,7 +198,8 @@ pub(crate) fn attributes_of(mut rest: &[u8]) -> impl Iterator<Item = (u16, &[u8]
     })
 }
 
-/// Describes a property of a qdisc that is not in its options (`tc_fill_qdisc`, `net/sched/sch_api.c`).
+/// Describes the first property of a qdisc that is not in its options, if any (`tc_fill_qdisc`,
+/// `net/sched/sch_api.c`).
 fn beside_options(attributes: &[u8]) -> Option<&'static str> {
     let has = |wanted| attribute(attributes, wanted).is_some();
     if has(TCA_STAB) {
@@ -266,7 +269,8 @@ fn sort_as_tree(qdiscs: &mut [QdiscState]) {
 pub(crate) const NOWHERE: Handle = Handle::new(0, 0);
 
 impl Netlink {
-    /// Returns every qdisc of an interface, the root first, and parents before children.
+    /// Returns the qdiscs of an interface that the kernel shows by default: the root first, and parents
+    /// before children.
     pub fn qdiscs(&mut self, index: u32) -> Result<Vec<QdiscState>, NetlinkError> {
         self.dump_qdiscs(index, request(RTM_GETQDISC, index, NOWHERE, NOWHERE))
     }

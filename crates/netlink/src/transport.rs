@@ -211,7 +211,7 @@ impl Connection {
     }
 }
 
-/// Repeats a dump until no object changed while the kernel listed the objects.
+/// Repeats a dump until no object changed while the kernel listed the objects, up to [`MOST_DUMPS`] times.
 fn consistent<M>(
     action: &str,
     mut dump: impl FnMut() -> Result<Answers<M>, NetlinkError>,
@@ -228,8 +228,8 @@ fn consistent<M>(
 /// The answers to a request.
 struct Answers<M> {
     found: Vec<M>,
-    /// Whether objects changed while the kernel listed them, so that the list may lack objects, or have objects twice
-    /// (`nl_dump_check_consistent`, include/net/netlink.h).
+    /// Whether objects changed while the kernel listed them, so that the list may lack objects, or have
+    /// objects twice (`nl_dump_check_consistent`, include/net/netlink.h).
     is_interrupted: bool,
 }
 

@@ -10,7 +10,7 @@ use evenkeel_model::host::{
     HostFacts, Interface, Interrupt, QdiscFacts, ReceiveQueue, TransmitQueue, parse_processor_list,
 };
 
-/// Applies changes to the facts, in order. Returns whether the facts contain the knobs of all changes.
+/// Applies changes to the facts, in order. Returns whether every change could be applied.
 pub fn apply<'c>(
     facts: &mut HostFacts,
     interface: Option<&str>,
@@ -19,7 +19,8 @@ pub fn apply<'c>(
     changes.into_iter().fold(true, |all, Change { knob, to }| set(facts, interface, knob, to) && all)
 }
 
-/// Sets a knob to a value in the facts. Returns whether the facts contain the knob.
+/// Sets a knob to a value in the facts. Returns false if the facts lack the knob, or if the value does not
+/// fit the knob.
 pub fn set(facts: &mut HostFacts, interface: Option<&str>, knob: &Knob, value: &Value) -> bool {
     match (knob, value) {
         (Knob::Sysctl(path), Value::Text(text)) => {
@@ -74,7 +75,8 @@ fn set_processor_file(facts: &mut HostFacts, file: &str, text: &str) -> Option<(
 /// The default `max_limit` of byte queue limits: `DQL_MAX_LIMIT`, include/linux/dynamic_queue_limits.h.
 const NO_LIMIT: u64 = 1_879_048_192;
 
-/// Sets the number of channels. The driver then recreates its queues, its interrupts and an evenly filled RSS table.
+/// Sets the number of channels. The driver then recreates its queues, its interrupts and an evenly filled RSS
+/// table.
 fn set_channels(facts: &mut HostFacts, name: &str, kind: Channels, number: u32) -> Option<()> {
     let home = facts.interface(name)?.node;
     let nic = facts.interfaces.iter_mut().find(|nic| nic.name == name)?;
@@ -124,8 +126,8 @@ fn set_channels(facts: &mut HostFacts, name: &str, kind: Channels, number: u32) 
     Some(())
 }
 
-/// Gives `mq` a leaf for each queue, whether the kernel or a program added it (`mq_change_real_num_tx`,
-/// net/sched/sch_mq.c).
+/// Adds the missing leaves of `mq`, and removes the leaves of removed queues, whether the kernel or a program
+/// added `mq` (`mq_change_real_num_tx`, net/sched/sch_mq.c).
 fn set_leaves(nic: &mut Interface, queues: u32) {
     let Some(root) = nic.root_qdisc().filter(|root| root.kind == "mq") else { return };
     let major = root.handle.trim_end_matches(':').trim_start_matches('0').to_owned();
@@ -298,7 +300,7 @@ fn set_interface_file(nic: &mut Interface, file: &str, text: &str) -> Option<()>
     Some(())
 }
 
-/// Returns the processors or queues in a mask.
+/// Returns the processors or queues in a mask; `None` if the mask is not hexadecimal.
 fn members(mask: &str) -> Option<Vec<u32>> {
     let digits: Vec<char> = mask.trim().chars().filter(|digit| *digit != ',').collect();
     let mut found = Vec::new();

@@ -25,7 +25,7 @@ impl fmt::Display for Severity {
     }
 }
 
-/// The evidence behind a finding. The basis caps the severity: without a counter as evidence, the
+/// The evidence behind a finding. The basis caps the severity: without a limit or a counter as evidence, the
 /// severity is not high.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -63,7 +63,7 @@ pub struct Remedy {
 }
 
 impl Remedy {
-    /// Returns the commands that an administrator would type, and the advice.
+    /// Returns the changes as the commands that an administrator would type.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
         let interface = self.interface.as_deref().unwrap_or_default();
@@ -88,8 +88,8 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// Returns the finding with all of its text made safe for a terminal, because other users choose
-    /// the names in the text.
+    /// Returns the finding with subject, evidence, effect and advice made safe for a terminal, because other
+    /// users choose the names in them.
     #[must_use]
     pub fn printable(&self) -> Self {
         let mut shown = self.clone();

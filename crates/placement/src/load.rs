@@ -43,8 +43,8 @@ impl<'a> View<'a> {
         told.filter(is_known).or_else(ticks).filter(is_known)
     }
 
-    /// Returns the time since the counters of the network namespace began, s. The age of a namespace that was made
-    /// after boot is unknown.
+    /// Returns the time since the counters of the network namespace began, s. Returns `None` for a namespace
+    /// that was made after boot, because its age is unknown.
     fn time_of_counters_s(&self) -> Option<f64> {
         self.uptime_s().filter(|_| !self.facts.is_later_namespace)
     }
@@ -64,7 +64,8 @@ impl<'a> View<'a> {
         Some(count as f64 / self.needed_uptime_s()?)
     }
 
-    /// Returns `, 3.2 per second since boot`; an empty text if the time is unknown or the count is 0.
+    /// Returns text such as `, 3.2 per second since boot`, or a rate per hour; an empty text if the time is
+    /// unknown or the rate is below 0.1 per hour.
     #[must_use]
     pub fn rate_words(&self, count: u64) -> String {
         let rate = self.time_of_counters_s().map(|time| count as f64 / time);
@@ -107,7 +108,9 @@ impl<'a> View<'a> {
     }
 
     /// Returns text such as `; processors 0-7 spend 29 % of their time in softirqs`. The text lists the
-    /// processors that serve a NIC's interrupts and spend at least 5 % of their time in softirqs.
+    /// processors that serve a NIC's interrupts, if their mean share is at least 5 %. If these processors are
+    /// unknown, the text lists every processor with a share of at least 25 %. For threaded NAPI, the text
+    /// says that polls do not count as softirq time.
     #[must_use]
     pub fn softirq_words(&self, nic: &Interface) -> String {
         const LEAST: f64 = 0.05;
@@ -162,16 +165,16 @@ impl<'a> View<'a> {
         !self.is_loaded(nic) && self.load(nic).is_some_and(|load| load.packets < PACKETS)
     }
 
-    /// Returns whether receiving keeps processors busy: by the softirq time of a processor that serves a NIC's
-    /// interrupts, or by losses at the NIC.
+    /// Returns whether receiving keeps processors busy: by the softirq time of a processor that serves a
+    /// NIC's interrupts, or by losses at the NIC.
     #[must_use]
     pub fn is_busy(&self, nic: &Interface) -> bool {
         const SOFTIRQ_SHARE: f64 = 0.3;
         self.serves_with(nic, SOFTIRQ_SHARE) || Self::loses(nic)
     }
 
-    /// Returns whether a processor that serves a NIC's interrupts spends at least the share `least` of its time in
-    /// softirqs. If no interrupt names the NIC, any processor counts.
+    /// Returns whether a processor that serves a NIC's interrupts spends at least the share `least` of its
+    /// time in softirqs. If no interrupt names the NIC, any processor counts.
     fn serves_with(&self, nic: &Interface, least: f64) -> bool {
         let mut servers = self.interrupt_processors(nic);
         if servers.is_empty() && self.receive_interrupts(nic).is_empty() {
@@ -185,15 +188,15 @@ impl<'a> View<'a> {
         nic.losses.ring.unwrap_or(0).max(nic.losses.nic.unwrap_or(0)) >= LOST
     }
 
-    /// Returns the basis of a finding about a setting that costs processor time for each packet: measured if receiving
-    /// keeps processors busy.
+    /// Returns the basis of a finding about a setting that costs processor time for each packet. The basis is
+    /// measured only if receiving keeps processors busy.
     #[must_use]
     pub fn cost_basis(&self, nic: &Interface) -> Basis {
         if self.is_busy(nic) { Basis::Measured } else { self.load_basis(nic).min(Basis::Setting) }
     }
 
-    /// Returns the basis of a finding about a NIC's slot or settings. The basis is measured if counters
-    /// show load, and assumed if the NIC is idle, because the setting then has no cost yet.
+    /// Returns the basis of a finding about a NIC's slot or settings: measured if counters show load, assumed
+    /// if the NIC is idle, because the setting then has no cost yet, and otherwise the setting.
     #[must_use]
     pub fn load_basis(&self, nic: &Interface) -> Basis {
         if self.is_loaded(nic) {
@@ -224,8 +227,8 @@ impl<'a> View<'a> {
         Some(softirq_share(&time))
     }
 
-    /// Returns the mean share of time in softirqs of the processors for which `is_named` holds; `None` if no times are
-    /// known.
+    /// Returns the mean share of time in softirqs of the processors for which `is_named` holds; `None` if no
+    /// times are known.
     #[must_use]
     pub fn mean_softirq_share(&self, is_named: impl Fn(u32) -> bool) -> Option<f64> {
         let named = self.facts.processors.iter().filter(|processor| is_named(processor.number));
@@ -233,8 +236,9 @@ impl<'a> View<'a> {
         (!shares.is_empty()).then(|| shares.iter().sum::<f64>() / shares.len() as f64)
     }
 
-    /// Returns whether a processor is in another package (socket) than a NIC. Nodes of one package (sub-NUMA
-    /// clustering, AMD's NPS) do not count as other packages: the paper measured the interconnect between packages.
+    /// Returns whether a processor is in another package (socket) than a NIC; false if a package is unknown.
+    /// Nodes of one package (sub-NUMA clustering, AMD's NPS) do not count as other packages: the paper
+    /// measured the interconnect between packages.
     #[must_use]
     pub fn is_other_package(&self, nic: &Interface, processor: u32) -> bool {
         let Some(node) = nic.node else { return false };
@@ -246,9 +250,9 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Returns the processors that can each serve a queue: one per core of the NIC's node. In a virtual
-    /// machine every processor of the node counts, because the guest does not see which processors
-    /// share a core.
+    /// Returns the processors that can each serve a queue, without isolated processors: one per core of the
+    /// NIC's node. In a virtual machine every processor of the node counts, because the guest does not see
+    /// which processors share a core.
     #[must_use]
     pub fn queue_places(&self, nic: &Interface) -> Vec<u32> {
         if !self.facts.virtual_machine {
@@ -266,7 +270,8 @@ impl<'a> View<'a> {
         Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
     }
 
-    /// Returns an application that waits for each answer, found by its connections, else by its name.
+    /// Returns an application that waits for each answer, found by its connections, else by its name or its
+    /// isolated processors.
     #[must_use]
     pub fn latency_bound(&self) -> Option<LatencyBound> {
         let isolated =

@@ -1,5 +1,5 @@
-//! Finds where packets were lost between two readings of a host. The places follow the path of the paper's figure 12,
-//! from the sender's qdisc to a socket's receive buffer.
+//! Finds where packets were lost between two readings of a host. The places follow the path of the paper's
+//! figure 12, from the sender's qdisc to a socket's receive buffer.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::rules::{needs, receive_queue_drops};
 
-/// A place on a packet's path, in path order.
+/// A place on a packet's path. The variants are in path order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Place {
@@ -65,9 +65,9 @@ impl Place {
         }
     }
 
-    /// Returns whether the packets of the interfaces contain the packets lost here: they were received, or sent, before
-    /// they were lost. The network layer loses both received packets and packets that it could not send, so its losses
-    /// count as not contained.
+    /// Returns whether the packet counters of the interfaces include the packets lost at this place: the
+    /// packets were received, or sent, before they were lost. The network layer loses both received packets
+    /// and packets that it could not send, so its losses count as not included.
     #[must_use]
     pub const fn is_among_packets(self) -> bool {
         matches!(self, Self::AcceptQueue | Self::TcpBacklog | Self::ReceiveQueue | Self::Path)
@@ -87,8 +87,9 @@ pub struct Loss {
 /// The protocol number of UDP.
 const UDP: u8 = 17;
 
-/// Maps a drop reason (`enum skb_drop_reason`, include/net/dropreason-core.h, without its prefix) and the packet's
-/// protocol to the place and the rule that explains the drop. Returns `None` for reasons without a rule.
+/// Maps a drop reason (`enum skb_drop_reason`, include/net/dropreason-core.h, without its prefix) and the
+/// packet's protocol to the place and the rule that explains the drop. Returns `None` for reasons without a
+/// rule.
 #[must_use]
 pub fn place_of_reason(reason: &str, protocol: Option<u8>) -> Option<(Place, &'static str)> {
     Some(match reason {
@@ -137,8 +138,8 @@ impl Losses {
         self.0.iter().filter(filter).map(|loss| loss.packets).saturating_sum()
     }
 
-    /// Adds the increase of counters of the network layer beyond the packets that another loss already
-    /// contains.
+    /// Adds the increase of each counter in `names`, counters of the network layer, without the `contained`
+    /// packets that other losses already contain.
     fn add_beyond(
         &mut self,
         mut contained: u64,
@@ -155,8 +156,8 @@ impl Losses {
     }
 }
 
-/// Returns the increase of a counter. A counter that was reset counts from 0. If a reading lacks the counter, its growth
-/// is unknown: the value since boot is no loss of this interval.
+/// Returns the increase of a counter. A counter that was reset counts from 0. If a reading lacks the counter,
+/// returns 0: the increase is unknown, and the value since boot is no loss of this interval.
 fn gained(before: Option<u64>, after: Option<u64>) -> u64 {
     match (before, after) {
         (Some(before), Some(after)) if after >= before => after - before,
@@ -165,8 +166,8 @@ fn gained(before: Option<u64>, after: Option<u64>) -> u64 {
     }
 }
 
-/// Returns the earlier value of a counter; 0 for an object that did not exist then, and `None` for a value that the
-/// reading lacks.
+/// Returns the earlier value of a counter; 0 for an object that did not exist then, and `None` for a value
+/// that the reading lacks.
 fn earlier_value(before: Option<u64>, was_read: bool) -> Option<u64> {
     before.or(was_read.then_some(0))
 }
@@ -175,8 +176,8 @@ pub(crate) fn is_unread(facts: &HostFacts, source: &str) -> bool {
     facts.unknown.iter().any(|gap| gap.concerns(source))
 }
 
-/// Returns the increase of a 32-bit counter (`/proc/net/softnet_stat`, `struct gnet_stats_queue`), which wraps. A
-/// 64-bit counter that decreases was reset instead.
+/// Returns the increase of a 32-bit counter (`/proc/net/softnet_stat`, `struct gnet_stats_queue`), which
+/// wraps. A 64-bit counter that decreases was reset instead. Returns 0 if the earlier value is unknown.
 #[must_use]
 pub fn gained_of_32_bits(before: Option<u64>, after: u64) -> u64 {
     const RANGE: u64 = 1 << 32;
@@ -203,7 +204,7 @@ pub const COUNTERS: &[&str] = &[
     "/proc/net/stat",
 ];
 
-/// Returns the loss counters that are missing in one of two readings.
+/// Returns the gaps of two readings that concern the loss counters.
 pub fn unread<'f>(before: &'f HostFacts, after: &'f HostFacts) -> impl Iterator<Item = &'f Unknown> {
     let counts = |gap: &&Unknown| COUNTERS.iter().any(|counter| gap.concerns(counter));
     before.unknown.iter().chain(&after.unknown).filter(counts)
@@ -261,8 +262,8 @@ pub fn losses(before: &HostFacts, after: &HostFacts) -> Vec<Loss> {
     found.0
 }
 
-/// Fills in the counters of [`losses`] that a reading lacks from the reading before, so that the next comparison
-/// includes the growth of this interval.
+/// Fills in the counters of [`losses`] that `after` lacks, with their values in `before`. The next comparison
+/// then includes the growth of this interval.
 pub fn keep_unread(before: &HostFacts, after: &mut HostFacts) {
     for line in &before.softnet {
         if !after.softnet.iter().any(|other| other.processor == line.processor) {
@@ -296,9 +297,10 @@ pub fn keep_unread(before: &HostFacts, after: &mut HostFacts) {
     }
 }
 
-/// Adds the packets that IP could not send, and the datagrams that UDP could not send. If a qdisc, a device, a full neighbour
-/// table, connection tracking or the path's MTU drops a datagram, `ip_send_skb` (net/ipv4/ip_output.c) also counts a
-/// discard, and `udp_send_skb` (net/ipv4/udp.c) counts that discard as a full send buffer.
+/// Adds the packets that IP could not send, and the datagrams that UDP could not send. If a qdisc, a device,
+/// a full neighbour table, connection tracking or the path's MTU drops a datagram, `ip_send_skb`
+/// (net/ipv4/ip_output.c) also counts a discard, and `udp_send_skb` (net/ipv4/udp.c) counts that discard as a
+/// full send buffer.
 fn by_ip(found: &mut Losses, counter: &dyn Fn(&str) -> u64, between: &dyn Fn(&str) -> u64) {
     const DISCARDS: [&str; 2] = ["Ip.OutDiscards", "Snmp6.Ip6OutDiscards"];
     const ALSO_DISCARDS: [&str; 5] =
@@ -312,10 +314,10 @@ fn by_ip(found: &mut Losses, counter: &dyn Fn(&str) -> u64, between: &dyn Fn(&st
     found.add_beyond(discards, ["Udp.SndbufErrors", "Snmp6.Udp6SndbufErrors"], "udp-send-buffer", gained);
 }
 
-/// Returns the increase of a counter, from its value after the sockets and qdiscs of the first reading
-/// to its value before the sockets and qdiscs of the second reading. The counts per socket and qdisc
-/// cover a longer time. So packets that these counts do not explain were lost elsewhere, not between
-/// two system calls.
+/// Returns the increase of a counter, from its value after the sockets and qdiscs of the first reading to its
+/// value before the sockets and qdiscs of the second reading. The counts per socket and qdisc cover a longer
+/// time. So packets that these counts do not explain were lost elsewhere: the time between the reads of the
+/// two kinds of counters does not explain them.
 fn gained_between(before: &HostFacts, after: &HostFacts, name: &str) -> u64 {
     let later = after.counters_before.get(name).or_else(|| after.counters.get(name));
     gained(before.counters.get(name).copied(), later.copied())
@@ -334,8 +336,8 @@ pub fn explained_retransmissions(before: &HostFacts, after: &HostFacts) -> u64 {
     explained(counter(RETRANSMISSIONS), counter(NOT_SENT), &losses(before, after), after)
 }
 
-/// Returns how many of the retransmitted segments may have been in packets that this host dropped
-/// before the wire. The result is at least `not_sent`.
+/// Returns how many of the retransmitted segments may have been in packets that this host dropped before the
+/// wire. The result is at least `not_sent`, but never more than `retransmitted`.
 fn explained(retransmitted: u64, not_sent: u64, losses: &[Loss], host: &HostFacts) -> u64 {
     let is_own = |loss: &&Loss| {
         matches!(loss.place, Place::Qdisc | Place::TransmitRing)
@@ -349,8 +351,8 @@ fn explained(retransmitted: u64, not_sent: u64, losses: &[Loss], host: &HostFact
     segments.saturating_sum().max(not_sent).min(retransmitted)
 }
 
-/// Returns the largest number of segments in a packet above the NIC: counters of qdiscs count a GSO packet once
-/// (`qdisc_qstats_drop`, include/net/sch_generic.h).
+/// Returns the largest number of segments in a packet above the NIC: counters of qdiscs count a GSO packet
+/// once (`qdisc_qstats_drop`, include/net/sch_generic.h).
 fn most_segments_in_a_packet(interface: &Interface) -> u64 {
     /// `GSO_LEGACY_MAX_SIZE` (include/linux/netdevice.h).
     const LARGEST: u64 = 65_536;
@@ -393,7 +395,8 @@ const HOST_COUNTERS: &[HostCounter] = &[
     at(Place::Network, "IpExt.InNoRoutes", "no-route"),
     at(Place::Network, "Ip.OutNoRoutes", "no-route"),
     at(Place::Network, "Snmp6.Ip6InNoRoutes", "no-route"),
-    // A full neighbour table is a missing route for `ip6_finish_output2` (net/ipv6/ip6_output.c).
+    // If the neighbour table is full, `ip6_finish_output2` (net/ipv6/ip6_output.c) also counts a missing
+    // route.
     HostCounter {
         includes: &["Ndisc.table_fulls"],
         ..at(Place::Network, "Snmp6.Ip6OutNoRoutes", "no-route")
@@ -486,12 +489,12 @@ fn of_qdiscs(interface: &Interface, counter: fn(&QdiscFacts) -> u64) -> u64 {
     of(true).max(of(false))
 }
 
-/// Adds the drops of qdiscs.
+/// Adds the drops of an interface's qdiscs.
 fn qdiscs(found: &mut Losses, host: &HostFacts, before: Option<&Interface>, after: &Interface) {
     let was_read = before.is_none() || !is_unread(host, needs::QDISCS);
     let has_leaves = after.qdiscs.iter().any(|qdisc| !qdisc.is_root());
     for qdisc in &after.qdiscs {
-        // A root without a queue of its own reports the sum of its leaves.
+        // The drops of a root with leaves include the drops of its leaves.
         if qdisc.is_root() && has_leaves {
             continue;
         }
@@ -508,8 +511,8 @@ fn qdiscs(found: &mut Losses, host: &HostFacts, before: Option<&Interface>, afte
     }
 }
 
-/// Adds the datagrams dropped at known sockets, and the remainder of the host's counter. `counted` has
-/// the counter's increase, and the increase by [`gained_between`].
+/// Adds the datagrams dropped at known sockets, and the remainder of the host's counters. `counted` has the
+/// sum of the counters' increases, and the sum of their increases by [`gained_between`].
 fn udp(found: &mut Losses, before: &HostFacts, after: &HostFacts, counted: [u64; 2]) {
     let key = |socket: &SocketFacts| (socket.local.clone(), socket.remote.clone());
     let mut earlier: BTreeMap<(String, String), u64> = BTreeMap::new();
@@ -539,8 +542,8 @@ fn udp(found: &mut Losses, before: &HostFacts, after: &HostFacts, counted: [u64;
             "udp-receive-buffer",
         );
     }
-    // If existing sockets drop datagrams, the two readings of the drops per socket must enclose the two readings of
-    // the counter.
+    // If existing sockets drop datagrams, the two readings of the drops per socket must enclose the two
+    // readings of the counter.
     let [all, between] = counted;
     let gone = if named == 0 { all } else { between.saturating_sub(named) };
     found.add(
@@ -618,7 +621,7 @@ mod tests {
         assert_eq!(lost(&before, &reading(17_547, 17_540, 17_760)), std::slice::from_ref(&live));
         // 5,000 datagrams were dropped by a socket that was closed.
         assert_eq!(lost(&before, &reading(17_547, 22_540, 22_760)), [live, gone(4_983)]);
-        // Without another drop, no loss is hidden.
+        // If no existing socket drops a datagram, no loss is hidden.
         assert_eq!(lost(&before, &reading(1000, 1015, 1017)), [gone(7)]);
     }
 

@@ -1,12 +1,13 @@
-//! Finds qdiscs that were removed or replaced between two readings of a host. The kernel drops their counters with them.
+//! Finds qdiscs that were removed or replaced between two readings of a host. The kernel deletes the counters
+//! of such a qdisc.
 
 use evenkeel_model::host::{HostFacts, Interface, QdiscFacts, Unknown};
 
 use crate::loss_path::is_unread;
 use crate::rules::needs;
 
-/// Returns a gap for each interface that lost a qdisc between two readings: packets that this qdisc dropped after the first
-/// reading are unknown.
+/// Returns a gap for each interface that lost a qdisc between two readings: the number of packets that this
+/// qdisc dropped after the first reading is unknown. Returns no gaps if a reading lacks the qdiscs.
 #[must_use]
 pub fn replaced_qdiscs(before: &HostFacts, after: &HostFacts) -> Vec<Unknown> {
     if is_unread(before, needs::QDISCS) || is_unread(after, needs::QDISCS) {
@@ -39,8 +40,8 @@ fn counting(interface: &Interface) -> impl Iterator<Item = &QdiscFacts> {
     })
 }
 
-/// Returns whether an interface no longer has a qdisc. A new qdisc may have the same kind, handle and parent, for example the
-/// kernel's default; its 64-bit count of bytes begins at 0.
+/// Returns whether an interface no longer has a qdisc. A new qdisc, for example the kernel's default qdisc,
+/// may have the same kind, handle and parent. Its 64-bit count of bytes begins at 0.
 fn is_lost(qdisc: &QdiscFacts, interface: &Interface) -> bool {
     !interface.qdiscs.iter().any(|now| now.is_same(qdisc) && now.bytes >= qdisc.bytes)
 }

@@ -12,8 +12,7 @@ use crate::plan::interrupt_processors;
 use crate::rules::{Alternative, Found, running_balancer};
 use crate::{Basis, Severity};
 
-/// Assumed round-trip time without a socket that has enough traffic, µs: two hosts of a site, with some
-/// queueing.
+/// Assumed round-trip time if no socket has enough traffic, µs: two hosts of a site, with some queueing.
 pub const ASSUMED_RTT_US: u64 = 1000;
 /// Bytes that a connection must have carried for its round-trip time to count.
 const BULK_BYTES: u64 = 10_000_000;
@@ -31,7 +30,7 @@ pub struct View<'a> {
     placements: OnceCell<BTreeMap<String, Vec<u32>>>,
     /// The findings of rules that other rules quote, by rule.
     reported: RefCell<BTreeMap<String, Rc<[Found]>>>,
-    /// Whether the rule has asked for the NICs to judge.
+    /// Whether the rule that runs now has asked for the NICs to judge.
     judges_nics: Cell<bool>,
     /// Whether a rule asked for a rate while the time since boot is unknown.
     lacked_time: Cell<bool>,
@@ -146,7 +145,7 @@ impl<'a> View<'a> {
         self.judges_nics.get()
     }
 
-    /// States that the present rule finds nothing on a host without NICs.
+    /// Notes that the present rule finds nothing on a host without NICs.
     pub(crate) fn needs_nics(&self) {
         self.judges_nics.set(true);
     }
@@ -157,7 +156,7 @@ impl<'a> View<'a> {
         self.all_nics()
     }
 
-    /// Returns the NICs that are up.
+    /// Returns the NICs that are up, without the hidden NICs.
     pub(crate) fn all_nics(&self) -> impl Iterator<Item = &'a Interface> {
         let is_nic = |interface: &&Interface| interface.kind == InterfaceKind::Device && interface.up;
         let is_shown = |interface: &&Interface| !self.hidden.contains(interface.name.as_str());
@@ -179,7 +178,8 @@ impl<'a> View<'a> {
         self.all_nics().filter_map(|nic| nic.speed_bps).max()
     }
 
-    /// Returns the processors on a NIC's memory node; all processors if the NIC has no node.
+    /// Returns the processors on a NIC's memory node; all processors if the NIC has no node, or the node has
+    /// no processors.
     #[must_use]
     pub fn local_processors(&self, nic: &Interface) -> Vec<u32> {
         let local = nic.node.map(|node| self.facts.processors_of(node)).unwrap_or_default();
@@ -227,7 +227,8 @@ impl<'a> View<'a> {
     }
 
     /// Returns the processors that serve at least a hundredth of a NIC's receive interrupts. If too few
-    /// interrupts were counted, returns the processors to which the interrupts are directed.
+    /// interrupts were counted, returns the processors to which the interrupts are directed; none if
+    /// irqbalance moves the interrupts.
     #[must_use]
     pub fn interrupt_processors(&self, nic: &Interface) -> BTreeSet<u32> {
         let served = self.served_by(nic);
@@ -299,7 +300,8 @@ impl<'a> View<'a> {
         found
     }
 
-    /// Returns a connection's smallest round-trip time, µs, which queueing does not inflate.
+    /// Returns a connection's smallest round-trip time, µs, which queueing does not inflate. If the kernel
+    /// reports no smallest time, returns the smoothed time; `None` without either.
     #[must_use]
     pub fn round_trip_of(socket: &SocketFacts) -> Option<u64> {
         let tcp = socket.tcp.as_ref()?;
@@ -307,14 +309,15 @@ impl<'a> View<'a> {
         (us > 0).then_some(us)
     }
 
-    /// Returns the longest round-trip time of a connection through a NIC that has carried much data.
+    /// Returns the longest round-trip time of the connections through a NIC that have carried much data.
+    /// Without such a connection, the time is assumed.
     #[must_use]
     pub fn round_trip(&self, nic: &Interface) -> RoundTrip {
         longest_round_trip(self.connections(nic).into_iter().filter(|socket| socket.bytes() >= BULK_BYTES))
     }
 
-    /// Returns the NIC with the largest bandwidth-delay product of connections that carried much data in a direction,
-    /// with the product in bytes and the round-trip time.
+    /// Returns the NIC with the largest bandwidth-delay product of connections that carried much data in a
+    /// direction, with the product in bytes and the round-trip time; `None` if no NIC reports a speed.
     #[must_use]
     pub fn largest_product(&self, direction: Direction) -> Option<(&'a Interface, u64, RoundTrip)> {
         let products = self.all_nics().filter_map(|nic| {
@@ -326,23 +329,25 @@ impl<'a> View<'a> {
         products.max_by_key(|(_, bytes, time)| (time.peer.is_some(), *bytes))
     }
 
-    /// Returns the time for which a NIC's receive ring holds packets of full size at line rate, µs.
+    /// Returns the time in which packets of full size at line rate fill a NIC's receive ring, µs; `None` if
+    /// the ring size, the speed or the MTU is unknown.
     #[must_use]
     pub fn ring_time_us(nic: &Interface) -> Option<f64> {
         let rings = nic.rings.filter(|rings| rings.rx > 0)?;
         Some(f64::from(rings.rx) * Self::packet_time_us(nic)?)
     }
 
-    /// Returns the time of one packet of full size at line rate, µs.
+    /// Returns the transmission time of a packet of full size at line rate, µs; `None` if the speed or the
+    /// MTU is unknown.
     #[must_use]
     pub fn packet_time_us(nic: &Interface) -> Option<f64> {
         let speed = nic.speed_bps.filter(|speed| *speed > 0)?;
         Some((f64::from(nic.mtu?) + FRAME_OVERHEAD) * 8.0 * 1e6 / speed as f64)
     }
 
-    /// Returns the rate that a TCP flow can reach at a loss ratio, bit/s, for a NIC's round-trip time and segment size;
-    /// `None` without an MTU. The formula: M. Mathis et al., "The macroscopic behavior of the TCP congestion avoidance
-    /// algorithm" (1997).
+    /// Returns the rate that a TCP flow can reach at a loss ratio, bit/s, for a NIC's round-trip time and
+    /// segment size; `None` without an MTU. The formula: M. Mathis et al., "The macroscopic behavior of the
+    /// TCP congestion avoidance algorithm" (1997).
     #[must_use]
     pub fn rate_at_loss(&self, nic: &Interface, ratio: f64) -> Option<f64> {
         Self::flow_rate_at_loss(nic, ratio, self.round_trip(nic).us)
@@ -360,20 +365,21 @@ impl<'a> View<'a> {
         Some(format!("a Reno-like flow reaches about {}", gigabits(rate)))
     }
 
-    /// Returns the rate that all connections with much data through a NIC can reach together at a loss ratio, bit/s.
+    /// Returns the rate that all connections with much data through a NIC can reach together at a loss ratio,
+    /// bit/s.
     fn rate_of_all_at_loss(&self, nic: &Interface, ratio: f64) -> f64 {
         let busy = self.connections(nic).into_iter().filter(|socket| socket.bytes() >= BULK_BYTES);
         busy.filter_map(Self::round_trip_of).filter_map(|us| Self::flow_rate_at_loss(nic, ratio, us)).sum()
     }
 
-    /// Returns the severity and the cost of packets lost at a NIC; `None` if too few packets were lost.
-    /// The severity is high from one lost packet in ten thousand. The severity is also high if the
-    /// connections with known round-trip times cannot reach half of the link's rate together at this
-    /// loss.
+    /// Returns the severity and the cost of packets lost at a NIC; `None` if too few packets, or too small a
+    /// share of the packets, were lost. The severity is high from one lost packet in ten thousand. The
+    /// severity is also high if the connections with known round-trip times cannot reach half of the link's
+    /// rate together at this loss.
     ///
-    /// The severity is low if one flow still fills the link. On a router or a name server, this
-    /// criterion shows nothing, because the round-trip times of the flows are unknown. There, the
-    /// severity is medium from one lost packet in 100,000, as for datagrams that sockets drop.
+    /// The severity is low if one flow still fills the link. On a router or a name server, this criterion
+    /// shows nothing, because the round-trip times of the flows are unknown. There, the severity is medium
+    /// from one lost packet in 100,000, as for datagrams that sockets drop.
     #[must_use]
     pub fn judge_loss(&self, nic: &Interface, lost: u64, of: u64) -> Option<(Severity, String)> {
         const FEWEST: u64 = 100;
@@ -425,7 +431,7 @@ impl<'a> View<'a> {
         Some((severity, effect))
     }
 
-    /// Returns the processors to which a process is pinned; `None` if the process is not pinned.
+    /// Returns the processors to which a process is pinned; `None` if the process is unknown or not pinned.
     #[must_use]
     pub fn pinned(&self, process: u32) -> Option<Vec<u32>> {
         let process = self.facts.process(process)?;
@@ -433,7 +439,7 @@ impl<'a> View<'a> {
         (!process.allowed.is_empty() && process.allowed.len() < online).then(|| process.allowed.clone())
     }
 
-    /// Returns all processors of the cores of `processors`, including these.
+    /// Returns `processors` and all other processors of their cores.
     #[must_use]
     pub fn with_siblings(&self, processors: &[u32]) -> BTreeSet<u32> {
         let siblings = |number: &u32| {
@@ -445,14 +451,14 @@ impl<'a> View<'a> {
     }
 }
 
-/// Returns the next power of two, or the largest number.
+/// Returns the smallest power of two that is at least `number`; the largest number if there is none.
 #[must_use]
 pub fn power_of_two(number: u64) -> u64 {
     number.checked_next_power_of_two().unwrap_or(u64::MAX)
 }
 
-/// Returns the longest of the connections' smallest round-trip times. Windows must hold the data in flight for that
-/// long; time spent in queues needs no window.
+/// Returns the longest of the connections' smallest round-trip times, or an assumed time without connections.
+/// Windows must hold the data in flight for that long; time spent in queues needs no window.
 fn longest_round_trip<'s>(connections: impl Iterator<Item = &'s SocketFacts>) -> RoundTrip {
     let times = connections.filter_map(|socket| {
         Some(RoundTrip { us: View::round_trip_of(socket)?, peer: Some(socket.remote.clone()) })

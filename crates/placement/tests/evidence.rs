@@ -46,7 +46,8 @@ fn host(speed_gbit: u64, connections: Vec<SocketFacts>) -> HostFacts {
     facts
 }
 
-/// Creates a connection with these numbers of bytes received and sent, and a round-trip time of 30 ms.
+/// Creates a connection with these numbers of bytes received and sent, and a minimum round-trip time of
+/// 30 ms.
 fn connection(received: u64, sent: u64) -> SocketFacts {
     let tcp = TcpFacts {
         rtt_us: 31_000,
@@ -200,7 +201,7 @@ fn windows_of_connections_that_fill_the_link_together_are_no_alarm() {
 
 #[test]
 fn a_loss_that_all_connections_together_survive_is_not_high() {
-    // One loss in 200,000 limits a flow of 30 ms to 0.21 Gbit/s.
+    // One loss in 200,000 limits a flow with a round-trip time of 30 ms to 0.21 Gbit/s.
     let lost = |flows| {
         let mut facts = host(10, vec![connection(2_000_000_000, 4_000); flows]);
         facts.interfaces[0].losses = LossCounters { ring: Some(25_000), ..LossCounters::default() };
@@ -282,8 +283,8 @@ fn a_small_loss_does_not_limit_a_slow_link() {
         facts.interfaces[0].losses = LossCounters { nic: Some(lost), ..LossCounters::default() };
         found(&facts, "rx-ring-drops").unwrap()
     };
-    // A ratio of 2 in a million, as rx_discards_phy of a link of 25 Gbit/s showed. A rate above the
-    // link's rate would show nothing.
+    // The ratio is 2 in a million, as `rx_discards_phy` of a link of 25 Gbit/s showed. The rate that this
+    // loss allows is above the link's rate.
     let small = lost(1, 10_000);
     assert_eq!(small.severity, Severity::Low, "{}", small.effect);
     assert!(small.effect.contains("still reaches the line rate"), "{}", small.effect);
@@ -330,8 +331,8 @@ fn squeezes_are_judged_although_packets_wrapped() {
     assert!(squeezed.remedy.advice.unwrap().contains("CPU 0 has 100 % of all these rounds"));
 }
 
-/// The round-trip times of flows through a router are unknown. So a flow of 1 ms that fills the link is
-/// no evidence.
+/// The round-trip times of flows through a router are unknown. So the rule does not judge their losses by a
+/// flow with a round-trip time of 1 ms that fills the link.
 #[test]
 fn losses_of_a_router_are_not_judged_by_an_assumed_round_trip() {
     let lost = |segments, lost| {
@@ -462,7 +463,7 @@ fn rejected_connection_requests_are_judged_by_their_share() {
     assert!(past.remedy.changes.is_empty());
 }
 
-/// A veth has NAPI, to which the settings belong, only with GRO.
+/// The timers of NAPI apply to a veth only with GRO, because a veth without GRO has no NAPI.
 #[test]
 fn timers_of_a_veth_count_with_gro() {
     let found = |gro: bool, timeout: u64, polls: u64| {

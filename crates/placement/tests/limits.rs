@@ -46,7 +46,8 @@ fn found(facts: &HostFacts, rule: &str) -> Option<Finding> {
     check(facts).into_iter().find(|finding| finding.rule == rule)
 }
 
-/// Returns the finding on a number of connections of 1 GB that all fall on one queue: with a key of zeros, each hash is 0.
+/// Returns the finding about a number of connections of 1 GB that all fall on one queue: with a key of zeros,
+/// each hash is 0. Returns `None` if the rule has no finding.
 fn collision(connections: u16, queues: u32) -> Option<Finding> {
     let mut facts = host();
     facts.interfaces[0].channels =
@@ -74,8 +75,8 @@ fn more_connections_than_queues_collide_too() {
     assert!(text.contains("0.4 % of cases"), "{text}");
     let entry = collision(8, 2).unwrap();
     assert!(entry.remedy.advice.unwrap().contains("spreads them over the queues"));
-    // A random hash puts all flows on one of two queues in 12 % of cases. A single queue always has all
-    // flows.
+    // A random hash puts all four flows on one of two queues in 12.5 % of cases. A single queue always has
+    // all flows.
     assert_eq!((collision(4, 2), collision(5, 1)), (None, None));
     let many = collision(2_000, 4).unwrap().evidence;
     assert!(many.contains("and 1992 more") || many.contains(", 1992 more"), "{many}");
@@ -144,7 +145,7 @@ fn only_the_governor_of_processors_near_a_fast_nic_counts() {
     }];
     let text = found(&facts, "governor").unwrap().evidence;
     assert!(text.contains("of processors 5 is powersave"), "{text}");
-    // Each governor has its own processors.
+    // Each governor has its own finding, which lists only the processors with this governor.
     let mut facts = host();
     powersave(&mut facts, 0..3);
     facts.processors[1].governor = Some("ondemand".to_owned());
@@ -195,8 +196,8 @@ fn drops_of_qdiscs_are_a_share_of_the_packets_of_all_queues() {
     assert!(found.evidence.contains("dropped 3,000 packets and sent 40,000,000 since"), "{}", found.evidence);
 }
 
-/// With `enabled` = `madvise`, an allocation waits only in regions of applications that asked for huge pages, as with
-/// `defrag` = `madvise` (Documentation/admin-guide/mm/transhuge.rst).
+/// With `enabled` = `madvise`, an allocation waits only in regions of applications that asked for huge pages,
+/// as with `defrag` = `madvise` (Documentation/admin-guide/mm/transhuge.rst).
 #[test]
 fn huge_pages_on_request_are_no_fault() {
     let mut facts = host();

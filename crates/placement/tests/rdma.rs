@@ -54,13 +54,13 @@ fn flow_control_of_the_link_or_a_priority_is_enough() {
     assert!(with(|nic| nic.pause = Some(Pause { tx: true, ..Pause::default() })).is_none());
     assert!(with(|nic| nic.losses.priority_pause_sent = Some(31)).is_none());
     assert!(with(|nic| nic.losses.pause_received = Some(31)).is_none());
-    // mlx5 counts pauses of priorities with flow control only.
+    // mlx5 has these counters only for priorities with flow control.
     let of_priority = |nic: &mut Interface| nic.driver_statistics.extend([("tx_prio3_pause".to_owned(), 0)]);
     assert!(with(of_priority).is_none());
     assert!(with(|nic| nic.losses.priority_pause_sent = Some(0)).is_some(), "be2net always has this counter");
 }
 
-/// A longer ring does not prevent losses in front of the ring because of RDMA or a slow bus. Without a
+/// A longer ring does not prevent the losses that RDMA or a slow bus causes in front of the ring. Without a
 /// known cause, a longer ring is the first attempt.
 #[test]
 fn a_longer_ring_is_no_fix_for_losses_in_front_of_it() {

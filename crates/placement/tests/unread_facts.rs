@@ -10,7 +10,7 @@ use evenkeel_model::host::{
 };
 use evenkeel_placement::{Finding, Judgement, Severity, judge, rules};
 
-/// Rules whose findings depend on the share of TCP.
+/// Rules whose findings depend on TCP's share of the packets.
 const OF_TCP: [&str; 4] = ["mtu-standard", "send-window", "socket-limits", "big-tcp-off"];
 const RECEIVED: &str = "/sys/class/net/eth0/statistics/rx_packets";
 const SENT: &str = "/sys/class/net/eth0/statistics/tx_packets";
@@ -174,7 +174,7 @@ fn no_interrupt_is_moved_if_the_isolated_processors_are_unknown() {
     assert_eq!((remote.severity, remote.remedy.changes.len()), (Severity::High, 0));
     assert!(remote.remedy.advice.as_ref().unwrap().contains(ISOLATED), "{remote:?}");
     assert!(why(&judgement, "irq-on-isolated").is_some_and(|why| why.contains(ISOLATED)));
-    // Neither the governor nor the topology of a processor is in that file.
+    // The file of isolated processors contains neither the governors nor the topology.
     assert_eq!(why(&judgement, "irq-smt-twins"), None);
 }
 

@@ -136,7 +136,8 @@ impl<'n> ConfiguredGraph<'n> {
         queues
     }
 
-    /// Returns the queue that the indirection table names for the packet's hash, plus `up`.
+    /// Returns the queue that the indirection table names for the packet's hash. Adds `up` to its number,
+    /// modulo the NIC's number of queues.
     fn hashed(&self, packet: &Packet, up: QueueId, context: Option<ContextId>) -> QueueId {
         let address = |address: IpAddr| match address {
             IpAddr::V4(address) => address.octets().to_vec(),
@@ -192,7 +193,7 @@ fn fields_match(wanted: &FilterMatch, packet: &Packet) -> bool {
         && wanted.connection_request.is_none_or(|request| request == header.connection_request)
 }
 
-/// Returns whether a packet's flow has the same signature as a filter's flow.
+/// Returns whether a packet's flow has the same signature, transport and IP version as a filter's flow.
 fn same_signature(wanted: &FilterMatch, packet: &Packet) -> bool {
     let (Some(wanted), Some(found)) = (wanted.as_flow(), packet.flow()) else { return false };
     let kind = |flow: &crate::FlowTuple| (flow.transport, flow.destination.is_ipv6());
@@ -245,7 +246,8 @@ impl<'n> Builder<'n> {
         Placed { entry, ports: places }
     }
 
-    /// Adds a chain of filters. A packet that does not match a filter goes to the next filter.
+    /// Adds a chain of filters, or one node for a table without filters. A packet that does not match a
+    /// filter goes to the next filter.
     fn table(&mut self, name: &str, table: crate::TableId) -> Placed {
         let mut filters: Vec<(FilterId, Filter)> = self
             .nic
@@ -284,8 +286,8 @@ impl<'n> Builder<'n> {
         Placed { entry: entry.unwrap_or_default(), ports: vec![(last, 0), (last, 1)] }
     }
 
-    /// Adds a node for RSS over an indirection table. Adds `up` to the number of each queue, modulo the
-    /// NIC's number of queues.
+    /// Adds a node for RSS over an indirection table, or for disabled RSS if the table is empty. Adds `up` to
+    /// the number of each queue, modulo the NIC's number of queues.
     fn hash(&mut self, name: &str, up: QueueId, context: Option<ContextId>) -> Placed {
         let queues: std::collections::BTreeSet<QueueId> = table_of(self.nic, context)
             .iter()

@@ -242,7 +242,8 @@ impl FlowMap {
         self.entry(flow).and_then(|entry| self.nic.decide(&entry.flow, entry.hash).0)
     }
 
-    /// Returns the indirection table entry that a flow's hash selects; `None` if RSS is off.
+    /// Returns the indirection table entry that a flow's hash selects; `None` if RSS is off, or the flow does
+    /// not exist.
     #[must_use]
     pub fn rss_entry(&self, flow: FlowIndex) -> Option<usize> {
         self.entry(flow).and_then(|entry| self.nic.entry_of_hash(entry.hash))
@@ -276,7 +277,7 @@ impl FlowMap {
 
     /// Changes the filters and moves the affected flows; see [`FlowMap::moves`].
     ///
-    /// Returns the installed or removed filter.
+    /// Returns the ID of the installed, replaced or removed filter.
     ///
     /// # Errors
     /// Returns an error if the NIC refuses the change, which then has no effect.
@@ -347,7 +348,7 @@ impl FlowMap {
         &self.moves
     }
 
-    /// Determines the queues of the flows that a filter matches.
+    /// Determines the queues of the flows that a filter matches, and moves the flows.
     fn settle(&mut self, filter: &Filter) {
         let of_signatures = self.nic.is_signature(filter.table);
         if !of_signatures && let Some(flow) = filter.matches.as_flow() {
@@ -367,7 +368,8 @@ impl FlowMap {
         }
     }
 
-    /// Returns the group for a mask, or `None` if there are already [`MOST_GROUPS`].
+    /// Returns the group for a mask, and creates the group if it does not exist. Returns `None` if it does
+    /// not exist and there are already [`MOST_GROUPS`].
     fn group(&mut self, table: TableId, mask: &Key) -> Option<usize> {
         let of_signatures = self.nic.is_signature(table);
         let known = |group: &Group| group.of_signatures == of_signatures && group.mask == *mask;

@@ -40,7 +40,8 @@ pub struct ObservedFlow {
     pub process: Option<String>,
     /// Path of the socket's cgroup v2, from the root.
     pub cgroup: Option<String>,
-    /// Whether it is known that no process reads the flow. Otherwise a missing process, cgroup or reader is unknown.
+    /// Whether it is known that no process reads the flow. Otherwise a missing process, cgroup or reader is
+    /// unknown.
     pub is_unowned: bool,
     pub queue: Option<QueueId>,
 }
@@ -76,10 +77,11 @@ const COLUMNS: [&str; 11] = [
 ];
 const NEEDED: usize = 5;
 
-/// Parses a list of flows whose current queues are among the first `queues`.
+/// Parses a list of flows. The number of a flow's current queue must be less than `queues`.
 ///
 /// # Errors
-/// Returns an error if the list is empty or invalid: its first mistake, with the line.
+/// Returns an error if the list has no flow, or has a mistake. The error is about the first mistake, and
+/// contains the line.
 pub fn parse(text: &str, origin: &str, queues: u16) -> Result<Vec<ObservedFlow>, FlowListError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut reader = ReaderBuilder::new()
@@ -162,7 +164,8 @@ impl Place<'_> {
     }
 }
 
-/// Returns whether a line is the header line: unlike a flow, it has no address.
+/// Returns whether a line is the header line: unlike a flow, it has no address and does not begin with a
+/// protocol.
 fn is_header(record: &StringRecord) -> bool {
     !record.iter().any(|field| field.parse::<IpAddr>().is_ok())
         && !record

@@ -18,8 +18,9 @@ pub(crate) const fn is_ip(ether_type: u16) -> bool {
 /// The headers of a packet, or a mask over them.
 ///
 /// - `source` and `destination`: IPv4 addresses use the low 32 bits
-/// - `link`: the destination's hardware address above the Ethernet type
-/// - `transport`: source port, destination port, IP protocol and the bit of a connection request
+/// - `link`: the Ethernet type in the low 16 bits, and above it the destination's hardware address
+/// - `transport`, from the lowest bit: source port, destination port, IP protocol, and the bit of a
+///   connection request
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     pub(crate) source: u128,

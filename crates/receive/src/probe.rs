@@ -18,7 +18,7 @@ pub struct DeviceFacts {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probed {
-    /// `None` if no model describes a feature of the device.
+    /// `None` if the device and its driver have no feature that a model needs.
     pub model: Option<String>,
     /// Whether the model names the device's driver. Otherwise the features of the device select the
     /// model.

@@ -40,7 +40,7 @@ impl QueueSet {
     /// Returns the queues in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = QueueId> + '_ {
         let bits = |word: u64| (0..64_u16).filter(move |bit| word & 1 << bit != 0);
-        // The addition cannot overflow: a queue number has 16 bits.
+        // The queue number cannot overflow: each inserted number has 16 bits.
         (0_u16..)
             .zip(&self.words)
             .flat_map(move |(index, word)| bits(*word).map(move |bit| QueueId(index * 64 + bit)))

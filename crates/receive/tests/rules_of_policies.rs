@@ -64,7 +64,7 @@ impl Rules {
         text
     }
 
-    /// Returns the class of a flow. For the rest, returns the number of classes.
+    /// Returns the class of a flow; the number of classes for a flow without a class.
     fn class_of(&self, flow: &ObservedFlow) -> usize {
         let selects = |number: usize, class: &Class| match &flow.class {
             Some(name) => *name == format!("c{number}"),
@@ -186,7 +186,7 @@ impl Placement<'_> {
         self.queues[self.flows[flow].1].contains(&queue)
     }
 
-    /// Returns whether a flow would be better on another queue that it may use.
+    /// Returns whether the cost falls if one flow moves to another queue that it may use.
     fn improves(&self, on: &[usize]) -> bool {
         let now = self.cost(on);
         (0..on.len()).any(|flow| {

@@ -73,7 +73,7 @@ pub fn answer(record: &Record) -> Vec<String> {
     sentences.extend(finding(record).map(|text| clean(&text)));
     let silent = |variant: &VariantRecord| {
         let note = variant.notes.iter().find_map(|note| note.strip_prefix(record::NOTHING_MEASURED))?;
-        // Either nothing, or ` in N of M repeats`.
+        // `part` is empty, or ` in N of M repeats`.
         let (part, _) = note.split_once(':')?;
         Some(if part.is_empty() {
             variant.name.clone()
@@ -144,7 +144,7 @@ fn finding_in(variants: &[&VariantRecord], subject: &Subject) -> Option<String> 
         variants.iter().filter_map(|variant| Some((*variant, mean(variant, &subject.key)?))).collect();
     let (best, best_mean) =
         *measured.iter().reduce(|best, next| if better(next.1, best.1) { next } else { best })?;
-    // If the best mean is 0, no variant is best.
+    // If the highest mean is 0, all means are 0 and no variant is best.
     if higher && best_mean == 0.0 {
         return Some(match subject.key.as_str() {
             metric::THROUGHPUT => "Nothing was transferred in the measured time.".to_owned(),
@@ -224,7 +224,7 @@ pub(crate) fn differ(first: &VariantRecord, second: &VariantRecord, key: &str) -
         let share = margin / first_mean;
         return !interval.contains(1.0) && !interval.lies_within(1.0 - share, 1.0 + share);
     }
-    // A ratio to 0 is undefined.
+    // Use the difference, because a ratio to 0 is undefined.
     let [of_first, of_second] = values;
     let change = changes(&[(of_first, of_second)], Confidence::Each).pop().flatten();
     match change.filter(|change| change.scale == Scale::Difference).and_then(|change| change.interval) {
@@ -248,8 +248,8 @@ fn whole(variant: &VariantRecord, key: &str) -> Option<f64> {
     }
 }
 
-/// Returns the cost compared with the baseline. Processor time is always included, throughput and
-/// latency only if they differ.
+/// Returns the cost compared with the baseline: processor time even without a difference, throughput and
+/// latency only if they differ. Omits the main metric, and metrics that are missing in some repeats.
 fn costs(base: &VariantRecord, best: &VariantRecord, subject: &str) -> String {
     let latency = metric::part(metric::LATENCY, "mean");
     let mut text = String::new();

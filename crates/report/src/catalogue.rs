@@ -65,7 +65,8 @@ impl Description {
         self.with_unit(trimmed(self.show(value)))
     }
 
-    /// Returns a description with enough decimals to display `value` as other than 0.
+    /// Returns a description with enough decimals to display `value` as other than 0. If 12 decimals do not
+    /// suffice, returns the same description.
     #[must_use]
     pub fn resolving(&self, value: f64) -> Self {
         const MOST_DECIMALS: usize = 12;

@@ -1,8 +1,7 @@
 //! SVG charts of a metric against an axis, with one line per series and the range of the repeats.
 //!
-//! Lines differ by dashes, markers and darkness, so a chart is readable in grey and without colour
-//! vision. The horizontal axis spaces the measured values equally, because the values of a sweep
-//! double.
+//! Lines differ by dashes, markers and darkness, so a chart is readable in grey and without colour vision.
+//! The horizontal axis spaces the measured values equally, because the values of a sweep often double.
 
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::ValueFormatter;
@@ -16,7 +15,7 @@ const HEIGHT: u32 = 420;
 const LEGEND_ROW: u32 = 18;
 const LEGEND_COLUMNS: usize = 4;
 const FONT: &str = "sans-serif";
-/// A logarithmic axis begins and ends at a power of ten.
+/// Smallest value that a logarithmic axis shows, because 0 has no logarithm.
 const LEAST_LOGARITHMIC: f64 = 1e-12;
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -92,7 +91,8 @@ fn look(number: usize) -> Look {
 /// Returns the chart as SVG text.
 ///
 /// # Errors
-/// Returns an error if there is no data, or a value is not finite.
+/// Returns an error if there is no data, a value is not finite, a point is outside the axis, or drawing
+/// fails.
 pub fn svg(chart: &Chart) -> Result<String, ChartError> {
     let fail = |problem: String| ChartError { title: chart.title.clone(), problem };
     let all = || chart.lines.iter().flat_map(|line| &line.points);
@@ -191,7 +191,8 @@ where
     let count = chart.lines.len().max(1) as f64;
     for (number, line) in chart.lines.iter().enumerate() {
         let Look { colour, dashes, marker } = look(number);
-        // Shift the range bars: several lines have points at the same position.
+        // Shift the points and range bars of each line, because several lines have points at the same
+        // position.
         let shift = (number as f64 + 0.5) / count * 0.3 - 0.15;
         let at = |point: &ChartPoint, value: f64| (point.place as f64 + shift, value.max(floor));
         let points: Vec<(f64, f64)> = line.points.iter().map(|point| at(point, point.value)).collect();

@@ -45,7 +45,8 @@ fn values(variant: &VariantRecord, metric: &str) -> Option<Vec<f64>> {
     variant.repeats.iter().map(|repeat| repeat.metrics.get(metric).copied()).collect()
 }
 
-/// Returns the value to compare with the bounds. Returns `None` if a repeat lacks the value.
+/// Returns the value to compare with the bounds. Returns `None` if the two variants have different numbers
+/// of repeats, or a repeat has no finite value.
 fn estimate(expectation: &Expectation, own: &[f64], base: Option<&[f64]>) -> Option<MeanInterval> {
     if base.is_some_and(|base| base.len() != own.len()) {
         return None;
@@ -70,7 +71,8 @@ fn bounds(expectation: &Expectation) -> (f64, f64) {
     (expectation.at_least.unwrap_or(f64::NEG_INFINITY), expectation.at_most.unwrap_or(f64::INFINITY))
 }
 
-/// Returns the window, with its length, of a fairness metric that is not measured at this rate.
+/// Returns the window, with its length, of a fairness metric that is not measured at this rate; `None` for
+/// other metrics.
 fn left_out<'t>(key: &str, timing: &'t Timing) -> Option<(&'t String, &'t Nanoseconds)> {
     let (prefix, window) = key.split_once('.')?;
     timing.left_out.get_key_value(window).filter(|_| [metric::NFM, metric::NFM_MAX].contains(&prefix))

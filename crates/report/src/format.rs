@@ -4,7 +4,8 @@ use evenkeel_model::record::Record;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// Returns `value` with three significant digits, at most `decimals` decimals, and all digits of its integer
-/// part: 1.88, 52.1, 912, 3881, 0.002.
+/// part: 1.88, 52.1, 912, 3881. A value below 1 has `decimals` decimals: 0.002. If `decimals` is above 3, a
+/// value below 10 also has `decimals` decimals.
 pub(crate) fn number(value: f64, decimals: usize) -> String {
     let whole_digits = match value.abs() {
         below if below < 9.995 => 1,
@@ -24,7 +25,7 @@ pub(crate) fn number(value: f64, decimals: usize) -> String {
     }
 }
 
-/// Returns `value` with at most three significant digits and no trailing zeros: 2, 0.05, 2.5.
+/// Returns `value` as [`number`] does with 3 decimals, without trailing zeros: 2, 0.05, 2.5.
 pub(crate) fn short(value: f64) -> String {
     trimmed(number(value, 3))
 }
@@ -33,7 +34,8 @@ pub(crate) fn trimmed(text: String) -> String {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
-/// Returns a share in per cent, without the unit. A share below 1 is never rounded to 100: 99.97.
+/// Returns a share in per cent, without the unit. A share below 1 is not rounded to 100, if 6 decimals
+/// suffice: 99.97.
 pub(crate) fn percent(share: f64, decimals: usize) -> String {
     let value = share * 100.0;
     let text = trimmed(number(value, decimals));
@@ -123,8 +125,8 @@ pub(crate) fn text_width(text: &str) -> usize {
     text.width()
 }
 
-/// Returns the width of a text, or some width above `limit` if the text is wider. This bounds the time:
-/// a very long word is measured once per line.
+/// Returns the width of a text, or some width above `limit` if the text is wider. This bounds the time,
+/// because a very long word is measured once per line.
 fn width_up_to(text: &str, limit: usize) -> usize {
     let mut width = 0;
     for character in text.chars() {
@@ -141,7 +143,7 @@ fn width_up_to(text: &str, limit: usize) -> usize {
 /// mark if possible.
 #[must_use]
 pub fn wrapped(indent: &str, text: &str, width: usize) -> String {
-    /// Minimum width for text. A wider indent is omitted.
+    /// Minimum width for text. If the indent leaves less, further lines are indented by 2.
     const LEAST_ROOM: usize = 12;
     let hang = Some(text_width(indent)).filter(|hang| hang + LEAST_ROOM <= width).unwrap_or(2);
     let hanging = " ".repeat(hang);

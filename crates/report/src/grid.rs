@@ -53,7 +53,7 @@ pub(crate) struct Column {
     pub heading: String,
     /// The table drops the column with the largest value first, and never a column with 0.
     pub importance: u32,
-    /// Aligns the column left, as text. Numbers are aligned right.
+    /// Whether the column has text, which is aligned left. Numbers are aligned right.
     pub text: bool,
 }
 
@@ -117,7 +117,7 @@ impl Grid {
     }
 
     /// Returns the indices of the columns that fit `width`, in display order. It adds columns in the order of
-    /// `importance` until one does not fit.
+    /// `importance` until one does not fit. Columns with importance 0 are always included.
     fn fitting(&self, content_widths: &[u16], width: usize) -> Vec<usize> {
         let mut by_importance: Vec<usize> = (0..self.columns.len()).collect();
         by_importance.sort_by_key(|index| self.columns[*index].importance);

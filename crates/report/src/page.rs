@@ -28,7 +28,7 @@ impl Heading {
         Self { text, importance: 0, is_text: false }
     }
 
-    /// Allows the table to drop the column. The table drops the column with the largest number first.
+    /// Allows the table to drop the column. The table drops the column with the largest `importance` first.
     #[must_use]
     pub const fn dropped(self, importance: u32) -> Self {
         Self { importance, ..self }
@@ -63,7 +63,8 @@ impl Page {
     }
 
     /// Adds a line. Continuation lines are indented to the start of the line's text. The text starts
-    /// after the first two consecutive spaces, or at the beginning of a line without them.
+    /// after the first gap of two or more spaces, if the label before the gap takes at most half of the
+    /// width. Otherwise, the text starts after the line's indentation.
     pub fn line(&mut self, line: &str) {
         let (label, text) = label_of(line, self.options.text_width());
         self.labelled(label, text);

@@ -12,7 +12,7 @@ const PREFERRED_BASELINE: &str = "cmax";
 pub(crate) struct Paired<'r> {
     pub variant: &'r str,
     pub baseline: &'r str,
-    /// Number of repeats of both variants.
+    /// Number of repeats that both variants have.
     pub repeats: usize,
     pub cpu: Option<MeanInterval>,
     pub throughput: Option<MeanInterval>,

@@ -9,8 +9,8 @@ use evenkeel_model::units::{BitRate, Nanoseconds};
 /// Length of the longest bin of the test bed's meter, in ns.
 const LONGEST_BIN: u64 = 300_000_000;
 
-/// Times of a repeat. Bins, windows and the duration are longer at a lower rate, so that the same number of
-/// bytes pass.
+/// Times of a repeat. In most workloads, bins, windows and the duration are longer at a lower rate, so that
+/// the same number of bytes pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timing {
     /// Length of a bin of the series. A bin is the shortest window or a part of it.
@@ -27,7 +27,8 @@ pub struct Timing {
 }
 
 impl Timing {
-    /// Computes the times of a scenario at a rate, with `long_windows` of the longest window per repeat.
+    /// Computes the times of a scenario at a rate. A repeat has `long_windows` of the longest window, unless
+    /// the scenario or the workload determines its length.
     #[must_use]
     pub fn new(scenario: &Scenario, rate: BitRate, long_windows: u32) -> Self {
         if let Some(tenants) = scenario.workload.tenants() {

@@ -43,7 +43,8 @@ fn of_six() -> Record {
     record
 }
 
-/// Returns the record after a change: slower, fairer over long windows, one variant renamed.
+/// Returns the record `of_six` with changes. It has higher latencies, is fairer over long windows, and has
+/// a renamed variant.
 fn changed() -> Record {
     let mut record = of_six();
     record.world = "sim".to_owned();
@@ -191,7 +192,7 @@ fn repeats_with_the_same_seed_are_named() {
         "{}",
         warnings("netns", &second)
     );
-    // The scenario may differ, too.
+    // The warning also appears if the scenarios differ.
     let mut changed = second.clone();
     changed.scenario_text.push('\n');
     assert!(warnings("sim", &changed).contains(&told), "{}", warnings("sim", &changed));
@@ -204,7 +205,7 @@ fn repeats_with_the_same_seed_are_named() {
     assert_eq!(warnings("netns", &second).find("same run"), None);
 }
 
-/// Checks that an interval from −4 to +4 ms does not show that the records are the same.
+/// Checks that a wide interval around a difference near 0 does not show that the records are the same.
 #[test]
 fn noise_is_not_called_the_same() {
     let (first, second) = ([1.0, 9.0, 2.0, 8.0, 5.0], [8.0, 2.0, 1.0, 9.0, 4.0]);
@@ -417,7 +418,7 @@ fn the_same_is_a_whole_interval_within_the_margin() {
     assert_eq!(judged(&exact(1.0), &exact(1.1), 0.1), None);
     // Noisy repeats show neither sameness nor difference.
     assert_eq!(judged(&[1.0, 3.0, 2.0, 5.0, 1.0], &[1.0, 3.0, 2.0, 5.0, 1.0], 0.1), None);
-    // No margin is relative to zero, and two repeats are too few for an interval.
+    // A margin relative to zero is zero. Two repeats are too few for an interval.
     assert_eq!(judged(&[0.0; 5], &[0.0; 5], 0.3), Some(true));
     assert_eq!(judged(&[0.0; 5], &[1e-9; 5], 0.3), Some(false));
     assert_eq!(judged(&[1.0; 2], &[1.0; 2], 0.3), None);
@@ -495,7 +496,8 @@ impl Draw {
     }
 }
 
-/// Checks a small number of cases; `bench/src/compare_power.rs` tests more, with records of the simulator.
+/// Checks a small number of cases; `bench/src/compare_power.rs` tests more cases, and also records of the
+/// simulator.
 #[test]
 fn records_of_the_same_thing_show_no_difference_and_ten_percent_are_found() {
     let (mut alarms, mut found) = (0, 0);
@@ -546,8 +548,8 @@ proptest! {
     }
 }
 
-/// Changes one number of a JSON document, selected by index, or removes one element of an array or an
-/// object.
+/// Changes one number of a JSON document, selected by index, or removes one element of an array or an object.
+/// Returns whether the document was changed.
 fn mutate(value: &mut serde_json::Value, left: &mut usize, to: &serde_json::Value, take_out: bool) -> bool {
     use serde_json::Value::{Array, Number, Object};
     match value {

@@ -223,7 +223,7 @@ fn the_json_has_the_shape_that_scripts_rely_on() {
     assert_eq!(found["expectations"][3].get("value"), None::<&Value>);
 }
 
-/// Returns a record with `n` repeats of CPU and NFM for a variant and the baseline.
+/// Returns a record of the baseline and two variants, with `n` repeats of CPU and NFM.
 fn run_of(n: usize) -> evenkeel_model::record::Record {
     let mut record = record();
     let with = |name: &str, nfm: f64, cpu: f64| {

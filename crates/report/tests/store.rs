@@ -179,7 +179,7 @@ fn a_record_cut_short_anywhere_is_told() {
     let (_place, directory, _) = stored();
     let path = directory.join("record.json");
     let whole = fs::read(&path).unwrap();
-    // Keep the final newline: a record without its final newline is still complete.
+    // Remove more than the final newline: a record without only its final newline is still complete.
     for length in (1..whole.len() - 1).step_by(23) {
         fs::write(&path, &whole[..length]).unwrap();
         let error = store::read(&directory).unwrap_err();
@@ -419,7 +419,7 @@ fn figures_that_cannot_have_been_measured_are_refused() {
     let error = store::read(&directory).unwrap_err().to_string();
     assert!(error.contains("two variants have the name"), "{error}");
     let mut copied = sound.clone();
-    // Modify the repeat with a series.
+    // Repeat 1 has a series. Add a copy of this repeat.
     let repeats = copied["variants"][2]["repeats"].as_array_mut().unwrap();
     repeats.push(repeats[1].clone());
     fs::write(&path, copied.to_string()).unwrap();
@@ -430,7 +430,7 @@ fn figures_that_cannot_have_been_measured_are_refused() {
     fs::write(&path, elsewhere.to_string()).unwrap();
     let error = store::read(&directory).unwrap_err().to_string();
     assert!(error.contains("the world is 'zzz'"), "{error}");
-    // Try a number above the maximum, and invalid JSON numbers.
+    // Try a number above the maximum, and values that are not JSON numbers.
     for to in ["1e999", "NaN", "null", "\"12\""] {
         fs::write(&path, text.replacen("1880000000.0", to, 1)).unwrap();
         assert!(matches!(store::read(&directory), Err(StoreError::Malformed { .. })), "{to}");

@@ -37,18 +37,18 @@ const FILES: [&str; 4] = ["weights", "policy", "model", "nic-dir"];
 pub(crate) const KEEPS: &str = "--at-end=keep";
 /// Longest path of a socket in bytes (`struct sockaddr_un`).
 const LONGEST_SOCKET: usize = 107;
-/// Longest name of a group (`LOGIN_NAME_MAX`) or pattern in bytes.
+/// Longest string in bytes: a group's name (`LOGIN_NAME_MAX`), a pattern, an option or a rule's name.
 const LONGEST: usize = 256;
 const MOST_RULES: usize = 1000;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
     pub matches: Match,
-    /// Arguments of `evenkeel fair`, such as `--balance=auto`. `None` leaves the interface unmanaged.
+    /// Arguments of `evenkeel fair`, such as `--balance=auto`. `None` for no such worker.
     pub fair: Option<Vec<String>>,
-    /// Arguments of `evenkeel steer`.
+    /// Arguments of `evenkeel steer`. `None` for no such worker.
     pub steer: Option<Vec<String>>,
-    /// Rules of `evenkeel check`.
+    /// Rules of `evenkeel check`. `None` for no such worker.
     pub tune: Option<Vec<String>>,
     /// Whether the changes of `tune` stay when the service ends.
     pub keeps_tune: bool,
@@ -57,7 +57,7 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// Returns the arguments of a worker; none if the rule wants no such worker.
+    /// Returns the arguments of a worker; `None` if the rule wants no such worker.
     #[must_use]
     pub fn arguments(&self, kind: Kind) -> Option<Vec<String>> {
         match kind {
@@ -299,7 +299,8 @@ fn read_match(field: &Field<'_>) -> Option<Match> {
     Some(matches)
 }
 
-/// Reads the options of a session. The outer `Option` is none after an error.
+/// Reads the options of a session. The outer `Option` is `None` after an error, and the inner `Option` for
+/// the value `false`.
 fn read_session(
     field: &Field<'_>,
     kind: Kind,

@@ -105,7 +105,7 @@ pub enum ControlError {
     NoDirectory { path: PathBuf, directory: PathBuf },
     #[error("the service at {} has too many clients; try again", path_text(.path))]
     Busy { path: PathBuf },
-    /// The path is longer than the kernel's address structure.
+    /// The path does not fit into the kernel's address structure, or contains a zero byte.
     #[error("{}: {source}", path_text(.path))]
     Path { path: PathBuf, source: io::Error },
 }
@@ -114,7 +114,8 @@ struct Client {
     stream: UnixStream,
     since: Instant,
     input: Vec<u8>,
-    /// The answer, if the request is complete, and the number of bytes already sent.
+    /// The answer, and the number of its bytes already sent; `None` until the request is complete or too
+    /// long.
     output: Option<(Vec<u8>, usize)>,
 }
 
@@ -131,11 +132,11 @@ pub struct Control {
 }
 
 impl Control {
-    /// Listens at a path, for root and a group. The second value is a remark for the user.
+    /// Listens at a path, for root and a group. The second value is a remark for the user if the default
+    /// group does not exist.
     ///
     /// # Errors
-    /// Returns an error if another service listens at the path, the group does not exist, or the kernel
-    /// refuses.
+    /// Returns an error if [`Self::check`] fails, another service listens at the path, or the kernel refuses.
     pub fn listen(path: &Path, group: Option<&str>) -> Result<(Self, Option<String>), ControlError> {
         let failed =
             |action| move |source: io::Error| ControlError::System { action, path: path.to_owned(), source };
@@ -151,8 +152,8 @@ impl Control {
         Ok((control, remark))
     }
 
-    /// Grants root and the group access to the socket. Only root has access if the kernel refuses the
-    /// group.
+    /// Grants root and the group access to the socket. Only root has access if there is no group, or if the
+    /// kernel refuses the group.
     fn admit(&self) -> Result<(), ControlError> {
         let failed = |action| {
             move |source: io::Error| ControlError::System { action, path: self.path.clone(), source }
@@ -317,7 +318,8 @@ fn remove_stale(path: &Path) -> Result<(), ControlError> {
 }
 
 impl Client {
-    /// Returns whether to keep the client.
+    /// Reads the request, and sends the answer, as far as possible without blocking. Returns whether to keep
+    /// the client.
     fn step(&mut self, answer: &mut impl FnMut(Request) -> Value) -> bool {
         if self.output.is_none() {
             let mut bytes = [0; LONGEST_REQUEST];
@@ -361,7 +363,8 @@ impl Client {
 /// Sends a request to the service at a path. Returns the answer.
 ///
 /// # Errors
-/// Returns an error if no service answers in time.
+/// Returns an error if no service listens at the path, or the kernel denies access. Also returns an error if
+/// the service has too many clients, or its answer is late or invalid.
 pub fn ask(path: &Path, request: &Request) -> Result<Value, ControlError> {
     ask_within(ANSWER_LIMIT, path, request)
 }

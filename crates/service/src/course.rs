@@ -42,7 +42,7 @@ pub struct Course {
 }
 
 impl Course {
-    /// Records the end of a worker that ran for `ran`.
+    /// Records the end of a worker that ran for `ran`. Returns the next step.
     pub fn next(&mut self, ending: &Ending, ran: Duration, now: Instant) -> Next {
         if ran >= GOOD_RUN {
             self.ends = 0;
@@ -67,7 +67,7 @@ impl Course {
     }
 }
 
-/// Replaces numbers by `#`, because equal changes have different handles and ids.
+/// Replaces numbers and handles by `#`, because equal changes have different handles and ids.
 fn without_numbers(reason: &str) -> String {
     let mut text = String::new();
     for word in reason.split_inclusive(|character: char| !character.is_ascii_alphanumeric()) {

@@ -14,8 +14,9 @@ pub struct DeviceState {
     pub carrier_changes: u64,
 }
 
-/// Returns why the device lost a setting between two readings; `None` if another program changed the setting.
-/// `is_as_before`: whether the setting has the value from before the service's change, or no longer exists.
+/// Returns why the device lost a setting between two readings. Returns `None` if no reset explains the loss:
+/// then another program changed the setting. `is_as_before`: whether the setting has the value from before
+/// the service's change, or no longer exists.
 ///
 /// A change of the number of queues resets the settings of queues (`netif_set_real_num_tx_queues`,
 /// net/core/dev.c). A carrier that flaps explains only settings of queues and interrupts, because a program's

@@ -1,6 +1,5 @@
 //! Judges whether an interface got worse after its worker began. Compares the shares of retransmitted
-//! segments and of dropped packets before and after. Pure: the caller provides counters
-//! and times.
+//! segments and of dropped packets before and after. Pure: the caller provides counters and times.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -9,7 +8,7 @@ use std::time::{Duration, Instant};
 const BEFORE: Duration = Duration::from_secs(60);
 /// Time after the start in which a change counts as an effect of the start.
 const TRIAL: Duration = Duration::from_secs(60);
-/// Length of the window after the start.
+/// Length of the window before each sample of a trial.
 const WINDOW: Duration = Duration::from_secs(4);
 /// Number of consecutive seconds in which the window must be worse. A burst of losses within a second is in
 /// four windows or fewer, so a burst is not enough. With [`WINDOW`], the service undoes a lasting change
@@ -36,8 +35,8 @@ pub(crate) struct Counts {
 /// Two counters that count no packet twice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Count {
-    /// `OutSegs`, which does not count retransmissions (`__tcp_transmit_skb`, net/ipv4/tcp_output.c), or the packets of
-    /// an interface, which do not contain those that it dropped.
+    /// `OutSegs`, which does not count retransmissions (`__tcp_transmit_skb`, net/ipv4/tcp_output.c), or the
+    /// packets of an interface, which do not contain those that it dropped.
     pub(crate) good: u64,
     /// `RetransSegs`, or dropped packets.
     pub(crate) bad: u64,
@@ -133,7 +132,8 @@ impl Effect {
         self.trial = Some(Trial { began: now, before, worse: [0; 2], is_unread });
     }
 
-    /// Returns what the trial does not judge, because its counters could not be read at the start. Returns it once.
+    /// Returns the names of the shares that the trial does not judge, because their counters could not be
+    /// read at the start. Returns the names only once.
     pub(crate) fn unread(&mut self) -> Option<String> {
         let unread = std::mem::take(&mut self.trial.as_mut()?.is_unread);
         let words: Vec<&str> =
@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn drops_of_the_interface_are_judged_too() {
-        // A total loss, too: the counter of packets then stands still.
+        // The second case is a total loss: the counter of sent packets does not change.
         for (good, words) in [(4500, "10.00 % of packets"), (0, "100.00 % of packets")] {
             let (mut effect, start) = (Effect::default(), Instant::now());
             effect.sample(start, of_packets(1_000_000, 10));

@@ -33,7 +33,7 @@ impl Kind {
         }
     }
 
-    /// Returns words for the worker of an interface, for a sentence.
+    /// Returns the words that name the worker of an interface in a sentence.
     pub(crate) fn of(self, interface: &str) -> String {
         match self {
             Self::Fair => interface.to_owned(),

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::supervisor::{Outside, Priority};
 
-/// Number of lines per [`WINDOW`]. The service only counts further lines.
+/// Largest number of lines per [`WINDOW`]. The service only counts further lines.
 const MOST: u32 = 20;
 const WINDOW: Duration = Duration::from_secs(60);
 
@@ -16,7 +16,8 @@ pub struct LogLimit {
 }
 
 impl LogLimit {
-    /// Writes a line that begins with `about`, unless the limit is reached.
+    /// Writes a line that begins with `about`, unless the limit is reached. First writes the number of
+    /// suppressed lines, if any.
     pub(crate) fn log(
         &mut self,
         outside: &dyn Outside,
@@ -32,7 +33,7 @@ impl LogLimit {
         outside.log(priority, &format!("{about}{text}"));
     }
 
-    /// Returns whether to write a line, with the number of lines suppressed before it.
+    /// Returns the number of lines suppressed before this line; `None` if this line is suppressed, too.
     fn admit(&mut self, now: Instant) -> Option<u64> {
         if self.window.is_none_or(|began| now.saturating_duration_since(began) >= WINDOW) {
             (self.window, self.lines) = (Some(now), 0);

@@ -79,7 +79,7 @@ impl Notifier {
         }
     }
 
-    /// Returns the longest time between two calls of [`Self::feed`].
+    /// Returns the longest permitted time between two calls of [`Self::feed`]; `None` without a watchdog.
     #[must_use]
     pub fn interval(&self) -> Option<Duration> {
         self.interval

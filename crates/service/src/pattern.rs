@@ -12,7 +12,7 @@ impl Pattern {
         Self(pattern.to_owned())
     }
 
-    /// Returns the only name that the pattern matches; `None` if it matches several.
+    /// Returns the only name that the pattern matches; `None` if the pattern can match several names.
     #[must_use]
     pub fn exact(&self) -> Option<&str> {
         (!self.0.contains(['*', '?'])).then_some(self.0.as_str())

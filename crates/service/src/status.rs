@@ -23,7 +23,7 @@ pub enum Phase {
     Silent,
     /// The worker restores the settings.
     Stopping,
-    /// A worker starts again after a pause.
+    /// The worker has ended. The service starts it again after a pause.
     Waits,
     /// The worker refused to run. The service tries again after a pause.
     Refused,
@@ -72,17 +72,17 @@ impl Phase {
 pub struct WorkerStatus {
     pub kind: Kind,
     pub state: Phase,
-    /// Why it does not manage the interface, or which changes `tune` could not make.
+    /// Why the worker does not manage the interface, or which changes `tune` could not make.
     pub reason: Option<String>,
     /// Time in this state.
     pub seconds: f64,
     pub again_in_s: Option<f64>,
-    /// The worker's process.
+    /// Process ID of the worker.
     pub process: Option<u32>,
     pub starts: u64,
     /// Arguments of the worker.
     pub options: Vec<String>,
-    /// The last status of the worker's devices. See `fair`.
+    /// The last status of the worker's devices, as reported by the worker.
     pub devices: Option<Value>,
 }
 
@@ -111,7 +111,7 @@ pub struct InterfaceStatus {
 }
 
 impl InterfaceStatus {
-    /// Returns whether all workers manage the interface.
+    /// Returns whether all workers manage the interface without a reported problem.
     fn is_active(&self) -> bool {
         self.workers.iter().all(|worker| worker.state.is_active() && worker.reason.is_none())
     }
@@ -137,7 +137,8 @@ pub struct ServiceStatus {
     /// Path of the control socket.
     #[serde(default = "default_socket")]
     pub socket: PathBuf,
-    /// The error of the file if the last reload failed. The previous configuration is then in force.
+    /// The error of the configuration file if the last reload failed. The previous configuration is then in
+    /// force.
     pub error: Option<String>,
     pub interfaces: Vec<InterfaceStatus>,
     /// Interfaces that no rule manages.

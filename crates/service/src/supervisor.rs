@@ -26,7 +26,7 @@ use crate::unit::Unit;
 use crate::worker::Worker;
 
 const LIST_INTERVAL: Duration = Duration::from_secs(1);
-/// Interval of the loop while a process is ending.
+/// Longest wait of the loop while a worker or its guardian is ending.
 const SHORT: Duration = Duration::from_millis(20);
 /// The service is ready after this time even if an interface is still starting.
 const READY_LIMIT: Duration = Duration::from_secs(10);
@@ -54,7 +54,7 @@ pub trait Outside {
     /// Returns the command of this binary. The supervisor adds the arguments of a worker.
     fn worker(&self) -> Process;
     /// Returns the settings that dead workers of an interface left changed, with instructions. Returns
-    /// `None` if no setting is left.
+    /// `None` if all settings are restored.
     fn left(&self, of: &Managed<'_>) -> Option<String>;
     fn log(&self, priority: Priority, text: &str);
 }
@@ -86,7 +86,7 @@ type Key = (u32, Kind);
 pub struct Supervisor<'a> {
     outside: &'a dyn Outside,
     configuration: Configuration,
-    /// The socket and the group of the start.
+    /// The socket and the group when the service started. A reload does not change them.
     listens: (PathBuf, Option<String>),
     /// Name of the configuration file.
     origin: String,
@@ -143,8 +143,8 @@ impl<'a> Supervisor<'a> {
         })
     }
 
-    /// Runs until a signal asks for the end and all workers have restored their settings. Returns the
-    /// interfaces whose workers did not end in time or failed to restore a setting.
+    /// Runs until a signal asks for the end, and all workers have ended or the time limit is over. Returns
+    /// the interfaces whose workers did not end in time or failed to restore a setting.
     ///
     /// The calling thread must live as long as the process: the kernel ends the workers when the thread
     /// ends.

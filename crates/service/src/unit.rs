@@ -18,12 +18,12 @@ pub(crate) struct Unit {
     pub(crate) kind: Kind,
     /// Number of the rule, from 0.
     pub(crate) rule: usize,
-    /// Arguments of the worker; none if no rule wants it any more.
+    /// Arguments of the worker; `None` if no rule wants the worker any more.
     pub(crate) wanted: Option<Vec<String>>,
     /// Whether the changes of `tune` stay when the service ends.
     pub(crate) keeps: bool,
-    /// Whether the next worker of `tune` may overwrite values of other programs. True at the start of the
-    /// service, after `resume`, and after a reset of the device.
+    /// Whether the next worker of `tune` may overwrite values of other programs. True until a worker manages
+    /// the interface, and again after [`Unit::retry`] or a reset of the device.
     pub(crate) is_afresh: bool,
     /// Whether the other workers of the interface must end, because `tune` changes settings.
     pub(crate) needs_alone: bool,
@@ -33,7 +33,8 @@ pub(crate) struct Unit {
     /// Whether the interface has left this network namespace.
     pub(crate) is_gone: bool,
     pub(crate) worker: Option<Worker>,
-    /// `None` before the first start. Also `None` after a worker ended on request, until the next step.
+    /// `None` before the first start. Also `None` after [`Unit::retry`], and after a worker ended and the
+    /// next start needs no pause, until the next step.
     pub(crate) phase: Option<Phase>,
     pub(crate) reason: Option<String>,
     since: Instant,
@@ -45,7 +46,8 @@ pub(crate) struct Unit {
     pub(crate) worse: Option<String>,
     /// Whether a worker has begun and has not reported that it restored its settings.
     pub(crate) may_be_changed: bool,
-    /// Whether a session that only restores settings has ended since the last worker.
+    /// Whether, since the last start of a worker, a session or a process that only restores settings has
+    /// restored the settings, or could not start.
     pub(crate) was_cleaned: bool,
     /// The settings that earlier workers left changed, with instructions.
     pub(crate) left: Option<String>,
@@ -94,7 +96,7 @@ impl Unit {
         }
     }
 
-    /// Writes a line to the log, unless the interface has reached its limit.
+    /// Writes a line to the log, unless the unit has reached its limit of lines.
     pub(crate) fn log(&mut self, outside: &dyn Outside, priority: Priority, now: Instant, text: &str) {
         let kind = match self.kind {
             Kind::Fair => String::new(),
@@ -152,7 +154,8 @@ impl Unit {
         self.logged = Some((phase, reason));
     }
 
-    /// Enters the state of a worker that manages the interface, with the changes that it could not make.
+    /// Enters the state of a worker that manages the interface. The reason lists the changes that the worker
+    /// could not make, and the settings that earlier workers left changed.
     pub(crate) fn begin(&mut self, outside: &dyn Outside, now: Instant) {
         (self.is_afresh, self.needs_alone, self.was_alone) = (false, false, false);
         self.left = outside.left(&self.managed());
@@ -186,8 +189,8 @@ impl Unit {
         }
     }
 
-    /// Stores the status of the worker's devices. The journal's entries do not belong to the status of the
-    /// service.
+    /// Stores the status of the worker's devices. Moves the journal's entries to `made`, because they do not
+    /// belong to the status of the service.
     pub(crate) fn hear(&mut self, mut devices: Value, now: Instant) {
         let changes = devices.pointer_mut("/0/changes").and_then(Value::as_array_mut);
         for change in changes.into_iter().flatten().filter_map(Value::as_object_mut) {
@@ -221,7 +224,7 @@ impl Unit {
         (self.phase, self.reason, self.since) = (Some(phase), Some(reason.to_owned()), now);
     }
 
-    /// Clears the failures, and starts again at once.
+    /// Clears the failures. A unit that waits, was refused, has given up or is paused starts again at once.
     pub(crate) fn retry(&mut self, now: Instant) {
         self.course.forget();
         self.worse = None;

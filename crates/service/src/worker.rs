@@ -25,7 +25,7 @@ const OWN_VARIABLES: [&str; 5] =
 
 /// Reads lines from a pipe without blocking.
 struct Lines<R> {
-    /// `None` after the end of file.
+    /// `None` after the end of file or a read error.
     pipe: Option<R>,
     partial: Vec<u8>,
     /// Whether the reader is skipping the rest of a line that is too long.
@@ -82,7 +82,7 @@ pub(crate) enum Event {
         by: String,
         /// Device and reason, if another program changed a setting.
         foreign: Option<(String, String)>,
-        /// Whether the worker could not restore a setting.
+        /// Whether changes remain: the worker could not restore a setting, or `tune` kept its changes.
         is_unsettled: bool,
     },
 }
@@ -122,7 +122,7 @@ pub(crate) struct Worker {
     pub(crate) name: String,
     pub(crate) queues: Option<u32>,
     pub(crate) began: Instant,
-    /// Whether this process only restores the settings of a killed worker and its guardian.
+    /// Whether this process only restores the settings that a dead worker and its guardian left changed.
     pub(crate) cleans: bool,
     asked: Option<Instant>,
     killed: bool,
@@ -238,8 +238,8 @@ impl Worker {
         self.send(Signal::SIGKILL);
     }
 
-    /// Reads the output of the worker and its guardian. Returns the lines of standard error, and the
-    /// worker's events.
+    /// Reads the output of the worker and its guardian. Returns the worker's events, and the lines of
+    /// standard error without the error messages, the last of which goes to `error`.
     pub(crate) fn read(&mut self, now: Instant) -> (Vec<String>, Vec<Event>) {
         // Read the exit status first: afterwards, the pipe contains all of the worker's output.
         if self.status.is_none()
@@ -270,8 +270,8 @@ impl Worker {
         (said, self.events.drain(..).collect())
     }
 
-    /// Returns the exit status if both the worker and its guardian have ended. The guardian also holds
-    /// standard error open.
+    /// Returns the exit status if both the worker and its guardian have ended, or the guardian has exceeded
+    /// its time limit. The guardian also holds standard error open.
     pub(crate) fn ended(&self, now: Instant) -> Option<ExitStatus> {
         let (at, status) = self.status?;
         let is_over = self.errors.pipe.is_none() || now.duration_since(at) >= GUARDIAN_LIMIT;

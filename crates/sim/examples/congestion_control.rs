@@ -12,7 +12,8 @@ use evenkeel_sim::settings::Settings;
 use evenkeel_sim::tcp::{CongestionAlgorithm, CongestionControl};
 use evenkeel_sim::time::{MILLISECOND, SECOND, Time};
 
-/// Grows the window by 1/100 of the acknowledged packets. Reduces the window by an eighth after a loss.
+/// Grows the window by 1/100 of the acknowledged packets; a window below 100 packets grows by one packet per
+/// window. Reduces the window by an eighth after a loss.
 #[derive(Clone, Debug)]
 struct Scalable;
 

@@ -166,15 +166,15 @@ pub mod qdiscs {
 
     #[derive(Clone, Debug, PartialEq)]
     pub struct QdiscCosts {
-        /// By the kernel's name of the kind.
+        /// Costs of each kind of qdisc, by the kernel's name.
         pub kinds: BTreeMap<&'static str, QdiscCost>,
         /// Cost per call of a classifier, and per rule that the classifier compares.
         pub classifiers: BTreeMap<Classifier, (Span, Span)>,
     }
 
     impl QdiscCosts {
-        /// Returns the values of `./dev bench qdisc-costs`. Values with `false` are estimates from
-        /// similar qdiscs, because the machine's kernel lacks the qdisc.
+        /// Returns the values of `./dev bench qdisc-costs`. Values without [`QdiscCost::measured_here`] are
+        /// estimates from similar qdiscs, because the machine's kernel lacks the qdisc.
         #[must_use]
         pub fn epyc_vm() -> Self {
             // The benchmark measures enqueue and dequeue together. Each gets half of the result.

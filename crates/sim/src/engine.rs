@@ -41,7 +41,7 @@ macro_rules! events {
         pub(crate) struct $slots { $(pub(crate) $field: crate::engine::Block,)* }
 
         impl $slots {
-            /// Assigns this many slots to each kind, in the order of the list.
+            /// Assigns to each kind its number of slots. The numbers are in the order of the list.
             pub(crate) fn new([$($field),*]: [u32; [$(stringify!($kind)),*].len()]) -> Self {
                 let end = 0;
                 $(
@@ -141,7 +141,8 @@ pub(crate) trait Handler {
     }
 }
 
-/// Handles the events until `until`. Afterwards, the present is the time of the last event.
+/// Handles the events until `until`, or until the handler fails. Afterwards, the present is the time of the
+/// last event.
 pub(crate) fn run<H: Handler>(handler: &mut H, until: Time) -> Result<(), SimulationError> {
     let slots = handler.engine().slots;
     while let Some((time, slot)) = handler.engine().calendar.pop(until) {

@@ -77,7 +77,8 @@ pub enum SimError {
 }
 
 impl SimError {
-    /// Returns the key of the scenario that is unsupported or invalid, if the error is about a key.
+    /// Returns the key of the scenario, or the path of the file, that is unsupported or invalid. Returns
+    /// `None` if the error is about neither.
     #[must_use]
     pub fn key(&self) -> Option<&str> {
         match self {

@@ -2,8 +2,8 @@
 //!
 //! Every source of events (an interrupt line, a flow's timer) has its own slot and at most one pending
 //! event. The calendar is therefore a tournament tree: each match has four entries, and its winner
-//! enters the next match. Rescheduling replays the matches up to the root, so the tree never contains a
-//! stale event. Events at the same time fire in the order in which they were scheduled.
+//! enters the next match. Rescheduling replays the matches of the slot, so the tree never contains a
+//! replaced event. Events at the same time fire in the order in which they were scheduled.
 
 use std::hint::select_unpredictable;
 
@@ -91,10 +91,9 @@ impl Tournament {
 
     /// Replaces a slot's entry and replays the matches up to the root.
     ///
-    /// For a frequent slot, the function replays all matches, because a match costs less than a
-    /// mispredicted exit. For a `RARE` slot, it stops at the first match whose winner does not change.
-    /// Most of these events are far in the future, so the function nearly always stops at the first
-    /// match.
+    /// Without `RARE`, the function replays all matches, because a match costs less than a mispredicted exit.
+    /// With `RARE`, it stops at the first match whose winner does not change. Most events of rare slots are
+    /// far in the future, so for them the function nearly always stops at the first match.
     #[inline]
     fn set<const RARE: bool>(&mut self, slot: usize, entry: Entry) {
         let (mut number, mut place) = (self.opening + slot / PLAYERS, slot % PLAYERS);
@@ -174,7 +173,7 @@ impl Calendar {
         self.set(slot, entry);
     }
 
-    /// Schedules the slot's event unless an earlier event of the slot is pending.
+    /// Schedules the slot's event for `time`, unless the slot has an event at `time` or earlier.
     #[inline]
     pub fn plan_no_later(&mut self, slot: Slot, time: Time) {
         if self.planned(slot) > time {

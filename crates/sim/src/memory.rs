@@ -31,7 +31,7 @@ pub struct Memory {
 struct Extent {
     flows: u64,
     hosts: u64,
-    /// Bins of each flow.
+    /// Number of bins of each flow.
     bins: u64,
     clients: u64,
     seconds: u64,
@@ -52,7 +52,7 @@ impl Extent {
         }
         if let Some(transfers) = variant.transfers() {
             let hosts = u64::from(transfers.senders + transfers.receivers);
-            // An extent counts bins of bytes and packets.
+            // A bin of the TCP series takes more memory. Convert it to bins of `BIN_BYTES`.
             let per_bin = if transfers.tcp_series { 1 + TCP_BIN_BYTES / BIN_BYTES } else { 1 };
             let bins = bins.saturating_mul(per_bin);
             return Self { flows: u64::from(transfers.flows), bins, hosts, ..none };
@@ -76,7 +76,7 @@ impl Extent {
     }
 }
 
-/// Estimates the memory of a repeat of this length, with bins of length `bin`.
+/// Estimates the memory of a repeat of length `duration`, with bins of length `bin`.
 #[must_use]
 pub fn of_repeat(scenario: &Scenario, variant: &Variant, duration: Nanoseconds, bin: Nanoseconds) -> Memory {
     Extent::of(scenario, variant, duration, bin).memory()

@@ -2,7 +2,7 @@
 
 use crate::time::{Span, Time};
 
-/// Memory of a flow's bytes and packets in one bin, bytes.
+/// Memory of the two counters of a flow and bin, bytes.
 pub(crate) const BIN_BYTES: u64 = 16;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,7 +17,8 @@ impl Bins {
         Self { bytes: vec![0; bins], packets: vec![0; bins] }
     }
 
-    /// Adds to one of `bins` bins. The first call allocates the bins.
+    /// Adds `cell` to the bin `number`. The first addition allocates `bins` bins. Ignores a number beyond the
+    /// last bin.
     fn add(&mut self, number: usize, bins: usize, cell: Cell) {
         if number >= bins || cell.packets == 0 {
             return;
@@ -127,7 +128,7 @@ impl Observation {
         at.since(self.begin) / self.bin
     }
 
-    /// Adds to a flow's bin at a time. The time must not be before the first bin. Ignores times after
+    /// Adds `cell` to a flow's bin at a time. The time must not be before the first bin. Ignores times after
     /// the last bin.
     fn add(&mut self, flow: usize, at: Time, cell: Cell) {
         if at >= self.present.2 {

@@ -1,6 +1,7 @@
-//! Parameters of the simulated hosts that scenarios do not set, each with its source.
+//! Parameters of the simulated hosts, each with its source.
 //!
-//! There are three kinds. All values are equal for every scenario, variant and row.
+//! There are three kinds. Each value is equal for every variant and row. A scenario can set only the number
+//! of receive queues. [`Parameters::on_test_bed`] replaces some values.
 //!
 //! - *Sourced* values are from a data sheet, a driver, the kernel or the section of the paper on its
 //!   method.
@@ -48,7 +49,8 @@ pub struct Parameters {
     pub default_interrupt_interval: Span,
     /// Descriptors in a transmit ring. Sourced: ixgbe's default (`IXGBE_DEFAULT_TXD`).
     pub ring_descriptors: u32,
-    /// SFQ's number of flows, and its packet limit. Sourced: Titan raised it from 127 to 250.
+    /// Number of flows of SFQ, which is also its packet limit. Sourced: Titan raised this number from 127 to
+    /// 250.
     pub sfq_depth: u32,
     /// Delay from the change of a queue's weight to the NIC's use of it. Sourced: order of a posted PCIe
     /// write.
@@ -82,7 +84,7 @@ impl Default for Parameters {
 }
 
 impl Parameters {
-    /// Describes the values as text, for a record.
+    /// Describes the values as text, for a record. The text omits the profile and the costs.
     #[must_use]
     pub fn words(&self) -> String {
         let us = |span: Span| format!("{} µs", span as f64 / MICROSECOND as f64);

@@ -23,8 +23,8 @@ const LEAST_EVENTS: u64 = 1_000_000;
 
 /// Ends a simulation in which events continue without departures.
 ///
-/// It counts events, and checks for departures each time the limit is reached. One limit without a
-/// packet is not yet an error, so it detects an endless loop after at most two limits.
+/// It counts events. Each time the limit is reached, it checks whether a packet has left since the previous
+/// check. It therefore detects an endless loop after at most two limits.
 #[derive(Clone, Debug)]
 pub(crate) struct EventLimit {
     limit: u64,
@@ -51,8 +51,8 @@ impl EventLimit {
         self.left == 0
     }
 
-    /// Returns whether no packet has left since the last call. `sent` is a counter that grows with
-    /// every departure.
+    /// Returns whether no packet has left since the last call; false in the first call. `sent` is a counter
+    /// that grows with every departure.
     #[cold]
     pub(crate) fn is_stuck(&mut self, sent: u64) -> bool {
         self.left = self.limit;
@@ -90,8 +90,8 @@ impl Patience {
         Self { wait, look_at: Time::ZERO + wait, arrived: 0 }
     }
 
-    /// Returns whether no byte has arrived for too long at `now`. `arrived` returns the number of
-    /// distinct bytes that have arrived. It visits every flow, so this function rarely calls it.
+    /// Returns whether no byte has arrived for too long at `now`. `arrived` returns the number of distinct
+    /// bytes that have arrived. `arrived` visits every flow, so this function rarely calls it.
     #[inline]
     pub(crate) fn has_run_out(&mut self, now: Time, arrived: impl FnOnce() -> u64) -> bool {
         if now < self.look_at {

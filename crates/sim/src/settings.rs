@@ -133,7 +133,7 @@ impl Settings {
         Self {
             nic: NicModel::Soft { sending_cores: self.processors },
             processors: processors.max(1),
-            // The test bed always has two pools.
+            // With XPS pools, the test bed always has two pools.
             xps_pool: self.xps_pool.filter(|_| self.queues >= XPS_POOLS).map(|_| self.queues / XPS_POOLS),
             transmit_batching: false,
             fair_queueing: false,
@@ -227,7 +227,7 @@ impl Settings {
     pub fn placement(&self) -> Vec<u32> {
         let processors = self.processors.max(1);
         if let NicModel::Soft { sending_cores } = self.nic {
-            // Use the test bed's rule with fewer cores, if the rule is exact for this number of cores.
+            // Use the test bed's rule. It uses fewer cores if the flows then divide exactly.
             return place(self.flows, sending_cores, processors)
                 .into_iter()
                 .flat_map(|core| (0..core.flows).map(move |_| core.processor))

@@ -202,7 +202,7 @@ impl Sink {
         true
     }
 
-    /// Returns a flow whose data the last interrupt delivered, by index from 0.
+    /// Returns a flow whose data the last interrupt delivered, by index from 0; `None` after the last flow.
     #[must_use]
     pub fn taken(&self, index: usize) -> Option<u32> {
         self.taken.get(index).map(|&(_, flow)| flow)

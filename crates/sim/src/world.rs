@@ -319,7 +319,8 @@ impl World for SimWorld {
         _observer: &dyn Observer,
     ) -> Result<BitRate, SimError> {
         let control = scenario.workload.congestion_control.as_str();
-        // In these workloads, packets pass a qdisc, and the hosts leave pacing to the qdisc.
+        // Only transfers can pace in the simulator: their packets pass a qdisc, and the hosts leave pacing
+        // to the qdisc.
         let is_paced = CongestionControl::named(control).is_none_or(CongestionControl::paces);
         if is_paced && !matches!(scenario.workload.kind, WorkloadKind::Transfers) {
             return Err(SimError::Setting {

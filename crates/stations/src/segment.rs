@@ -69,7 +69,7 @@ impl Segment {
 /// A data packet on a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet {
-    /// When its last bit leaves the previous station, or arrives at the destination.
+    /// When the packet's last bit leaves the previous station, or arrives at the destination.
     pub at: Time,
     pub sequence: u64,
     /// Flow number. Inside the host it is the host's number, after that the cluster's number.

@@ -24,7 +24,7 @@ pub fn span_of(time: Nanoseconds) -> Span {
 
 impl Time {
     pub const ZERO: Self = Self(0);
-    /// A time later than all events: the event is not planned.
+    /// A time later than all events, for an event that is not planned.
     pub const NEVER: Self = Self(u64::MAX);
 
     /// Returns the time since `earlier`, or zero if `earlier` is later.

@@ -7,7 +7,7 @@ use evenkeel_receive::{ConfiguredNic, FilterMatch, FlowTuple, QueueId};
 
 use crate::error::SteerError;
 
-/// Number of changes that an application of a configuration made.
+/// Numbers of the changes that one call of [`Backend::apply`] made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Applied {
     pub inserted: usize,
@@ -30,7 +30,7 @@ impl Applied {
 pub struct Placement<'a> {
     pub nic: &'a ConfiguredNic,
     pub flows: &'a [(FlowTuple, QueueId)],
-    /// Classes that are identified by headers, and their queues. A back end that supports this sends
+    /// Classes that are identified by headers, and their queues. A back end that can steer by classes sends
     /// new flows of a class to these queues until the next search.
     pub classes: &'a [(FilterMatch, Vec<QueueId>)],
 }
@@ -67,8 +67,7 @@ pub trait Backend {
     /// Returns the CPU of each queue; empty if unknown.
     fn processors(&self) -> &[u32];
 
-    /// Returns whether the queue of each flow is known. This requires that the NIC behaves as its
-    /// model.
+    /// Returns whether the queue of each flow is known. This requires that the NIC behaves like its model.
     fn knows_queues(&self) -> bool {
         true
     }
@@ -78,11 +77,11 @@ pub trait Backend {
         None
     }
 
-    /// Applies a configuration with the fewest changes. Every flow has a queue at any time.
+    /// Applies a configuration in as few changes as possible. Every flow has a queue at any time.
     ///
     /// # Errors
-    /// Returns an error if the kernel refuses. The changes made before the error stay until the end of
-    /// the session.
+    /// Returns an error if the kernel refuses. The changes made before the error stay until the end of the
+    /// session.
     fn apply(&mut self, found: &Placement<'_>) -> Result<Applied, SteerError>;
 
     /// Returns the reason to exit, if another program changed a setting on which the session depends.

@@ -204,7 +204,8 @@ impl Interface {
         Ok(())
     }
 
-    /// Returns [`SteerError::Unable`] unless the driver can redirect packets by XDP.
+    /// Returns [`SteerError::Unable`] for the loopback interface, and if the kernel reports that the driver
+    /// cannot redirect packets by XDP.
     pub fn check_xdp(&self) -> Result<(), SteerError> {
         // libbpf counts the CPUs in /sys/devices/system/cpu.
         Host::live().require_mounted(&["/sys"])?;

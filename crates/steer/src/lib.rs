@@ -1,10 +1,10 @@
 //! Receive steering on a live interface: assigns flows to queues, and so to CPUs.
 //!
 //! ```text
-//!   sockets ─┐                                                      ┌─ XDP and CPU maps (any driver with XDP)
+//!   sockets ─┐                                                         ┌─ XDP and CPU maps (any XDP driver)
 //!            ├─▶ observed flows ─▶ search (crate receive) ─▶ back end ─┤
-//!   program ─┘   new, ended, rates                                  ├─ n-tuple rules and RSS table (ethtool)
-//!                                                                   └─ RPS and RFS (sysfs): no filters
+//!   program ─┘   new, ended, rates                                     ├─ n-tuple rules, RSS table (ethtool)
+//!                                                                      └─ RPS and RFS (sysfs): no filters
 //! ```
 //!
 //! A [`Session`] watches the flows of an interface, and searches for a placement when the flows change.

@@ -50,7 +50,8 @@ impl<K: Kernel, S: Storage> NtupleBackend<K, S> {
     /// queue.
     ///
     /// # Errors
-    /// Returns an error if the driver accepts no rules, or chooses their locations itself.
+    /// Returns an error if the driver accepts no rules or chooses their locations itself, or if the model
+    /// has no filter table with locations.
     pub fn new<C: EthtoolCalls>(
         run: Run<K, S>,
         device: &ReceiveRules<C>,
@@ -142,7 +143,7 @@ impl<K: Kernel, S: Storage> NtupleBackend<K, S> {
         }
     }
 
-    /// Reads the device's RSS, if the model's table can represent the device's table.
+    /// Reads the device's RSS key. Also reads its RSS table, if the model's table can represent it.
     fn take_rss<C: EthtoolCalls>(&mut self, device: &ReceiveRules<C>) -> Result<(), SteerError> {
         let Some(found) = device.rss().map_err(refused)? else { return Ok(()) };
         if let Ok(key) = <[u8; 40]>::try_from(found.key.get(..40).unwrap_or_default()) {
@@ -170,7 +171,8 @@ impl<K: Kernel, S: Storage> NtupleBackend<K, S> {
         Ok(())
     }
 
-    /// Converts the model's table to the device's table; `None` if the device's table is too short.
+    /// Converts the model's table to the device's table; `None` if the device's table is too short, or if
+    /// Evenkeel does not change it.
     fn device_table(&self, wanted: &[QueueId]) -> Option<Vec<u32>> {
         let here = self.indirection.len();
         if here == 0 || wanted.is_empty() {
@@ -249,7 +251,7 @@ impl<K: Kernel, S: Storage> NtupleBackend<K, S> {
 }
 
 /// Creates the back end of a live interface with `queues` of its queues, or with all queues. First
-/// rolls back a run that died. The result includes this run.
+/// rolls back a run that died, and returns this run with the back end.
 ///
 /// # Errors
 /// Returns an error if [`NtupleBackend::new`] fails, another run manages the interface, or a leftover

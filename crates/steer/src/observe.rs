@@ -157,8 +157,8 @@ impl Observer {
         namespace != self.interface.namespace || addresses.contains(&address)
     }
 
-    /// Returns a flow's rate, bit/s, if it is known; `None` if the flow is idle. Prefers the back end's count to the
-    /// socket's count, because the back end's count is closer to the rate on the wire.
+    /// Returns `None` if a flow is idle, otherwise the flow's rate, bit/s, if it is known. Prefers the back
+    /// end's count to the socket's count, because the back end's count is closer to the rate on the wire.
     fn activity(
         &mut self,
         tuple: FlowTuple,

@@ -111,7 +111,7 @@ impl<K: Kernel, S: Storage> RpsBackend<K, S> {
     /// interface.
     ///
     /// # Errors
-    /// Returns an error if there are more processors than the model has queues.
+    /// Returns an error if the NIC model for RPS is not built in.
     pub fn new(
         run: Run<K, S>,
         processors: &[u32],

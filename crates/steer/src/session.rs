@@ -30,7 +30,7 @@ impl Default for SessionOptions {
     }
 }
 
-/// Interval of complete searches with new rates.
+/// Minimum interval between complete searches with new rates.
 const REARRANGE_INTERVAL: Duration = Duration::from_secs(5);
 /// Minimum change of a rate that causes a new search, bit/s. The rate must also change by a quarter.
 const RATE_STEP_BPS: u64 = 100_000;
@@ -197,8 +197,9 @@ impl Session {
         self.search.progress()
     }
 
-    /// Observes the flows, and places new and changed flows. Returns `None` if the interval has not
-    /// passed.
+    /// Observes the flows, and places new and changed flows. Returns `None` without a new search: if the
+    /// interval has not passed, if the session searches only once and has done so, or if no flow has
+    /// begun, ended or changed.
     ///
     /// # Errors
     /// Returns an error if flows cannot be read, the policy's script fails, or the kernel refuses.
@@ -320,7 +321,7 @@ impl Session {
         &self.search
     }
 
-    /// Returns shell commands that apply the same configuration; `None` if no commands can.
+    /// Returns shell commands that apply the same configuration; `None` if shell commands cannot apply it.
     #[must_use]
     pub fn shell(&self) -> Option<String> {
         self.backend.shell(self.search.nic())

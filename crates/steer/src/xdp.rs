@@ -66,7 +66,8 @@ impl XdpBackend {
     /// applied.
     ///
     /// # Errors
-    /// Returns an error if the driver accepts no XDP program, or another program is attached.
+    /// Returns an error if the driver accepts no XDP program, another program is attached, another session
+    /// steers the interface, or privileges are missing.
     pub fn attach(interface: &Interface, processors: &[u32], mode: XdpMode) -> Result<Self, SteerError> {
         interface.check_privileges()?;
         // Claim the interface first, because the program of a session that is ending may still be
@@ -191,8 +192,8 @@ impl Backend for XdpBackend {
         let default = nic.default_indirection();
         let follows = self.mode != XdpMode::Hash;
         let indirection = if follows { nic.indirection() } else { &default[..] };
-        // Every known flow gets a slot. With a slot, the flow moves in order and is counted. If there
-        // are more flows than slots, flows with their own filter take precedence.
+        // Known flows get at most half of the slots, flows with their own filter first. With a slot, the flow
+        // moves in order and is counted.
         let mut wanted: HashMap<Tuple, Option<QueueId>> = HashMap::new();
         let mut classes = Vec::new();
         for (table, _) in nic.model().table_ids() {
@@ -289,7 +290,7 @@ impl Backend for XdpBackend {
             total.bytes += seen.bytes;
             fresh.insert(tuple);
         }
-        // The slot counts a flow with a slot. Remove flows without packets since the last read.
+        // The slot itself counts the packets of its flow. Remove flows without packets since the last read.
         self.seen.retain(|tuple, _| fresh.contains(tuple) && !counted.contains(tuple));
         traffic.extend(self.seen.iter().map(|(tuple, seen)| (*tuple, *seen)));
         Ok(traffic)

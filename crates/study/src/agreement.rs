@@ -26,9 +26,9 @@ const COMPARED: [&str; 8] = [
 pub struct Agreement {
     pub warnings: Vec<String>,
     pub compared: Vec<Compared>,
-    /// Points that only one study has.
+    /// Number of points that only one study measured.
     pub only_in_one: usize,
-    /// Figures of common points that only one study has.
+    /// Number of figures of common points that only one study has.
     pub missing_figures: usize,
 }
 
@@ -52,7 +52,8 @@ impl Agreement {
         (judged().filter(|agrees| *agrees).count(), judged().count())
     }
 
-    /// Returns the share of comparisons without a change; `None` without comparisons.
+    /// Returns the share of comparisons without a change, of all comparisons with an interval; `None` if no
+    /// comparison has an interval.
     #[must_use]
     pub fn share(&self) -> Option<f64> {
         let (agree, all) = self.counts();
@@ -131,7 +132,7 @@ fn notes(own: &Results, other: &Results, which: &str) -> Vec<String> {
     points.into_iter().map(text).collect()
 }
 
-/// Names the points that one study lacks, and the points with too few repeats in one study.
+/// Names the points that only one study measured, and the common points with too few repeats in a study.
 fn left_out(first: &Results, second: &Results) -> Vec<String> {
     let repeats = |results: &Results| -> BTreeMap<String, usize> {
         let named = |point: &Point| (format!("{} {}", point.scenario, point.name), point.repeats.len());

@@ -7,7 +7,7 @@ use evenkeel_report::describe;
 use crate::results::{Point, Results};
 
 /// Returns every chart with its file name, without the extension. A plot with panels has one chart per value
-/// on that axis.
+/// on the axis of the panels. Omits a chart without a line of at least two points.
 #[must_use]
 pub fn charts(results: &Results) -> Vec<(String, Chart)> {
     let of_scenario = |facts: &crate::results::ScenarioFacts| {

@@ -24,7 +24,7 @@ pub const MOST_ATTEMPTS: usize = 3;
 /// Maximum number of re-runs, as a share of all repeats. Without this limit, a study would not end on a
 /// machine with constant other load.
 pub const MOST_AGAIN: f64 = 0.2;
-/// Maximum number of consecutive failures. Then the study ends.
+/// Number of consecutive failures that ends the study.
 const MOST_FAILURES: usize = 5;
 
 /// The reason why a study ended early. The journal keeps its measurements.
@@ -204,10 +204,11 @@ fn or_interrupted<E: std::error::Error>(error: E, observer: &dyn Observer) -> St
     if observer.interrupted() { StudyError::Interrupted } else { StudyError::World(error) }
 }
 
-/// The progress of each repeat, by point index and repeat number.
+/// The progress of a study.
 struct State {
     planned: usize,
-    /// Number of runs, and whether one of them was undisturbed.
+    /// Number of runs of each repeat, and whether one of the runs was undisturbed. The key is the point index
+    /// and the repeat number.
     runs: BTreeMap<(usize, u32), (usize, bool)>,
     /// Number of re-runs so far.
     again: usize,
@@ -448,7 +449,7 @@ impl Clock {
         Self { begun: now, last: now, ticks: 0 }
     }
 
-    /// Counts a finished repeat and returns the time since the previous one.
+    /// Counts a finished repeat. Returns the time since the previous repeat ended, or since the start.
     fn tick(&mut self) -> Duration {
         let now = Instant::now();
         let took = now - self.last;

@@ -52,15 +52,16 @@ impl Effect {
 
 type Cell<'r> = (Vec<&'r Point>, Vec<&'r Point>);
 
-/// The reason why there is no figure. `Some`: measured points lack the metric. `None`: no cell has
-/// points of the two groups.
+/// The reason why there is no figure. `Some`: measured points lack the metric, or it is 0 in a repeat.
+/// `None`: no cell has points of the two groups, or the points have no common repeats.
 pub type Lack = Option<String>;
 
 /// Returns the ratio of a metric, `subjects` to `others`, over the cells that `keep` selects. Setups
 /// without measurements are omitted.
 ///
 /// # Errors
-/// Returns the reason if a measured point lacks the metric, or no cell has points of the two groups.
+/// Returns the reason if a measured point lacks the metric, if the metric is 0 in a repeat, or if no cell has
+/// points of the two groups.
 pub fn effect(
     results: &Results,
     scenario: &str,
@@ -102,8 +103,8 @@ pub fn effect(
 /// Returns the logarithms of the ratios of common repeats.
 ///
 /// # Errors
-/// Returns the reason if a ratio has a value of 0: the ratio of the other repeats would leave out the worst
-/// ones.
+/// Returns the reason if a value is 0 in a common repeat: a ratio over the other repeats would leave out the
+/// worst repeats.
 pub fn logarithms(
     first: &BTreeMap<u32, f64>,
     second: &BTreeMap<u32, f64>,

@@ -1,4 +1,4 @@
-//! The directory of a running study, which stores each repeat when it ends.
+//! The directory of a study. The study stores each repeat there when the repeat ends.
 //!
 //! ```text
 //! DIRECTORY/
@@ -35,7 +35,7 @@ const SETTINGS_FILE: &str = "study.json";
 const REPEATS_FILE: &str = "repeats.jsonl";
 const TRACES: &str = "traces";
 
-/// The settings of a study. Two runs of a study have the same settings.
+/// The settings of a study. All runs of a study have the same settings, except [`Settings::started`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
     /// Schema version of the writer, see [`SCHEMA`].
@@ -69,7 +69,8 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Returns the first difference to the settings of another study; `None` if the settings are equal.
+    /// Describes the first difference from the settings `found` of a study; `None` if there is none. Does not
+    /// compare `schema` and `started`.
     #[must_use]
     pub fn difference(&self, found: &Self) -> Option<String> {
         let effort = |settings: &Self| if settings.quick { "quick" } else { "full" }.to_owned();
@@ -156,7 +157,7 @@ pub enum Entry {
 }
 
 impl Entry {
-    /// Returns scenario, point and number of the event's repeat.
+    /// Returns scenario, point and number of the event's repeat; `None` if the event is about no repeat.
     pub(crate) fn repeat(&self) -> Option<(&str, &str, u32)> {
         match self {
             Self::Repeat(done) => Some((&done.scenario, &done.point, done.repeat)),
@@ -174,7 +175,7 @@ pub struct Repeated {
     pub repeat: u32,
     /// Duration, including set-up and clean-up, in seconds.
     pub took_s: f64,
-    /// Whether other load was above the limit.
+    /// Whether the CPU use of other processes was above the limit during the repeat.
     pub disturbed: bool,
     pub record: RepeatRecord,
     /// File of the line's trace within the directory.
@@ -225,7 +226,7 @@ pub enum JournalError {
     Other { path: PathBuf, why: String },
 }
 
-/// Returns the probable reason why a study's settings cannot be read.
+/// Returns the probable reason why a study's settings cannot be read, and the next step.
 fn why_unread(error: &serde_json::Error) -> &'static str {
     if error.is_eof() {
         "the file is cut off: start again in another directory"
@@ -276,8 +277,8 @@ impl Journal {
     /// Begins a study in a directory, or resumes a study with the same settings.
     ///
     /// # Errors
-    /// Returns an error if the directory has other files or another study, is in use, or cannot be
-    /// written.
+    /// Returns an error if the directory is in use, cannot be written, or contains other files, another
+    /// study or a damaged study.
     pub fn open(directory: &Path, settings: &Settings) -> Result<Self, JournalError> {
         // Lock first: if two processes start together, one of them finds the other's lock or settings.
         let claim = ClaimedDirectory::claim(directory)?;
@@ -375,7 +376,7 @@ impl Journal {
     /// planned.
     ///
     /// # Errors
-    /// Returns the first line with an unplanned repeat.
+    /// Returns an error with the first line that has an unplanned repeat.
     pub(crate) fn check(&self, planned: &BTreeMap<(&str, &str), u32>) -> Result<(), JournalError> {
         for (index, entry) in self.entries.iter().enumerate() {
             let Some((scenario, point, repeat)) = entry.repeat() else { continue };
@@ -481,7 +482,8 @@ pub fn is_of_study(path: &Path) -> bool {
 /// Returns a study's settings, its events, and its gaps.
 ///
 /// # Errors
-/// Returns an error if the directory has no study, or a line before the last line is damaged.
+/// Returns an error if the directory has no study, or a file cannot be read. Also returns an error for a
+/// damaged line before the last line, an impossible figure, or a repeat that a study cannot have.
 pub fn read_with_gaps(directory: &Path) -> Result<(Settings, Vec<Entry>, Vec<String>), JournalError> {
     let settings = read_settings(directory)?;
     let path = directory.join(REPEATS_FILE);
@@ -501,8 +503,8 @@ pub fn read_with_gaps(directory: &Path) -> Result<(Settings, Vec<Entry>, Vec<Str
     Ok((settings, entries, gaps))
 }
 
-/// Returns the first line with a repeat that a study cannot have. In a study, each repeat of a scenario
-/// has a line before the next repeat.
+/// Returns the first line with a repeat that a study cannot have, and describes the repeat. In a study, the
+/// number of a repeat is at most the number of earlier lines with a repeat of its scenario.
 fn unplanned(entries: &[Entry]) -> Option<(usize, String)> {
     let mut lines: BTreeMap<&str, u64> = BTreeMap::new();
     entries.iter().enumerate().find_map(|(index, entry)| {
@@ -514,8 +516,8 @@ fn unplanned(entries: &[Entry]) -> Option<(usize, String)> {
     })
 }
 
-/// Returns a study's gaps according to its events. Without gaps, all points of a scenario have the same
-/// number of repeats.
+/// Returns a study's gaps according to its events: one text if the study is not finished or lacks repeats.
+/// In a study without gaps, all points of a scenario have the same number of repeats.
 fn gaps(entries: &[Entry]) -> Vec<String> {
     let mut repeats: BTreeMap<&str, BTreeMap<&str, BTreeSet<u32>>> = BTreeMap::new();
     let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
@@ -548,7 +550,7 @@ fn gaps(entries: &[Entry]) -> Vec<String> {
     vec![format!("repeats are missing: {}", points_list(&missing))]
 }
 
-/// Lists the first names of points, and the number of the other points.
+/// Returns up to 10 names of points, and the number of the other names.
 pub(crate) fn points_list(names: &[String]) -> String {
     const SHOWN: usize = 10;
     let shown = names.iter().take(SHOWN).map(|name| printable(name)).collect::<Vec<_>>().join(", ");
@@ -563,11 +565,11 @@ pub fn read(directory: &Path) -> Result<(Settings, Vec<Entry>), JournalError> {
     Ok((settings, entries))
 }
 
-/// Checks that the figures of every repeat are possible in its scenario. `scenarios` must come from
-/// [`crate::plan::timed`].
+/// Checks that the figures of every repeat are possible in its scenario. Skips a repeat if its scenario is
+/// not in `scenarios` or has no recorded rate. `scenarios` must come from [`crate::plan::timed`].
 ///
 /// # Errors
-/// Returns the first line with an impossible figure.
+/// Returns an error with the first line that has an impossible figure.
 pub fn check_figures(
     directory: &Path,
     settings: &Settings,
@@ -613,7 +615,8 @@ pub fn is_finished(entries: &[Entry]) -> bool {
     entries.iter().any(|entry| matches!(entry, Entry::End { .. }))
 }
 
-/// Reads the events. Returns them with the length of the valid part.
+/// Reads the events of a log; a missing log has no events. Returns the events and the length of the log's
+/// valid part in bytes.
 fn read_entries(path: &Path) -> Result<(Vec<Entry>, u64), JournalError> {
     let file = match open_regular(path, Kind::Repeats) {
         Ok(file) => file,
@@ -632,8 +635,8 @@ pub enum EntryFault {
     Damaged { line: usize, source: serde_json::Error },
 }
 
-/// Parses the events. Returns them with the length of the valid part, because a crash may have damaged
-/// the last line.
+/// Parses the events. Returns them with the length of the valid part in bytes, because a crash may have
+/// damaged the last line.
 ///
 /// # Errors
 /// Returns an error if the log cannot be read, a line before the last line is invalid, or a figure is

@@ -17,7 +17,7 @@ const FILTERS: &str = "tc-filter-cost";
 
 /// Largest share of the link's capacity that a work-conserving setup may lose while packets wait.
 pub const CONSERVING: f64 = 0.05;
-/// Jain's index over bytes with mixed lengths, above which a setup is fair.
+/// Jain's index over the bytes of flows with mixed lengths of writes, above which a setup is fair.
 pub const FAIR: f64 = 0.95;
 /// Largest latency of probes under the highest load, as a share of pfifo's latency, with which a setup
 /// prioritizes probes.
@@ -95,7 +95,7 @@ pub fn conservation(results: &Results) -> Vec<Conservation> {
         .collect()
 }
 
-/// Returns the points of a scenario by setup, in order.
+/// Returns the points of a scenario by setup, in the order of the results.
 fn of_setups<'r>(results: &'r Results, scenario: &str) -> Vec<(String, Vec<&'r Point>)> {
     let mut setups: Vec<(String, Vec<&Point>)> = Vec::new();
     for point in results.points.iter().filter(|point| point.scenario == scenario) {
@@ -107,7 +107,8 @@ fn of_setups<'r>(results: &'r Results, scenario: &str) -> Vec<(String, Vec<&'r P
     setups
 }
 
-/// Returns a metric's mean over the measured points; `None` if a measured point lacks the metric.
+/// Returns a metric's mean over the measured points; `None` without such points, or if one of them lacks the
+/// metric.
 fn over_cells(points: &[&Point], key: &str) -> Option<MeanInterval> {
     if lack(points, key).is_some() {
         return None;

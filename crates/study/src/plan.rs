@@ -86,7 +86,8 @@ pub fn cells(points: &[Planned<'_>]) -> Vec<Vec<usize>> {
 
 /// Returns the order of repeats as indices into `repeats`:
 ///
-/// - Each round has one repeat of every point, so that changes of the machine affect all points alike.
+/// - Each round has one repeat of every point that has repeats left, so that changes of the machine affect
+///   all points alike.
 /// - The points of a cell run consecutively, because the study compares them.
 /// - Cells are shuffled, and so are the points within a cell. The same seed gives the same order.
 #[must_use]

@@ -19,7 +19,7 @@ struct Need {
     metric: String,
     what: &'static str,
     higher_is_better: bool,
-    /// Compare values as shares of the mean over all setups. Every cell then has the same weight.
+    /// Whether to compare values as shares of the mean over all setups. Every cell then has the same weight.
     relative: bool,
 }
 
@@ -85,9 +85,9 @@ pub struct Recommendation {
     /// The best setup, and the setups that differ from it by less than 1 % or not significantly. Empty with
     /// too few repeats to tell setups apart.
     pub best: Vec<String>,
-    /// All setups, the best first.
+    /// All setups with measurements in every cell, the best first.
     pub ranking: Vec<Ranked>,
-    /// Setups of the scenario without measurements.
+    /// Setups of the scenario that lack the measurements of at least one cell.
     pub missing: Vec<String>,
     pub n: usize,
 }
@@ -123,13 +123,14 @@ impl Recommendation {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ranked {
     pub setup: String,
-    /// Mean of the metric over the points.
+    /// Mean of the metric over the setup's points.
     pub value: f64,
     /// The figure that ranks the setups: the value, or its share of the mean over all setups.
     pub score: MeanInterval,
-    /// Difference to the best setup's score, paired by repeat.
+    /// Difference to the best setup's score, paired by repeat; `None` for the best setup.
     pub behind: Option<MeanInterval>,
-    /// Whether the setup differs from the best setup by less than 1 %, or not significantly.
+    /// Whether this is the best setup, or differs from the best setup by less than 1 % or not significantly.
+    /// With too few repeats, `false` for every setup.
     pub tie: bool,
 }
 

@@ -98,7 +98,8 @@ impl Point {
         self.axes.iter().find(|(axis, _)| axis == name).map(|(_, value)| value.as_str())
     }
 
-    /// Returns the value on an axis as a number: a count, or bytes.
+    /// Returns the value on an axis as a number: a count, or bytes; `None` if the value is neither, or the
+    /// point has no such axis.
     #[must_use]
     pub fn number(&self, name: &str) -> Option<f64> {
         number(self.axis(name)?)
@@ -133,8 +134,9 @@ impl Point {
     }
 }
 
-/// Names the measured points without a value of a metric; `None` if all points have a value. A verdict
-/// needs all figures, because a verdict over fewer points would answer another question.
+/// States how many measured points lack a value of a metric, and names one of them. Returns `None` if all
+/// points have a value. A verdict needs all figures, because a verdict over fewer points would answer
+/// another question.
 #[must_use]
 pub fn lack(points: &[&Point], metric: &str) -> Option<String> {
     let without: Vec<&str> =
@@ -144,7 +146,7 @@ pub fn lack(points: &[&Point], metric: &str) -> Option<String> {
     Some(format!("{metric} is missing at {} of {measured} points, such as {first}", without.len()))
 }
 
-/// Returns an axis value as a number: a count, or bytes.
+/// Returns an axis value as a number: a count, or bytes; `None` if the value is neither.
 #[must_use]
 pub fn number(value: &str) -> Option<f64> {
     value.parse().ok().or_else(|| value.parse::<ByteSize>().ok().map(|size| size.bytes() as f64))
@@ -320,8 +322,8 @@ impl Results {
         setups
     }
 
-    /// Returns the reason why no point of a setup could be measured. `None` if a point was measured, or
-    /// if no plan has the setup.
+    /// Returns the reason why the world refused a setup. `None` if a point was measured, if the first point
+    /// was not refused, or if no plan has the setup.
     #[must_use]
     pub fn why_not(&self, setup: &str) -> Option<&str> {
         let mut points = self.points.iter().filter(|point| point.setup == setup).peekable();

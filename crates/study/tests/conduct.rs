@@ -83,7 +83,8 @@ fn settings() -> Settings {
 #[error("{0}")]
 struct Trouble(&'static str);
 
-/// A world whose observations depend only on point and repeat. The world logs the requested repeats.
+/// A world whose observations depend only on the point, the repeat, the seed, and the number of earlier runs
+/// of the repeat. The world logs the requested repeats.
 #[derive(Default)]
 struct Known {
     asked: RefCell<Vec<(String, u32, u64)>>,
@@ -138,7 +139,7 @@ impl World for Known {
         let disturbed =
             self.always_disturbed.contains(&asked) || (before == 0 && self.disturbed.contains(&asked));
         let bins = (job.duration.as_u64() / job.bin.as_u64()) as usize;
-        // The token bucket loses a fifth of the link's capacity. The other values depend on the seed.
+        // The token bucket loses a fifth of the link's capacity. In addition, the bytes depend on the seed.
         let share = if job.variant.name.starts_with("tbf") { 100_000 } else { 125_000 };
         let bytes = share - job.seed % 3 * 10;
         let flows = job.variant.tenants().unwrap().bulk_flows();
@@ -162,7 +163,7 @@ impl World for Known {
                     bytes: vec![bytes; bins],
                     backlog_bytes: vec![60_000; bins],
                 }),
-                // The load decreases from run to run, but stays above the limit.
+                // A disturbance decreases from run to run of a repeat, but stays above the limit.
                 disturbance: Some(if disturbed { 0.9 - before as f64 * 0.1 } else { 0.01 }),
                 ..RawTenants::default()
             }),

@@ -37,7 +37,7 @@ pub struct NicOptions {
     pub pcie: Option<(f64, u32)>,
     /// Channels in use, and the maximum.
     pub queues: (u32, u32),
-    /// Size of the receive ring, which is also the maximum.
+    /// Size of the receive ring and of the transmit ring, which is also their maximum.
     pub ring: u32,
     /// MTU, bytes.
     pub mtu: u32,
@@ -45,9 +45,9 @@ pub struct NicOptions {
     pub action: &'static str,
 }
 
-/// Packets that a NIC of a synthetic host has received and sent.
+/// Packets that a NIC of a synthetic host has received. It has sent as many packets.
 const PACKETS: u64 = 5_000_000_000;
-/// Number of interrupts of each queue of such a NIC.
+/// Number of interrupts of each queue of a NIC.
 const INTERRUPTS: u64 = 4_000_000;
 /// Name of the interrupt controller of PCI devices.
 const MSI: &str = "IR-PCI-MSI";
@@ -147,7 +147,8 @@ impl HostBuilder {
         self
     }
 
-    /// Gives the processors a frequency driver, a governor, and idle states of 2 and 10 µs.
+    /// Gives the processors a frequency driver, a governor, and idle states with exit latencies of 0, 2 and
+    /// 10 µs.
     #[must_use]
     pub fn power(mut self, driver: &str, governor: &str) -> Self {
         for processor in &mut self.facts.processors {
@@ -168,7 +169,8 @@ impl HostBuilder {
         self
     }
 
-    /// Adds a NIC with one interrupt on each core of its node, and with correct maps and qdiscs.
+    /// Adds a NIC with one interrupt for each queue, spread over the cores of its node, and with correct XPS
+    /// maps and qdiscs.
     #[must_use]
     pub fn nic(mut self, options: &NicOptions) -> Self {
         let mut seen = Vec::new();

@@ -216,7 +216,7 @@ impl Writer<'_> {
                     let row = |values: &[u64]| {
                         values.iter().map(|value| format!("{value:x}")).collect::<Vec<_>>().join(" ")
                     };
-                    // The first processor has all counts; the other processors have 0.
+                    // The first processor has all counts; the other processors have 0, except in `entries`.
                     let mut others = vec![0; values.len()];
                     others[0] = values[0];
                     let rows = facts.processors.len().max(1) - 1;

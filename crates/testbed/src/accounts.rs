@@ -132,7 +132,8 @@ impl Reading {
             .collect()
     }
 
-    /// Returns the sum of the busy shares of all CPUs.
+    /// Returns the sum of the busy shares of all CPUs since an earlier reading; 1.0 is one CPU. Returns
+    /// `None` if no time has passed.
     pub(crate) fn busy_since(&self, earlier: &Self) -> Option<f64> {
         let elapsed = self.processors_read.duration_since(earlier.processors_read);
         self.processors.busy_since(&earlier.processors, elapsed)

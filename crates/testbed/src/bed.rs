@@ -88,8 +88,8 @@ impl BedOptions {
 
 /// A running test bed. Dropping the test bed removes all its objects.
 pub struct Bed {
-    /// Controls queue weights and segment sizes, if the options require it. The controller is the first
-    /// field, so that it is dropped before the devices.
+    /// Controls queue weights, segment sizes and service balancing, if the options require it. The controller
+    /// is the first field, so that it is dropped before the devices.
     pub controller: Option<Controller>,
     pub select: QueueSelect,
     pub meter: Option<Meter>,

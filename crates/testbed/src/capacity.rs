@@ -53,8 +53,8 @@ pub(crate) fn measure(
     Ok(bytes as f64 * 8.0 / Duration::from(DURATION).as_secs_f64())
 }
 
-/// Returns the line rate for a capacity: the highest rate of `ladder` with a headroom of at least
-/// `headroom`.
+/// Returns the line rate for a capacity: `wanted`, or without it the highest rate of `ladder`, at most
+/// `nominal`, with a headroom of at least `headroom`. Returns an error if the capacity is too low.
 pub(crate) fn settle(
     ladder: &[u64],
     headroom: f64,

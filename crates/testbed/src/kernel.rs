@@ -140,7 +140,8 @@ pub(crate) fn assess(
     Ok(assessment)
 }
 
-/// Returns the pools of an `xps:` variant: the two halves of the queues.
+/// Returns the pools of an `xps:` variant: the two halves of the queues. Returns no pools for other
+/// variants, or if there are too few queues.
 fn xps_pools(variant: &Variant, queues: u32) -> Vec<Pool> {
     let queues = variant.knobs().queues.unwrap_or(queues);
     if variant.knobs().xps_pool.is_none() || queues < XPS_POOLS {
@@ -157,12 +158,12 @@ fn xps_pools(variant: &Variant, queues: u32) -> Vec<Pool> {
 
 const SMALL_QUEUES_OFF_BYTES: u32 = 1 << 30;
 const PACING_RATIO_LARGEST: u32 = 1000;
-/// Value of `tcp_tso_rtt_log`. Since Linux 5.18, TCP also halves its segments for every 2^9 µs of
-/// minimum RTT.
+/// Value of `tcp_tso_rtt_log`. Since Linux 5.18, TCP enlarges its segments by an allowance, which halves
+/// for every 2^9 µs of minimum RTT (`tcp_tso_autosize`).
 ///
 /// In the test bed, the RTT does not depend on a distance: a handshake is slow only if the CPU was
 /// busy. After a slow handshake, a flow would permanently send small segments and get less than its
-/// share. With units of 2^20 µs, TCP halves no segments.
+/// share. With units of 2^20 µs, TCP does not reduce the allowance.
 const TSO_RTT_LOG: &str = "20";
 
 /// Translates a variant's knobs to options. The caller sets the rate, the topology and the meter.

@@ -45,7 +45,8 @@ impl LinkWatch {
         Ok(())
     }
 
-    /// Returns the change of the link that explains an error. Without a change, returns the error.
+    /// Returns the change of the link that explains an error. Returns the error itself without a change, and
+    /// if the error is an interruption.
     pub(crate) fn explain(&mut self, error: TestbedError) -> TestbedError {
         match (error, self.check()) {
             (TestbedError::Interrupted, _) => TestbedError::Interrupted,

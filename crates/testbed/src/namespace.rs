@@ -69,8 +69,7 @@ impl Namespace {
         })
     }
 
-    /// Reads files of the namespace's sysfs, without trailing white space. Paths are relative to
-    /// `/sys`.
+    /// Reads files of the namespace's sysfs, without surrounding white space. Paths are relative to `/sys`.
     pub fn read_sysfs(&self, files: &[String]) -> Result<Vec<String>, TestbedError> {
         let read = |path: &String| {
             let path = format!("/sys/{path}");
@@ -111,7 +110,8 @@ impl Namespace {
         })
     }
 
-    /// Returns the number of established TCP connections from the namespace to a port.
+    /// Returns the number of established TCP connections from the namespace to a port. `address` only selects
+    /// the IP version.
     pub fn connections_to(&self, address: IpAddr, port: u16) -> Result<usize, TestbedError> {
         let file = if address.is_ipv4() { "tcp" } else { "tcp6" };
         Ok(established_to(&self.read_proc_net(file)?, port))

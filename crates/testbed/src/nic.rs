@@ -154,7 +154,7 @@ impl Nic {
     }
 }
 
-/// Returns a line with this rate.
+/// Returns a token bucket filter that shapes a queue to this rate.
 pub(crate) fn shaper(rate: BitRate) -> Qdisc {
     Qdisc::Tbf {
         rate_bps: rate.bits_per_second(),

@@ -40,7 +40,7 @@ pub fn inherited_path(file: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
-/// Creates a file without a name, in the directory that `TMPDIR` names.
+/// Creates a file without a name, in the directory that `TMPDIR` names, by default `/tmp`.
 pub(crate) fn temporary_file() -> Result<File, TestbedError> {
     let directory = std::env::temp_dir();
     let action = format!("make a temporary file in {} (TMPDIR)", path_text(&directory));
@@ -110,7 +110,7 @@ impl Process {
         Ok(Self { name, child, output, errors, status: None })
     }
 
-    /// Returns how the process ended, in words; `None` while it runs.
+    /// Returns an error message if the process has ended; `None` while it runs.
     pub fn ending(&mut self) -> Result<Option<String>, TestbedError> {
         self.has_ended()?;
         Ok(self.status.map(|status| format!("{} ended early ({status}); run the scenario again", self.name)))
@@ -237,7 +237,7 @@ fn check(result: libc::c_int) -> std::io::Result<()> {
     if result < 0 { Err(std::io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Returns the processors on which this process may run.
+/// Returns the processors on which the calling thread may run.
 pub(crate) fn own_processors() -> Result<Vec<usize>, TestbedError> {
     let allowed = sched_getaffinity(Pid::from_raw(0))
         .map_err(|errno| TestbedError::system("read the processor affinity of this process")(errno.into()))?;
@@ -260,9 +260,9 @@ fn single_cpu(cpu: usize) -> libc::cpu_set_t {
     set
 }
 
-/// Raises the calling thread's priority while this value lives. This thread starts a hundred busy
-/// processes and reads their counters, and they must not delay it. Threads that it starts inherit the
-/// priority, but processes do not. Without the privilege, the priority stays unchanged.
+/// Raises the calling thread's priority while this value lives. The thread starts many busy processes and
+/// reads their counters, and these processes must not delay it. Threads that it starts inherit the priority,
+/// but processes do not. Without the privilege, the priority stays unchanged.
 pub(crate) struct Prompt {
     before: libc::c_int,
 }
@@ -272,8 +272,8 @@ thread_local! {
     static ORDINARY: Cell<Option<libc::c_int>> = const { Cell::new(None) };
 }
 
-/// Returns the nice value that the calling thread had before an active [`Prompt`]. Traffic runs with
-/// this value.
+/// Returns the nice value that the calling thread had before an active [`Prompt`]; `None` without one.
+/// Traffic runs with this value.
 pub(crate) fn ordinary_nice() -> Option<libc::c_int> {
     ORDINARY.get()
 }

@@ -35,7 +35,8 @@ const PROBE_START: Duration = Duration::from_millis(2500);
 /// Rows of the meter for flows that are not bulk flows: iperf3's control connections, the probe, and
 /// replies.
 const SPARE_METER_ROWS: u32 = 256;
-/// Difference between the counts of the meter and iperf3 above which the repeat gets a note.
+/// Relative difference between the byte counts of the meter and iperf3 above which the repeat gets a
+/// note.
 const LARGEST_METER_ERROR: f64 = 0.02;
 /// Busy share of the CPUs above which the CPUs may have been the bottleneck.
 pub(crate) const MOST_BUSY: f64 = 0.85;
@@ -245,13 +246,14 @@ pub(crate) fn retransmitted_segments(table: &str) -> u64 {
     tcp_counter(table, "RetransSegs")
 }
 
-/// Returns a TCP counter of a table like `/proc/net/snmp`. The table has a line of names and a line of
-/// values.
+/// Returns a TCP counter of a table like `/proc/net/snmp`; 0 if the table lacks the counter. The table
+/// has a line of names and a line of values.
 pub(crate) fn tcp_counter(table: &str, counter: &str) -> u64 {
     protocol_counter(table, "Tcp: ", counter)
 }
 
-/// Returns a counter of the lines with a prefix, such as `TcpExt: ` of `/proc/net/netstat`.
+/// Returns a counter of the lines with a prefix, such as `TcpExt: ` of `/proc/net/netstat`; 0 if the
+/// lines lack the counter.
 pub(crate) fn protocol_counter(table: &str, prefix: &str, counter: &str) -> u64 {
     let mut lines = table.lines().filter_map(|line| line.strip_prefix(prefix));
     let (Some(names), Some(values)) = (lines.next(), lines.next()) else { return 0 };
@@ -314,7 +316,7 @@ impl Bulk {
         Ok(bulk)
     }
 
-    /// Stops the newest client once its streams are connected, so that all clients start to send at the
+    /// Suspends the newest client once its streams are connected, so that all clients start to send at the
     /// same time. A flow that connects while other flows load its queue would measure the queueing
     /// delay as its minimum RTT. TCP would then permanently reduce the flow's segment size
     /// (tcp_tso_autosize).
@@ -386,7 +388,7 @@ impl Bulk {
         Ok(any)
     }
 
-    /// Returns the error of a client that ended early.
+    /// Returns the first client's error; `None` if no client reports an error.
     fn failure(&mut self) -> Option<String> {
         self.clients.iter_mut().find_map(|client| {
             let text = client.output_text().ok()?;
@@ -581,8 +583,8 @@ fn collect_flows(
     Ok(())
 }
 
-/// Returns the bins in which a bulk flow is backlogged. These are all bins if the flow started before
-/// the measurement, otherwise the bins after the flow's first byte.
+/// Returns the bins in which a bulk flow is backlogged; `None` if there is no such bin. These are all
+/// bins if the flow started before the measurement, otherwise the bins after the bin of its first byte.
 fn backlogged(bytes: &[u64], from_the_start: bool) -> Option<std::ops::Range<usize>> {
     let first =
         if from_the_start { Some(0) } else { bytes.iter().position(|bytes| *bytes > 0).map(|bin| bin + 1) };

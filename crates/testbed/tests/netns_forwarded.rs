@@ -24,7 +24,7 @@ fn ip(at: &Namespace, arguments: &str) {
     assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Creates a namespace behind the sending host, which forwards its packets.
+/// Creates a namespace whose packets the sending host forwards.
 fn container(bed: &Bed) -> Namespace {
     let inner = Namespace::new().unwrap();
     let mut netlink = inner.netlink().unwrap();

@@ -104,7 +104,7 @@ fn bins_begin_with_the_start() {
     // The last segments of the connection may follow the first reading.
     let after = metered(&bed, &ends).unwrap();
     assert!(binned > 0 && binned <= after.bytes - before.bytes, "{binned} of {}", after.bytes - before.bytes);
-    // The bins do not include the few bytes between the first reading and the start of the bins.
+    // The bins do not include the bytes between the first reading and the start of the bins.
     assert!(after.bytes - before.bytes - binned < 2_000_000, "{binned} of {}", after.bytes - before.bytes);
 }
 

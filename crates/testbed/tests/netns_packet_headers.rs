@@ -1,6 +1,6 @@
 //! Tests of the headers that the BPF programs parse: VLAN tags, IPv4 options, IPv6 extension headers,
-//! fragments and truncated frames. Every program gets the same frames. The queue choice, the meter and
-//! receive steering get them by `BPF_PROG_TEST_RUN`, the drop counter through an interface.
+//! fragments and truncated frames. The queue choice, the meter and receive steering get all frames by
+//! `BPF_PROG_TEST_RUN`. The drop counter gets them through an interface, except frames with three tags.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -44,7 +44,8 @@ struct Case {
 /// Kind of an extension header, and its bytes after the next-header field.
 type Extension<'a> = (u8, &'a [u8]);
 
-/// Headers of a case. The frame has no header for an unset field.
+/// Headers of a case. By default, a frame is an IPv4 TCP packet without tags, options, fragments or
+/// extension headers.
 #[derive(Clone, Default)]
 struct Headers<'a> {
     tags: &'a [u16],

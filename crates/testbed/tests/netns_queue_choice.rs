@@ -177,8 +177,8 @@ fn carried(bed: &mut Bed, pool: Pool) -> (u64, u64) {
     (sum(true), sum(false))
 }
 
-/// A message that the write system call sends, and so the thread's CPU. The CPU that handles the ACK or
-/// the timer sends later packets.
+/// A message that fits into one segment: the write system call sends it, on the thread's CPU. The CPU that
+/// handles the ACK or the timer would send later segments.
 const MESSAGE: [u8; 1_200] = [0x5a; 1_200];
 
 #[test]

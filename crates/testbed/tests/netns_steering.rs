@@ -91,7 +91,7 @@ fn tuple(protocol: u8, source: SocketAddr, destination: SocketAddr) -> Tuple {
 const MOST_UNDER_WAY: u64 = 64;
 
 /// Sends numbered datagrams, with a bounded number in flight. Calls `meanwhile` repeatedly. Returns the
-/// number of sent datagrams, and the received numbers in order.
+/// number of sent datagrams, and the received numbers in the order of arrival.
 fn numbered(
     place: &Place,
     version: usize,
@@ -116,7 +116,8 @@ fn numbered(
             let mut numbers = Vec::new();
             let mut buffer = [0; 2048];
             loop {
-                // On a busy machine, the sender may be preempted for longer than the timeout.
+                // On a busy machine, the sender may be preempted for longer than the timeout. So a timeout
+                // ends the loop only after the sender has ended.
                 let is_last = ended.load(Ordering::Acquire);
                 match receiver.recv(&mut buffer) {
                     Ok(length) => {

@@ -1,4 +1,4 @@
-//! Tests a repeat of tenants on this kernel: the figures are plausible, and no objects remain.
+//! Tests a repeat with tenants on this kernel: the figures are plausible, and no kernel objects remain.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::single_range_in_vec_init)]
 
 mod support;
@@ -50,7 +50,7 @@ fn assert_sane(raw: &RawRepeat, millis: u64) {
     }
 }
 
-/// The longest writes come first, because flows are in the order of their tenants.
+/// Without a line, the CPUs limit the payload. Flows and processes are in the order of their tenants.
 #[test]
 fn without_a_line_the_processors_are_the_bottleneck() {
     let mixed = format!(
@@ -108,7 +108,7 @@ fn a_line_is_kept_full_and_leaves_a_trace() {
         assert_eq!((line.bytes.len(), line.backlog_bytes.len()), (1000, 1000));
         assert_eq!(line.capacity_bytes, 25_000.0);
         let total: u64 = line.bytes.iter().sum();
-        // The line is a token bucket of two segments, which may be sent in addition to the rate.
+        // The line is a token bucket. It holds two segments, which it may send in addition to the rate.
         assert!(total as f64 <= 25_000.0 * 1000.0 + 300_000.0, "{total}");
         assert!(total >= wire_bytes(&raw));
         assert_near(wire_bytes(&raw) as f64, total as f64, 0.02, "bytes of the bulk flows");

@@ -95,8 +95,8 @@ fn the_drivers_xps_maps_win_until_they_are_cleared() {
     assert!(packets[1] < ALL / 2, "the map is gone: {packets:?}");
 }
 
-/// Checks that four flows get one queue each, with any child qdisc. The device's queues carry the
-/// chosen flows, and the bytes of each flow equal the bytes of its queue.
+/// Checks that four flows get one queue each, with each of three child qdiscs. The device's queues carry the
+/// chosen flows, and the bytes of each flow agree with those of its queue.
 fn choices_reach_the_queues(driver: &str) {
     let mut nics = Nics::take(driver);
     nics.clear_xps();

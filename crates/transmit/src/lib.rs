@@ -119,7 +119,8 @@ pub enum Outcome {
     Kept,
     /// The function selected a queue and charged the flow to it.
     Picked,
-    /// The flow was already released, but the kernel holds it on its queue. The flow was charged again.
+    /// The kernel holds the flow on a queue to which the flow was not charged, for example after a release.
+    /// The flow is charged to this queue.
     Recharged,
     /// The segment has no payload.
     Uncharged,
@@ -178,7 +179,7 @@ impl SeenWord {
     }
 }
 
-/// Sum of the flow weights of each queue.
+/// For each queue, the sum of the weights of the flows with data outstanding.
 #[derive(Debug)]
 pub struct QueueWeights(Box<[AtomicU32; MAX_QUEUES]>);
 
@@ -206,7 +207,8 @@ impl QueueWeights {
         self.0.iter().map(|weight| u64::from(weight.load(Ordering::SeqCst))).sum()
     }
 
-    /// Selects the queue for a segment, and charges the flow's weight to it.
+    /// Selects the queue for a segment. Charges the flow's weight to it, unless the segment has no payload or
+    /// the outcome is [`Outcome::Contended`].
     ///
     /// # Panics
     /// Panics if the pool is empty or exceeds [`MAX_QUEUES`], or if the weight is 0 or too large.

@@ -137,7 +137,7 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// Returns the phase with a number of the C header, 0 to 3.
+    /// Returns the phase with a number of the C header, 0 to 3. Any other number gives [`Self::Hold`].
     #[must_use]
     pub fn of(number: u8) -> Self {
         match u32::from(number) {
@@ -235,14 +235,15 @@ impl Flow {
         Phase::of(self.0.phase)
     }
 
-    /// Returns the smallest RTT, µs; `None` before the first sample.
+    /// Returns the smallest RTT, µs; `None` before the first sample, and before the next sample after
+    /// [`Settings::base_decreases`] decreases.
     #[must_use]
     pub fn base_rtt_us(&self) -> Option<u32> {
         (self.0.rtt_min_us != 0).then_some(self.0.rtt_min_us)
     }
 
     /// Returns the result of the last measurement, µs; `None` if no measurement has ended since the
-    /// last decrease.
+    /// last decrease or the last long pause.
     #[must_use]
     pub fn rtt_us(&self) -> Option<u32> {
         (self.0.rtt_now_us != 0).then_some(self.0.rtt_now_us)

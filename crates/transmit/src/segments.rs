@@ -1,12 +1,13 @@
 //! Dynamic segment size (Titan, USENIX ATC 2017, section 3.3): small segments while queues are shared.
 //!
-//! A queue is served in whole segments, so flows that share a queue send segments round robin. If flows
-//! are spread over the queues and queues have weights, only this short-term unfairness remains. Smaller
-//! segments are fairer but cost processor time, so they are used only while queues are shared.
+//! A queue is served in whole segments, and flows that share a queue send segments round robin. Over a short
+//! time, one flow may therefore send more than another. If flows are spread over the queues and queues have
+//! weights, no other unfairness remains. Smaller segments are fairer but cost processor time, so they are
+//! used only while queues are shared.
 //!
-//! A change on a live device is expensive. Running flows adopt the new size only after a new route
-//! lookup, for all sockets of the namespace at once. [`SegmentSizer`] therefore reacts slowly, and most
-//! slowly towards larger segments.
+//! A change on a live device is expensive. Running flows adopt the new size only after a new route lookup,
+//! for all sockets of the namespace at once. [`SegmentSizer`] therefore reacts slowly, and most slowly
+//! towards larger segments.
 
 use crate::headroom::{Headroom, Sizes};
 

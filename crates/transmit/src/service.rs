@@ -1,10 +1,10 @@
 //! Service balancing: fair long-term shares on a device without queue weights.
 //!
 //! With more flows than queues, some flows share a queue while other flows have their own queue. A
-//! device that serves its queues round robin gives a flow with its own queue several times as much.
-//! Queue weights would fix this immediately. Without queue weights, flows can alternate: a flow with
-//! more than its share moves to a shared queue, and a flow with less than its share moves to a less
-//! crowded queue.
+//! device that serves its queues round robin gives a flow with its own queue several times the service
+//! of a flow on a shared queue. Queue weights would fix this immediately. Without queue weights, flows
+//! can alternate: a flow with more than its share moves to a shared queue, and a flow with less than
+//! its share moves to a less crowded queue.
 //!
 //! [`ServiceBalancer`] maintains each flow's *lead*: its service beyond the average, divided by its
 //! weight, decayed with a time constant. A move takes a flow from a queue of *n* flows to a queue of at
@@ -57,7 +57,7 @@ pub struct ServiceOptions {
 }
 
 impl Default for ServiceOptions {
-    /// Returns a time constant of ten seconds and a gap of two largest segments (64 KiB). At most one
+    /// Returns a time constant of ten seconds and a gap of two largest segments (64 KiB each). At most one
     /// move begins per 20 ms. After a failed move, the flow stays for half a second.
     fn default() -> Self {
         Self {
@@ -114,9 +114,9 @@ struct Worth {
 impl Worth {
     /// Returns the benefit of moving a flow with the lead `lead`.
     ///
-    /// The sum of all squared leads changes at twice the rate of the sum of leads times changes of
-    /// service. The best move reduces this sum fastest. On a queue of n flows, each flow gets one n-th
-    /// of the service.
+    /// The best move reduces the sum of all squared leads fastest. The derivative of this sum is twice
+    /// the sum of each lead times the change of that flow's service. On a queue of n flows, each flow gets
+    /// one n-th of the service.
     fn of(lead: f64, from: &Crowd, to: &Crowd) -> Self {
         if to.flows == 0 {
             return Self { beside_empty: from.flows, gap: -lead };
@@ -189,8 +189,8 @@ impl ServiceBalancer {
         self.accounts.retain(|_, account| now_ns.saturating_sub(account.seen_ns) < FORGOTTEN_AFTER_NS);
     }
 
-    /// Returns the move to begin at `now_ns`, if a move has a benefit. `now_ns` is the time of the last
-    /// sample.
+    /// Returns the move to begin at `now_ns`, if a move has a benefit, and the last move began at least
+    /// `least_interval_ns` ago. `now_ns` is the time of the last sample.
     pub fn next_move(&mut self, now_ns: u64) -> Option<Move> {
         let early = |at: u64| now_ns.saturating_sub(at) < self.options.least_interval_ns;
         if self.moved_ns.is_some_and(early) {
@@ -216,7 +216,8 @@ impl ServiceBalancer {
         self.accounts.get(&flow).map(|account| account.lead)
     }
 
-    /// Returns the backlogged flows in an order that does not depend on the hash map.
+    /// Returns the backlogged flows of the sample at `now_ns`, ordered by cookie. So the order does not
+    /// depend on the hash map.
     fn contenders(&self, now_ns: u64) -> Vec<Account> {
         let mut contenders: Vec<Account> = self
             .accounts

@@ -19,8 +19,8 @@ fn without_a_slot(cookies: impl Iterator<Item = u64>) -> usize {
     cookies.filter(|cookie| !(0..raw::EK_PROBES).any(|step| taken.insert(slot(*cookie, step)))).count()
 }
 
-/// Two CPUs create sockets. For some distances between their cookies, all runs of one CPU have the same
-/// home slots as runs of the other CPU.
+/// Two CPUs create sockets. For some distances between their cookies, each run of cookies of one CPU has the
+/// same home slots as a run of the other CPU.
 #[test]
 fn flows_of_two_cpus_have_slots_at_each_distance_of_their_cookies() {
     const FLOWS: u64 = 512;

@@ -125,8 +125,8 @@ fn slow_start_ends_at_ssthresh_and_a_flow_without_limit_does_not_grow() {
 
 #[test]
 fn cubic_increase_follows_the_curve() {
-    // From the window 1000, K is 0. After t = 5 s, one base RTT of 10 ms ahead, the window is 1000 +
-    // 0.4004 * t^3 = 1050.
+    // The curve starts at the window 1000, so K is 0. After 5 s, the window is the curve's value one base RTT
+    // of 10 ms later: 1000 + 0.4004 * 5.01^3 = 1050.
     let mut sender = Sender::settled(1000);
     sender.acks(50_000, 10_000, 10);
     assert_eq!(sender.window.cwnd, 1050);
@@ -222,7 +222,7 @@ fn the_base_rtt_is_measured_again_after_ten_decreases_without_it() {
     assert_eq!(sender.flow.base_rtt_us(), None);
     sender.acks(10_000, 30_000, 0);
     assert_eq!((sender.flow.base_rtt_us(), sender.flow.phase()), (Some(30_000), Phase::CubicIncrease));
-    // An RTT close to the base RTT restarts the count.
+    // An RTT close to the base RTT restarts the count of decreases.
     let mut sender = Sender::settled(1000);
     for _ in 1..=30 {
         sender.until(Phase::Hold, 30_000);
@@ -256,7 +256,8 @@ fn a_loss_reduces_the_window_as_cubic_does() {
     assert_eq!(sender.flow.losses(), 2);
 }
 
-/// If the kernel skips the program for ssthresh or for the undo of a loss, it uses an undefined value.
+/// If the kernel skips the program for ssthresh or for the undo of a loss, it uses an undefined value as the
+/// window.
 #[test]
 fn an_increase_by_another_program_is_undone() {
     let mut sender = Sender::settled(1000);
@@ -307,7 +308,7 @@ fn cube_root(value: u64) -> u32 {
     unsafe { raw::ek_shim_lola_cube_root(value) }
 }
 
-/// Generates times up to 100 years in microseconds, and values around the limits of every type.
+/// Generates times up to 100 years in microseconds, and any larger values up to the limit of the type.
 fn clock() -> impl Strategy<Value = u64> {
     let century: u64 = 100 * 366 * 24 * 3600 * 1_000_000;
     prop_oneof![0..=century, Just(century), Just(u64::MAX), any::<u64>(), 0..100_000_u64]
@@ -383,7 +384,8 @@ proptest! {
                     ack.cwnd = last.map_or(ack.cwnd, |last| ack.cwnd.min(last.max(lost)));
                     last = Some(window.cwnd);
                     prop_assert!((MIN_CWND..=MAX_CWND).contains(&window.cwnd), "{:?} {:?}", ack, window);
-                    // An ACK at most doubles the window or adds the acknowledged packets.
+                    // After an ACK, the window is at most twice the previous window plus the acknowledged
+                    // packets.
                     let most = u64::from(ack.cwnd.max(1)) * 2 + u64::from(ack.acked);
                     prop_assert!(u64::from(window.cwnd) <= most, "{:?} {:?}", ack, window);
                 }

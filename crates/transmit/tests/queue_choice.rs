@@ -38,7 +38,7 @@ fn steps(flows: usize) -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..400)
 }
 
-/// Returns the expected weights: for each queue, the sum of the flows charged to it.
+/// Returns the expected weights: for each queue, the sum of the weights that flows have charged to the queue.
 fn expected_weights(flows: &[Flow]) -> Vec<u32> {
     let mut weights = vec![0; MAX_QUEUES];
     for flow in flows {
@@ -59,8 +59,9 @@ fn check_weights(queues: &QueueWeights, flows: &[Flow]) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Weights must always equal the sums of active flows, and must be 0 at the end. No other allowed
-    /// queue has a smaller weight than the chosen queue. A flow with data outstanding keeps its queue.
+    /// A queue's weight must always equal the sum of the weights of its active flows, and must be 0 at the
+    /// end. No other allowed queue has a smaller weight than the chosen queue. A flow with data outstanding
+    /// keeps its queue.
     #[test]
     fn a_host_keeps_its_weights(
         steps in steps(20),
@@ -246,7 +247,8 @@ fn a_flow_takes_the_wanted_queue_only_when_it_may_move() {
     let segment = Segment { pool: Pool { first: 0, count: 8 }, policy: Policy::Dqa, ..Segment::default() };
     let own = queues.choose(&flow, &segment).queue;
     let wanted = (own + 3) % 8;
-    // The flow takes the wanted queue, although this queue has another flow and other queues are empty.
+    // An idle flow takes the wanted queue, although this queue has another flow and other queues are empty. A
+    // flow that is not idle keeps its queue.
     assert_eq!(queues.choose(&other, &Segment { hash: wanted << 29, ..segment }).queue, wanted);
     let asking = Segment { wanted: Some(wanted), ..segment };
     let choice = queues.choose(&flow, &Segment { idle: false, ..asking });
@@ -268,7 +270,7 @@ fn threads_conserve_weight() {
     const THREADS: usize = 4;
     const ROUNDS: u32 = 20_000;
     let queues = QueueWeights::new();
-    // One thread sends each flow (the socket lock), and all threads complete it.
+    // Only one thread sends a flow, because the kernel holds the socket lock. All threads complete the flow.
     let flows: Vec<FlowWord> = (0..THREADS * 4).map(|_| FlowWord::new()).collect();
     let start = Barrier::new(THREADS);
     std::thread::scope(|scope| {

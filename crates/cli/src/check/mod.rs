@@ -105,8 +105,8 @@ pub fn judge_beside(facts: &HostFacts, managed: &[ManagedSetting]) -> Judgement 
     judgement
 }
 
-/// The changes of killed runs in this network namespace. The rules then judge these changes, not the
-/// administrator's settings.
+/// The changes of killed runs in this network namespace. If there are any, the rules judge these changes, not
+/// the administrator's settings.
 #[derive(Default)]
 pub struct Left {
     unfinished: Vec<Header>,

@@ -62,7 +62,7 @@ pub fn screen(
         }
     };
     let interfaces: Vec<&Interface> = facts.interfaces.iter().filter(shown).collect();
-    // A host with many containers has many veth interfaces.
+    // If there are more interfaces, omit the veth interfaces: a host with many containers has many of them.
     const MOST: usize = 12;
     let is_veth = |interface: &&&Interface| interface.kind == InterfaceKind::Veth;
     let veths = interfaces.iter().filter(is_veth).count();
@@ -96,7 +96,7 @@ pub fn screen(
 
 /// Returns the command that explains a rule on the same host, with the same interface and speeds.
 fn explain_command(options: &CheckOptions) -> Line {
-    // `--save` wrote the recording, and the live host may have changed since.
+    // Use the recording that `--save` wrote, because the live host may have changed since.
     let from = options.from.as_ref().or(options.save.as_ref());
     let mut line = printed_command("evenkeel check --explain RULE", &[]);
     if let Some(directory) = from {
@@ -114,7 +114,8 @@ fn explain_command(options: &CheckOptions) -> Line {
     }
 }
 
-/// Returns the number of rules that are not applicable, in a sentence.
+/// Returns a sentence with the number of rules that are not applicable; `None` if there are no such rules, or
+/// if [`not_nics`] returns `None`.
 pub fn not_applicable(facts: &HostFacts, only: Option<&str>, judgement: &Judgement) -> Option<String> {
     let rules = judgement.not_applicable.len();
     let verb = if rules == 1 { "does" } else { "do" };
@@ -123,7 +124,7 @@ pub fn not_applicable(facts: &HostFacts, only: Option<&str>, judgement: &Judgeme
 
 /// Returns a sentence about rules that do not judge the given interface because it is not a NIC.
 /// Without a given interface, the sentence is about a host without NICs. `rules` returns the subject
-/// and its verb.
+/// and its verb. Returns `None` if the interface is a NIC or does not exist, or if the host has a NIC.
 pub fn not_nics(facts: &HostFacts, only: Option<&str>, rules: impl FnOnce() -> String) -> Option<String> {
     let is_nic = |interface: &Interface| interface.kind == InterfaceKind::Device;
     match only {
@@ -172,7 +173,8 @@ fn answer(judgement: &Judgement) -> String {
     )
 }
 
-/// Returns the number of rules that could not judge, in words; `None` if all rules could judge.
+/// Returns the numbers of rules that could not judge or judged only in part, in words; `None` if all rules
+/// could judge completely.
 pub fn missed(judgement: &Judgement) -> Option<String> {
     let parts: Vec<String> =
         [missed_whole(judgement), missed_in_part(judgement)].into_iter().flatten().collect();
@@ -233,7 +235,7 @@ fn known(facts: &HostFacts, source: &str) -> bool {
     facts.unknown.iter().all(|gap| gap.source != source)
 }
 
-/// Describes an interface in one or two lines: its type, queues, traffic and losses.
+/// Describes an interface: its driver or type, speed, node, MTU, queues, qdiscs, traffic and losses.
 fn line_of(interface: &Interface, judgement: &Judgement) -> String {
     let mut parts: Vec<String> = Vec::new();
     let kind = match interface.kind {

@@ -110,7 +110,7 @@ fn open_reasons() -> Result<DropReasons, String> {
     DropReasons::attach(inode).map_err(short)
 }
 
-/// Formats the flow of a drop: `10.0.0.1:40000 > 10.0.0.2:53 UDP`.
+/// Formats the flow of a drop: `10.0.0.1:40000 > 10.0.0.2:53 UDP`; `None` if the drop has no flow.
 fn flow_words(drop: &DropCount) -> Option<String> {
     let flow = drop.flow?;
     let protocol = match flow.protocol {
@@ -130,7 +130,8 @@ fn place_of(drop: &DropCount) -> Option<(Place, &'static str)> {
     place_of_reason(&drop.reason, drop.flow.map(|flow| flow.protocol))
 }
 
-/// Returns the drops of the most packets at a known place, with the place and its rule.
+/// Returns the drops with the most packets among those at a known place, with the place and its rule;
+/// `None` if no place is known.
 fn most_dropped(drops: &[DropCount]) -> Option<(&DropCount, Place, &'static str)> {
     let known = drops.iter().filter_map(|drop| place_of(drop).map(|(place, rule)| (drop, place, rule)));
     known.max_by_key(|(drop, ..)| drop.packets)
@@ -147,8 +148,8 @@ fn reason_json(drop: &DropCount) -> serde_json::Value {
     })
 }
 
-/// Shows the drop reasons with a known location, with the flows that they affect. Shows all other
-/// reasons in one line.
+/// Shows the drop reasons with a known place, with the flows that they affect. Shows all other reasons in
+/// one line.
 fn reasons_screen(page: &mut Page, drops: Result<&[DropCount], &String>) {
     const MOST_FLOWS: usize = 10;
     let drops = match drops {
@@ -237,7 +238,8 @@ fn screen(
     let seconds = elapsed.as_secs_f64();
     let lost = losses.iter().map(|loss| loss.packets).saturating_sum();
     let others = if unread.is_empty() { "" } else { " by the counters that could be read" };
-    // A host with containers has many such interfaces: list the others below.
+    // A host with containers may add or remove many interfaces. If there are more than `MOST`, the answer
+    // states only their number, and the list of gaps below names them.
     const MOST: usize = 2;
     let named = if moves.len() <= MOST { *moves } else { &[] };
     let moves = match moves.len() - named.len() {

@@ -18,7 +18,7 @@ fn milliseconds(microseconds: u32) -> String {
     format!("{:.1} ms", f64::from(microseconds) / 1000.0)
 }
 
-/// Returns the first line of a session.
+/// Returns the first line that a session prints.
 pub fn started(name: &str, settings: &Settings, default: bool) -> String {
     format!(
         "{name}: TCP LoLa, target {}, balancing above {}, hold {}{}{}",

@@ -117,9 +117,9 @@ pub fn fair(options: &FairOptions) -> Result<Exit, Failure> {
     }
 }
 
-/// Rolls back killed runs. If the command changes nothing, reports the killed runs instead, and returns
-/// them with the changes that would restore their settings. Returns an error if a killed run left a
-/// root qdisc without a journal.
+/// Rolls back killed runs. If the command changes nothing, reports the killed runs instead, and returns them
+/// with the changes that would restore their settings. Returns an error if a killed run left a root qdisc
+/// without a journal, unless the command only observes.
 fn settle_leftovers(
     options: &FairOptions,
     state: &StateDirectory,
@@ -282,8 +282,8 @@ fn statuses(session: &Session, weights: Option<&WeightsFile>) -> Vec<Status> {
     statuses
 }
 
-/// Reloads a changed file of flow weights. Returns remarks. While the file is invalid, the previous
-/// weights stay.
+/// Reloads a changed file of flow weights, and sets the weights again if a cgroup has changed. Returns
+/// remarks. While the file is invalid, the previous weights stay.
 fn follow_weights(session: &Session, weights: &mut WeightsFile) -> Result<Vec<String>, FairError> {
     let mut remarks = Vec::new();
     match weights.refresh() {

@@ -21,8 +21,8 @@ use crate::managed;
 use crate::output;
 use crate::signals::Signals;
 
-/// Minimum time between two reports of `check`, which read the files of every process. Maximum age of a report at a
-/// scrape.
+/// Minimum time between two reports of `check`, which read the files of every process. Maximum age of a
+/// report at a scrape.
 const CHECK_INTERVAL: Duration = Duration::from_secs(60);
 /// Time between the two samples of a single exposition. It exceeds the window of fairness.
 const SAMPLE_TIME: Duration = Duration::from_millis(1400);
@@ -52,7 +52,7 @@ struct Exporter {
     last: Exported,
     sampled: Option<Instant>,
     checked: Instant,
-    /// Whether a scrape has read the last report of `check`.
+    /// Whether a scrape has read the last report of `check` while the report was recent.
     is_scraped: bool,
     /// The messages about unreadable files that were already printed.
     told: Vec<String>,
@@ -76,7 +76,7 @@ impl Exporter {
             self.last.sample = self.collector.sample().map_err(failed)?;
             self.sampled = Some(Instant::now());
         }
-        // Scrapes that are more than a minute apart would get an old report.
+        // If scrapes are more than a minute apart, the last report is old.
         let is_old = self.checked.elapsed() >= CHECK_INTERVAL;
         if is_old {
             self.check();
@@ -86,7 +86,8 @@ impl Exporter {
         Ok(exposition(&self.last, form))
     }
 
-    /// Makes a new report of `check` if the interval has passed and a scrape has read the last report.
+    /// Makes a new report of `check` if the interval has passed and a scrape has read the last report while
+    /// it was recent.
     fn check_if_due(&mut self) {
         if self.is_scraped && self.checked.elapsed() >= CHECK_INTERVAL {
             self.check();

@@ -98,7 +98,7 @@ struct Stage {
     /// Index of the figure in [`COLUMNS`].
     figure: usize,
     begun: Option<Instant>,
-    /// Number of finished repeats of the figure, and their maximum.
+    /// Number of finished repeats of the figure, and the maximum number of repeats.
     repeat: (u32, u32),
     search: Option<Arc<Progress>>,
 }
@@ -139,7 +139,7 @@ impl Bench<'_> {
         let mut done = 0.0;
         let mut rows = Vec::with_capacity(sizes.len());
         for &flows in sizes {
-            // Reserve memory for a filter per flow.
+            // Check that the memory suffices for a filter per flow.
             require_memory(flows as usize, flows as usize, 0)?;
             let share = work(flows) / all;
             self.at(|stage| *stage = Stage { row: (done, share), flows: flows as usize, ..Stage::default() });
@@ -220,7 +220,8 @@ impl Bench<'_> {
         })
     }
 
-    /// Returns the NIC. Enlarges a table if the NIC has no room for a filter per flow.
+    /// Returns the NIC. If it has no room for a filter per flow, enlarges the largest table, and also
+    /// returns the table's name and its new size.
     fn nic(&self, flows: usize) -> Result<(ConfiguredNic, Option<(String, usize)>), Failure> {
         let tables = self.model.tables().iter().filter(|table| table.fields.take_flows());
         let largest = tables.max_by_key(|table| table.capacity);
@@ -484,7 +485,8 @@ fn summary_json(summary: &Summary) -> Value {
     })
 }
 
-/// Formats a number with three significant digits.
+/// Formats a number with three significant digits, but with at most three decimals and with all digits
+/// before the decimal point.
 fn digits(value: f64) -> String {
     match value {
         value if value >= 100.0 => format!("{value:.0}"),

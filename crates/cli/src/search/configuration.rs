@@ -14,8 +14,8 @@ pub struct Configuration<'n> {
     pub filters: Vec<FilterView<'n>>,
     /// RSS, if it decides for a flow or its table differs from the default.
     pub rss: Option<RssView>,
-    /// Indirection tables. The key is left out if the list is empty: replaying filters without contexts
-    /// does not need it.
+    /// Indirection tables of the RSS contexts. An empty list is left out of the JSON, because replaying
+    /// filters without contexts does not need it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub contexts: Vec<Vec<u16>>,
 }
@@ -118,8 +118,8 @@ fn numbers(queues: &[QueueId]) -> Vec<u16> {
     queues.iter().map(|queue| queue.0).collect()
 }
 
-/// Returns the indirection tables and RSS settings. If a device hashes, adds a command that sets its
-/// key.
+/// Returns the indirection tables and RSS settings. If the search has an RSS key, and `device` is given, adds
+/// a command that sets the device's key.
 pub fn hash_page(search: &Search, device: Option<&str>) -> Page {
     let mut page = page();
     for (number, table) in search.nic().contexts().iter().enumerate() {

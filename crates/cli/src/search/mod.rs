@@ -60,7 +60,8 @@ pub fn room(model: &NicModel) -> usize {
     model.tables().iter().filter(|table| table.fields.take_flows()).map(|table| table.capacity).sum()
 }
 
-/// Returns an error if a search needs more memory than is available or allowed.
+/// Returns an error if a search needs more memory than is available or allowed. `more` is additional memory
+/// in bytes.
 pub fn require_memory(flows: usize, filters: usize, more: usize) -> Result<(), Failure> {
     let work = format!("a search for {}", counted(flows, "flow"));
     memory::require_for_flows(search::memory(flows, filters) + more as u64, &work)

@@ -148,7 +148,7 @@ impl Solved {
             .map(|queue| {
                 let flows = self.search.map().flows_on(queue);
                 let rates = flows.iter().filter_map(|flow| self.search.flow(*flow)).map(|flow| flow.rate_bps);
-                // The sum is unknown if a rate is.
+                // The sum is unknown if any rate is unknown.
                 let rate = rates.sum::<Option<u64>>();
                 let rate = rate.map_or("-".to_owned(), |rate| format!("{:.1} Mbit/s", rate as f64 / 1e6));
                 vec![queue.0.to_string(), flows.len().to_string(), rate]

@@ -42,7 +42,7 @@ fn send(place: &ServicePlace, command: Command, interface: Option<&str>) -> Resu
     }
 }
 
-/// Returns the process of a running service that has no socket at the requested path.
+/// Returns the process of a running service that has no socket at the requested path, if there is one.
 fn running(error: &ControlError) -> Option<u32> {
     let is_missing = matches!(error, ControlError::NoService { .. });
     let holder =
@@ -52,7 +52,7 @@ fn running(error: &ControlError) -> Option<u32> {
 
 fn current(place: &ServicePlace) -> Result<ServiceStatus, Failure> {
     let answer = send(place, Command::Status, None)?;
-    // The service has been running since before an upgrade.
+    // With another schema, the service has been running since before an upgrade.
     if let Some(schema) = answer.get("schema").filter(|schema| **schema != ServiceStatus::SCHEMA) {
         let message = format!(
             "the service answers with schema {schema}, and this program reads schema {}; restart the service \
@@ -70,8 +70,8 @@ fn names(answer: &Value) -> Vec<String> {
     names.filter_map(|name| name.as_str().map(str::to_owned)).collect()
 }
 
-/// Waits until the interfaces are paused or resumed, and no interface is in one of the `transient`
-/// states. Returns the last status.
+/// Waits until no worker of the interfaces is in one of the `transient` states. Returns the last status.
+/// Returns an error if another command pauses or resumes an interface meanwhile, or after [`PATIENCE`].
 fn settle(
     place: &ServicePlace,
     names: &[String],

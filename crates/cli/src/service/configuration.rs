@@ -1,4 +1,5 @@
-//! The configuration of the service: options are checked as on the command lines of `fair`, `steer` and `tune`.
+//! The configuration of the service: options are checked as on the command lines of `fair`, `steer` and
+//! `tune`.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::FileTypeExt;
@@ -27,8 +28,8 @@ fn parse(text: &Text) -> Result<Configuration, ScenarioError> {
     Configuration::parse(&text.text, &text.origin, &check_options)
 }
 
-/// Parses the file of a running service, and reads the files that the file names, except pipes: only a worker waits for
-/// their writers.
+/// Parses the file of a running service, and reads the files that it names, except pipes: only a worker
+/// waits for the writer of a pipe.
 pub fn parse_again(text: &Text) -> Result<Configuration, ScenarioError> {
     let is_pipe = |path: &str| std::fs::metadata(path).is_ok_and(|file| file.file_type().is_fifo());
     parse_with_files(text, &|path| !is_pipe(path))
@@ -53,7 +54,7 @@ pub fn read_regular(file: &Path) -> Result<Configuration, Failure> {
     parse(&text).map_err(|error| Failure::with_causes(Exit::Usage, &error))
 }
 
-/// Checks arguments of `fair` or `steer`, or the name of a rule of `tune`.
+/// Checks arguments of `fair` or `steer`, or names of rules of `tune`.
 fn check_options(kind: WorkerKind, arguments: &[String]) -> Result<(), OptionError> {
     if kind == WorkerKind::Tune {
         return arguments.iter().try_for_each(|rule| check_rule(rule));

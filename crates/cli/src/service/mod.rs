@@ -148,6 +148,7 @@ fn run(file: &Path) -> Result<Exit, Failure> {
 }
 
 /// Reserves the name of the service in this network namespace. Refuses to run next to another service.
+/// Returns `None` if another user has reserved the name.
 fn reserve_name(service: &Service<'_>) -> Result<Option<SocketName>, Failure> {
     let failed = |error| Failure::with_causes(Exit::Failed, &error);
     let taken = SocketName::take(SERVICE_NAME).map_err(failed)?;

@@ -18,7 +18,7 @@ fn time(seconds: f64) -> String {
     }
 }
 
-/// Returns the sum of a figure over a worker's devices.
+/// Returns the sum of a figure over a worker's devices, or `-` without a list of devices.
 fn sum(worker: &WorkerStatus, key: &str) -> String {
     let devices = worker.devices.as_ref().and_then(Value::as_array);
     let figures =

@@ -34,8 +34,8 @@ use crate::stream::Stream;
 const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 /// Time between the two observations of a plan. The plan computes rates from them.
 const PLAN_INTERVAL: Duration = Duration::from_millis(500);
-/// Memory of a plan's flow in addition to its search, bytes: in the session, in the status, and as JSON
-/// text.
+/// Memory of a plan's flow in the session and in the status, bytes. With JSON output, a flow has its JSON
+/// text, too, and needs [`JSON_FLOW_BYTES`]. Both figures exclude the search.
 const FLOW_BYTES: usize = 300;
 const JSON_FLOW_BYTES: usize = 560;
 /// Memory of a plan's filter in JSON, as fields and as text, bytes.
@@ -90,7 +90,8 @@ pub fn steer(options: &SteerOptions) -> Result<Exit, Failure> {
     let session =
         Session::start(&interface, backend, source, &policy.file, session_options).map_err(failure)?;
     if session.backend() != "xdp" {
-        // These back ends have no BPF program. The session still reads policies, and sockets of other namespaces.
+        // The other back ends have no BPF program. The session still reads policies, and sockets of other
+        // namespaces.
         let kept =
             [Capability::NetAdmin, Capability::SysAdmin, Capability::SysPtrace, Capability::DacOverride];
         keep_only(&kept)
@@ -133,8 +134,8 @@ fn failure(error: SteerError) -> Failure {
     Failure::with_causes(error.cause().into(), &error)
 }
 
-/// Returns the namespaces whose sockets the session reads. Refuses namespaces that this process cannot
-/// enter or find.
+/// Returns the namespaces whose sockets the session reads. Returns an error if this process lacks the
+/// capabilities to find or enter them.
 fn scope(names: &[String]) -> Result<Scope, Failure> {
     if names.is_empty() {
         return Ok(Scope::Own);
@@ -149,7 +150,7 @@ fn scope(names: &[String]) -> Result<Scope, Failure> {
     Ok(if is_all { Scope::All } else { Scope::Named(names.to_vec()) })
 }
 
-/// Returns the CPUs for XDP or a plan, one per queue.
+/// Returns the CPUs for XDP, RPS or a plan, one per queue.
 fn processors(options: &SteerOptions, interface: &Interface) -> Result<Vec<u32>, Failure> {
     let Some(queues) = options.queues.map(usize::from) else { return Ok(interface.processors.clone()) };
     if options.plan && options.model.is_some() {

@@ -185,7 +185,8 @@ pub fn json(
     text
 }
 
-/// Returns the status of a session's interface for `--format jsonl`: figures of the flows instead of all flows.
+/// Returns the status of a session's interface for `--format jsonl`: figures of the flows instead of all
+/// flows.
 pub fn devices(status: &Status, policy_error: Option<&str>) -> Value {
     let Status { interface, driver, backend, model, policy, accepted, met, cost, searches, .. } = status;
     let filtered = status.flows.iter().filter(|flow| flow.filtered).count();

@@ -139,10 +139,10 @@ fn run<W: World>(
     }
 }
 
-// The directory of the study does not have the paths of the user's scenarios and setups, so this is no command.
+// Not a command: the directory of the study does not contain the paths of the user's scenarios and setups.
 const AGAIN: &str = "to measure again, use the options of this study and a new directory (--out DIR)";
 
-/// Reports that a finished study was only read.
+/// Returns the remark that the study is finished, and that this run measured nothing.
 fn already(directory: &Path, results: &Results) -> String {
     format!(
         "{} holds a finished study of {}: this run measured nothing",
@@ -184,7 +184,7 @@ impl Kept {
 }
 
 /// Opens the study's directory. Uses the named directory, if given. Otherwise uses the first directory
-/// below the records that contains this study unfinished or does not exist yet.
+/// below the records that contains this study unfinished, is empty, or does not exist yet.
 fn open(settings: &Settings, options: &TcOptions) -> Result<Journal, Failure> {
     let failed = |error: JournalError| journal_failure(&error);
     if let Some(directory) = options.resume.as_ref().or(options.out.as_ref()) {
@@ -221,8 +221,8 @@ fn open(settings: &Settings, options: &TcOptions) -> Result<Journal, Failure> {
     }
 }
 
-/// Returns whether another process has just begun a different study here. The other study's settings
-/// appear shortly after its lock.
+/// Returns whether another process has just begun a different study in this directory. The settings of that
+/// study appear shortly after its lock. If they do not appear within a second, returns true.
 fn is_another_that_begins(directory: &Path, settings: &Settings) -> bool {
     const LOOKS: u32 = 20;
     const BETWEEN: Duration = Duration::from_millis(50);

@@ -120,7 +120,7 @@ impl Wanted {
         };
         let own = own_setups(&found)?;
         let mut scenarios = Vec::with_capacity(found.scenarios.len());
-        // Restores the original order: bundled setups, then the user's setups.
+        // Restore the original order: the bundled scenarios, then the user's scenarios.
         let place_of =
             |name: &str| bundled().iter().position(|(known, _)| *known == name).unwrap_or(usize::MAX);
         let mut texts: Vec<(&String, &String)> = found.scenarios.iter().collect();

@@ -33,7 +33,7 @@ impl Decoder {
     }
 
     /// Returns the key if no further byte has arrived for a while: a lone escape byte is the Escape
-    /// key.
+    /// key. Discards any other incomplete key.
     pub fn time_out(&mut self) -> Option<KeyPress> {
         let is_escape = self.bytes == [ESCAPE];
         self.bytes.clear();
@@ -88,7 +88,7 @@ fn character(bytes: &[u8]) -> Next {
             (!evenkeel_model::text::is_invisible(character)).then_some(KeyPress::Character(character)),
             character.len_utf8(),
         ),
-        // The bytes are the beginning of a character, or no character at all.
+        // The bytes are no character, or the beginning of a character that other bytes interrupt.
         (None, Some(chunk)) if chunk.invalid().len() < bytes.len() || is_whole(bytes) => {
             Next::Key(None, chunk.invalid().len())
         }

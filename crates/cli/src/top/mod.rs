@@ -70,7 +70,7 @@ impl Session<'_> {
         End::due(&self.signals, self.began, self.options.time)
     }
 
-    /// Shows samples on the screen until the viewer quits.
+    /// Shows samples on the screen until the viewer quits, the time is over or a signal arrives.
     fn show(&mut self, terminal: &mut Terminal) -> Result<End, Failure> {
         let palette = Palette { colours: std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()) };
         let mut next = Instant::now() + self.options.interval;

@@ -68,7 +68,7 @@ impl Source {
     }
 
     /// Puts the next sample into `shown`, unless `shown` is frozen. Returns whether `shown` changed.
-    /// Freezing stops a recording, but not the sampling of this host.
+    /// Freezing stops the replay of a recording, but not the sampling of this host.
     pub fn advance(&mut self, is_frozen: bool, shown: &mut Sample) -> Result<bool, Failure> {
         match self {
             Self::Live(live) => {
@@ -86,7 +86,8 @@ impl Source {
         }
     }
 
-    /// Shows another sample of a recording. Returns whether such a sample exists.
+    /// Shows the sample of a recording that is `steps` after the current sample. Returns whether there is
+    /// such a sample; always false for this host.
     pub fn step(&mut self, steps: i8, shown: &mut Sample) -> bool {
         let Self::Replay { recording, index, .. } = self else { return false };
         let wanted = index.checked_add_signed(steps.into()).filter(|wanted| *wanted < recording.count());

@@ -41,7 +41,7 @@ const KEY_TIME: Duration = Duration::from_millis(30);
 
 /// The terminal's original settings, for a panic and for signal handlers.
 static BEFORE: OnceLock<(RawFd, libc::termios)> = OnceLock::new();
-/// Whether the terminal shows the alternate screen.
+/// Whether the terminal must be restored.
 static ENTERED: AtomicBool = AtomicBool::new(false);
 
 pub struct Terminal {
@@ -95,7 +95,7 @@ impl Terminal {
         Ok(Some(terminal))
     }
 
-    /// Takes the terminal. Returns what to do next.
+    /// Takes the terminal. Returns [`Event::Redraw`], or [`Event::Closed`] if the terminal was closed.
     fn enter(&mut self) -> Result<Event, Failure> {
         let mut settings = self.before.clone();
         // Deliver keys one by one, without echo. Keep ISIG, so that Ctrl-C is SIGINT even if this
@@ -175,7 +175,7 @@ impl Terminal {
             Ok(0) => Ok(vec![Event::Closed]),
             Ok(length) => Ok(self.decoder.take(&bytes[..length]).into_iter().map(Event::Key).collect()),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(Vec::new()),
-            // EIO: the terminal was closed, or this process is in the background.
+            // For example EIO: the terminal was closed, or this process is in the background.
             Err(_) => Ok(vec![Event::Closed]),
         }
     }

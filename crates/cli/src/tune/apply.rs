@@ -22,10 +22,10 @@ use crate::progress::{page, wait_with};
 use crate::revert::tell_leftover;
 use crate::signals::Signals;
 
-/// Maximum number of rounds after a change of the number of channels. Such a change recreates
-/// interrupts and queues.
+/// Maximum number of rounds of changes. A change of the number of channels requires another round, because it
+/// recreates interrupts and queues.
 const MOST_ROUNDS: usize = 3;
-/// Number of readings in a watch. Losses in bursts differ from part to part.
+/// Number of parts of a watch. Each part ends with a reading. Losses in bursts differ from part to part.
 const WATCH_PARTS: u32 = 10;
 
 pub struct Done {
@@ -40,8 +40,8 @@ pub struct Outcome {
     pub done: Vec<Done>,
     /// Commands that restore the settings of queues, to be run after the undo of the channels.
     pub undo_of_queues: Vec<Line>,
-    /// Changes that the kernel refused or another program prevented. Each of these settings has its
-    /// previous value.
+    /// Changes that the kernel refused, or that another program prevented or replaced. Each of these settings
+    /// has its previous value, or the other program's value.
     pub refused: Vec<(&'static str, Change, String)>,
     /// Result of a watch; `None` without a watch.
     pub watched: Option<Watched>,
@@ -186,7 +186,7 @@ pub fn make_rounds(
         let made = outcome.done[earlier..].iter().map(|done| Change::new(done.knob.clone(), done.to.clone()));
         let channels: Vec<Change> = made.filter(|change| matches!(change.knob, Knob::Channels(_))).collect();
         let lines = show::undo_of_queues(&prepared.facts, &options.interface, &channels);
-        // Restore the values from before the first change last.
+        // The commands of the first round are last, because they restore the values from before all changes.
         outcome.undo_of_queues.splice(..0, lines);
         if channels.is_empty() || round >= MOST_ROUNDS {
             break;
@@ -256,7 +256,7 @@ fn make(lasting: &mut Lasting, ready: &Ready, outcome: &mut Outcome) -> Result<O
         Ok(Made::Changed(from)) => done(from, to.clone()),
         Ok(Made::Rounded { from, to }) => done(from, to),
         Err(error @ ApplyError::Journal(_)) if !error.is_owned() => return Err(failure(&error)),
-        // The other run sets the same value just now.
+        // Another run owns the setting, and `tune` already keeps the same value.
         Err(error) if error.is_owned() && keeper(knob, to).is_some() => {}
         Err(error) => outcome.refused.push((ready.rule, ready.change.clone(), error.to_string())),
     }
@@ -319,8 +319,8 @@ fn failure(error: &ApplyError) -> Failure {
     Failure::with_causes(Exit::Failed, error)
 }
 
-/// Creates the error for a command that changed nothing because another run is active, or a directory
-/// or a privilege is missing.
+/// Creates the error for a command that changed nothing because it could not begin: another run is active, a
+/// directory or a privilege is missing, or a journal is damaged or unfinished.
 fn cannot_begin(error: &ApplyError) -> Failure {
     let exit = match error {
         ApplyError::Journal(JournalError::Damaged(_) | JournalError::Unfinished { .. }) => Exit::Failed,

@@ -38,8 +38,9 @@ fn place(interface: &str) -> Place<'_> {
     Place { interface, namespace: Etc::namespace() }
 }
 
-/// Returns an error in another network namespace than the initial one: the host reads the files at
-/// boot, in the initial namespace.
+/// Returns an error for `--persist` in another network namespace than the initial one: the host reads the
+/// files at boot, in the initial namespace. A directory in `EVENKEEL_ETC_DIR` is allowed in every namespace,
+/// but its path must be UTF-8.
 pub fn check_namespace(options: &TuneOptions) -> Result<(), Failure> {
     if options.persist.is_empty() || options.from.is_some() {
         return Ok(());
@@ -63,11 +64,12 @@ pub fn check_namespace(options: &TuneOptions) -> Result<(), Failure> {
 struct Written {
     kind: Kind,
     path: String,
-    /// The paths of the file and its link.
+    /// The paths of the file and of its link, if any.
     all: Vec<String>,
 }
 
-/// Returns the files that earlier commands wrote under the interface's present name, and under its name in the journal.
+/// Returns the files that earlier commands wrote under the interface's present name, and under its name in
+/// the journal. Omits files that a user edited.
 fn written(options: &TuneOptions, etc: &Etc) -> Result<Vec<Written>, PersistError> {
     let mut written = Vec::new();
     for name in std::iter::once(options.interface.clone()).chain(earlier_name(&options.interface)) {
@@ -80,7 +82,8 @@ fn written(options: &TuneOptions, etc: &Etc) -> Result<Vec<Written>, PersistErro
     Ok(written)
 }
 
-/// Returns an interface's name in its journal if it has another name now, and no other interface has the name.
+/// Returns an interface's name in its journal if the interface has another name now. Returns `None` if
+/// another interface has the name from the journal.
 fn earlier_name(interface: &str) -> Option<String> {
     let now = identity(interface)?;
     // Without permission to read journals, assume that no previous command changed a setting.
@@ -96,7 +99,7 @@ fn writes(options: &TuneOptions, etc: &Etc) -> bool {
     !options.persist.is_empty() || written(options, etc).is_ok_and(|written| !written.is_empty())
 }
 
-/// Returns the files of the given kinds and of the kinds that earlier commands wrote.
+/// Returns the files of the kinds that the user chose, and of the kinds that earlier commands wrote.
 fn files(
     options: &TuneOptions,
     etc: &Etc,
@@ -112,7 +115,8 @@ fn files(
     Ok(files)
 }
 
-/// Returns the files that `--apply` would write: with the kept changes of previous commands, and those of the plan.
+/// Returns the files that `--apply` would write: with the kept changes of previous commands, and the changes
+/// of the plan. With `--from`, the files contain only the changes of the plan.
 pub fn planned(options: &TuneOptions, prepared: &Prepared) -> Result<Files, Failure> {
     let etc = Etc::from_environment();
     if options.persist.is_empty() && (options.from.is_some() || !writes(options, &etc)) {
@@ -149,7 +153,8 @@ fn failure(error: &PersistError) -> Failure {
     Failure::with_causes(Exit::Failed, error)
 }
 
-/// Writes the files for all kept changes, including those of previous commands.
+/// Writes the files for all kept changes, including those of previous commands. Removes the files that are no
+/// longer needed. Does nothing if no command had `--persist`.
 pub fn write(options: &TuneOptions, facts: &HostFacts, lasting: &mut Lasting) -> Result<Files, Failure> {
     let etc = Etc::from_environment();
     if !writes(options, &etc) {

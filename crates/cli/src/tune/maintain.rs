@@ -35,7 +35,8 @@ const JUDGE_INTERVAL: Duration = Duration::from_secs(10);
 const JUDGE_SHARE: u32 = 100;
 /// Interval between two checks of the settings.
 const INTERVAL: Duration = Duration::from_millis(500);
-/// Time in which a session on the interface, which got the same signal, must end before the changes are undone.
+/// Limit of the wait for a session on the interface. The session got the same signal, and the changes are
+/// undone only after it has ended.
 const PATIENCE: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(50);
 
@@ -194,8 +195,9 @@ impl Worker<'_> {
         }
     }
 
-    /// Makes the changes that are not in effect. Returns another program's change of a setting that was
-    /// changed earlier; that change stays.
+    /// Makes the changes that are not in effect. If another program has changed a setting of an earlier
+    /// worker, returns that change and makes none. With the option `afresh`, the worker instead removes the
+    /// earlier changes of such settings from the journal, and makes the changes of the rules.
     fn begin(&mut self, signals: &Signals) -> Result<Option<Change>, Stop> {
         self.watch.check()?;
         let entries = self.watch.entries()?;
@@ -229,7 +231,7 @@ impl Worker<'_> {
         Ok((prepared, keep))
     }
 
-    /// Makes the changes of a plan, if there are any, and keeps the findings that remain.
+    /// Makes the changes of a plan, if there are any, and stores the findings that remain.
     fn meet(&mut self, mut prepared: Prepared, keep: &Keep, signals: &Signals) -> Result<(), Stop> {
         if !prepared.ready.is_empty() {
             let mut outcome = Outcome::default();
@@ -243,8 +245,9 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Judges the rules again, and makes changes of settings of the host. Such a setting loses its value if the worker of
-    /// another interface undoes its change.
+    /// Judges the rules again, and makes changes of settings of the host. Such a setting loses its value if
+    /// the worker of another interface undoes its change. Returns [`Change::Busy`] if a session has the
+    /// interface.
     fn judge_again(&mut self, signals: &Signals) -> Result<Option<Change>, ApplyError> {
         let began = Instant::now();
         let judged = self.judge().map_err(Stop::from).and_then(|(mut prepared, keep)| {
@@ -273,7 +276,7 @@ impl Worker<'_> {
         self.refused.iter().any(|(_, change, _)| change.knob == *knob)
     }
 
-    /// Keeps the findings that remain.
+    /// Stores the findings that remain, and the settings that were refused or left alone.
     fn settle(&mut self, prepared: &Prepared, keep: &Keep) {
         let name = &self.options.interface;
         let ready = |knob: &Knob| prepared.ready.iter().any(|ready| ready.change.knob == *knob);
@@ -322,7 +325,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Reports the settings that the plan leaves alone.
+    /// Reports the settings that the plan leaves alone, and those that cannot be changed.
     fn report_left(&self, prepared: &Prepared) {
         let name = &self.options.interface;
         let planned = prepared.plan.left.iter().map(|left| (left.rule, &left.change, &left.why));
@@ -345,7 +348,8 @@ impl Worker<'_> {
         }
     }
 
-    /// Returns a change by another program or the device.
+    /// Returns the reason why the worker must end, if there is one. If no setting has changed and a judgement
+    /// is due, judges the rules again.
     fn look(&mut self, signals: &Signals) -> Result<Option<Change>, ApplyError> {
         self.sole.iter().for_each(SocketName::answer);
         match identity(&self.options.interface).filter(|found| found.index == self.index) {
@@ -459,7 +463,7 @@ fn refusal(interface: &str, rule: &str, change: &change::Change, why: &str) -> S
     format!("{} is not set to {}: {why} ({rule})", change.knob.on(interface), change.to)
 }
 
-/// Returns the value that the service set last.
+/// Returns the value that the service set last; `None` if the journal has no exact value.
 fn set_value(entry: &Entry) -> Option<String> {
     match entry.ours.last()? {
         Ours::These(values) => values.last().map(Value::to_string),
@@ -558,7 +562,7 @@ pub fn left(of: &Managed<'_>) -> Option<String> {
     let journals = if of.runs { Ok(Vec::new()) } else { journals_left(&state, of.index) };
     match journals {
         Ok(journals) if journals.is_empty() => {}
-        // A damaged journal has its own instructions.
+        // The reasons about a damaged, renamed or removed journal have their own instructions.
         Ok(_) if !reasons.is_empty() => {}
         Ok(journals) => {
             let name = |found: &InterfaceIdentity| match found.index == of.index {
@@ -591,7 +595,7 @@ fn lost(state: &StateDirectory, of: &Managed<'_>) -> Vec<String> {
         .chain(renamed.map(|renamed| renamed.to_string()))
         .collect();
     let made = of.made.values().filter_map(|entry| serde_json::from_value::<Entry>(entry.clone()).ok());
-    // A renamed journal has the changes.
+    // A damaged or renamed journal has the changes.
     let made: Vec<Entry> = if reasons.is_empty() { made.collect() } else { Vec::new() };
     match unrecorded(state, of.index, of.name, &made) {
         Ok(lost) => reasons.extend(lost.into_iter().map(|change| {

@@ -1,4 +1,4 @@
-//! `evenkeel tune`: makes the changes that `evenkeel check` proposes, and nothing else.
+//! `evenkeel tune`: plans the changes that `evenkeel check` proposes, and makes them with `--apply`.
 
 mod apply;
 mod files;
@@ -223,7 +223,8 @@ pub fn prepare(
     Ok(prepared)
 }
 
-/// Selects the steps of the plan to make now.
+/// Sorts the plan's steps into steps to make now and steps that cannot be made. Leaves out steps whose
+/// setting already has the wanted value.
 fn sort_out(
     prepared: &mut Prepared,
     facts: &HostFacts,
@@ -232,7 +233,7 @@ fn sort_out(
     losing: &BTreeSet<&'static str>,
 ) -> Result<(), Failure> {
     let mut kernel = look(index, interface)?;
-    // Without permission to read journals, assume that no previous command changed a setting.
+    // If the journals cannot be read, assume that no previous command changed a setting.
     let kept = evenkeel_apply::kept(&StateDirectory::from_environment()).unwrap_or_default();
     for Step { rule, change } in &prepared.plan.steps {
         let from = match kernel.read(&change.knob) {
@@ -303,7 +304,8 @@ fn unfixed(interface: &str, keep: &Keep, prepared: &Prepared) -> Vec<String> {
 /// Returns the rules that the user selected and that have no finding.
 ///
 /// # Errors
-/// Returns an error if a name belongs to no rule, or if a rule could not judge the interface.
+/// Returns an error if a name belongs to no rule, if a rule could not judge the interface, or if a rule is
+/// about NICs and the interface is none.
 fn without_finding<'o>(
     options: &TuneOptions,
     only: &'o [String],

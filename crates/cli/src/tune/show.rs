@@ -1,4 +1,5 @@
-//! Formats the output of `evenkeel tune`. Everything except commands is a comment, so that a shell can run a plan.
+//! Formats the output of `evenkeel tune`. In a plan, everything except commands is a comment, so that a shell
+//! can run the plan.
 
 use std::fmt::{Display, Write};
 

@@ -9,8 +9,8 @@ use evenkeel_synthetic::qdisc;
 
 use crate::hosts::{self, Host, connection, nic_mut, process};
 
-/// A fault: its name, the hosts that can have it, the function that plants it, the rule that reports it, and the other
-/// rules that may report it, too.
+/// A fault: its name, the hosts that can have it, the function that plants it, the rule that reports it,
+/// and the other rules that may report it, too.
 pub struct Fault {
     pub name: &'static str,
     pub hosts: fn() -> Vec<Host>,

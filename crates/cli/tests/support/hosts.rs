@@ -104,7 +104,8 @@ pub fn free_peer(facts: &HostFacts, local: &str, remote: &str) -> String {
     peer.to_string()
 }
 
-/// Adds a connection of a process that has carried much data through a NIC.
+/// Adds a TCP connection that has sent `bytes` and received `bytes`. Adds its process if the host lacks the
+/// process.
 pub fn connection(facts: &mut HostFacts, local: &str, remote: &str, rtt_us: u64, bytes: u64, process: u32) {
     let remote = free_peer(facts, local, remote);
     if facts.process(process).is_none() {
@@ -235,7 +236,7 @@ fn igb() -> HostFacts {
     for (path, value) in PLAIN {
         facts.sysctls.insert((*path).to_owned(), (*value).to_owned());
     }
-    // At this speed, the defaults of the driver and the distribution suffice.
+    // At 1 Gbit/s, the defaults of the driver and the distribution suffice.
     if let Some(nic) = nic_mut(&mut facts) {
         nic.rings = nic.rings.map(|rings| evenkeel_model::host::Rings { rx: 256, tx: 256, ..rings });
     }
@@ -318,8 +319,7 @@ pub fn files(directory: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Returns the files of a recorded host. Of files that exist once per CPU, interrupt or queue, returns
-/// only a few.
+/// Returns the files of a recorded host. Of files whose paths differ only in digits, returns the first two.
 pub fn files_of_each_kind(directory: &Path) -> Vec<PathBuf> {
     let mut kinds = BTreeMap::<String, usize>::new();
     let mut files = files(directory);

@@ -27,7 +27,8 @@ pub const AT_WORK: &str = "managed now";
 const PATIENCE: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(5);
 
-/// XPS maps that a driver might have set: one queue per CPU.
+/// XPS maps that a driver might have set: CPU 0 uses queue 0, CPU 1 uses queue 1, and no CPU uses queues 2
+/// and 3.
 pub const DRIVERS_MAPS: [&str; 4] = ["1", "2", "0", "0"];
 
 pub struct Managed {
@@ -39,7 +40,7 @@ pub struct Managed {
 }
 
 impl Managed {
-    /// Creates an interface with four queues and the root `mq`, which counts by queue.
+    /// Creates an interface with four queues and the root `mq`, which counts packets per queue.
     pub fn new() -> Self {
         let (host, peer) = (Namespace::new().unwrap(), Namespace::new().unwrap());
         // Disable IPv6: its link-local address and route would appear later, at a random time.
@@ -113,7 +114,7 @@ impl Managed {
         self.enter(command)
     }
 
-    /// Creates an interface with a rate limit on each of its four queues, such as "50mbit", so that
+    /// Creates an interface with the rate limit `rate`, such as "50mbit", on each of its four queues, so that
     /// packets must wait.
     pub fn shaped(rate: &str) -> Self {
         let managed = Self::new();
@@ -244,7 +245,8 @@ impl Load<'_> {
     }
 }
 
-/// Returns every readable sysctl below a directory, in the calling thread's namespace.
+/// Returns the readable sysctls below a directory, in the calling thread's namespace. Leaves out the lists of
+/// congestion controls.
 fn sysctls(directory: &Path) -> String {
     let mut entries: Vec<_> =
         std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -309,7 +311,7 @@ pub fn with_own_sysfs(mut command: Command) -> Command {
     command
 }
 
-/// Runs a tool in a namespace, which must succeed. Returns its output.
+/// Runs a tool, which must succeed, in a namespace. Returns its output.
 pub fn tool(space: &Namespace, words: &[&str]) -> String {
     let mut command = Command::new(words[0]);
     command.args(&words[1..]).stdin(Stdio::null());

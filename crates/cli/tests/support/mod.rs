@@ -32,8 +32,8 @@ pub struct Ended {
     pub stderr: String,
 }
 
-/// Returns a command of the binary with these arguments. Disables colours and backtraces that the
-/// environment may request.
+/// Returns a command of the binary with these arguments. Removes variables that request backtraces, log
+/// messages or colours from its environment.
 pub fn evenkeel<S: AsRef<std::ffi::OsStr>>(arguments: &[S]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
     command.args(arguments).stdin(Stdio::null());

@@ -66,7 +66,7 @@ pub fn host(seed: u64, number: u64) -> HostFacts {
     facts
 }
 
-/// Returns a host with this number for a seed, whose NICs have few queues without maps, with or without load.
+/// Returns a host with this number for a seed. Its NICs have few queues, no XPS maps, and load or no load.
 pub fn host_of_few_queues(seed: u64, number: u64) -> HostFacts {
     let mut facts = host(seed, number);
     let mut chance = Chance(Xoshiro256StarStar::seed_from_u64(seed << 32 ^ number));

@@ -7,7 +7,7 @@
 //! | `== proc/net/softnet_stat` | the file's text |
 //! | `== sys/class/net/eth0/*` | a line `mtu = 1500` for each file below that directory |
 //! | `== proc/net/netstat pairs` | a line `TcpExt.ListenDrops 12` for each counter |
-//! | `== proc/interrupts sparse` | `processors: 64`, then rows `150: 3=8123 5=22 \| PCI-MSI 1-edge eth0-rx-0` |
+//! | `== proc/interrupts sparse` | `processors: 64`, then rows `150: 3=8123 5=22 \| PCI-MSI 1-edge eth0-0` |
 //! | `== sys/class/net/eth0/device -> ../../../devices/virtio1` | none: a symbolic link |
 //!
 //! `for 0-3 n=7,8,9,9: TEXT` repeats a line. In its text, `<i>` is the number, `<n>` the member of the

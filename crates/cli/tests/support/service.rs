@@ -99,7 +99,8 @@ impl Place {
         self.process(name)
     }
 
-    /// Ends the service by SIGTERM. Checks that everything is restored.
+    /// Ends the service by SIGTERM. Checks that everything is restored. Returns the messages of the
+    /// service.
     pub fn end(&self, mut service: Running) -> String {
         service.signal(Signal::SIGTERM);
         let ended = service.end();
@@ -125,7 +126,8 @@ impl Place {
     }
 }
 
-/// Kills the worker of `evk0` with its guardian while the supervisor sleeps, and makes a change meanwhile.
+/// Kills the worker of `evk0` with its guardian while the supervisor is stopped, and calls `change` before
+/// the supervisor continues.
 pub fn lose_worker(place: &Place, service: &mut Running, change: impl FnOnce()) {
     let supervisor = Pid::from_raw(service.id().cast_signed());
     let worker = place.process(FIRST);

@@ -1,5 +1,5 @@
-//! Faults of the host's stack and hardware: memory, power, connections, IP and slot. Also faults in the
-//! settings of offloads and polling.
+//! Faults of the host's stack and hardware (memory, power, connections, IP, PCI slot), and of the settings of
+//! offloads and polling.
 
 use evenkeel_model::host::{
     BondFacts, HostFacts, Interface, InterfaceKind, NodeAllocations, PacketSizes, PortUse, SocketFacts,
@@ -15,7 +15,7 @@ fn large_virtual_machine() -> HostFacts {
     HostBuilder::new(1, 16, 1).virtual_machine().nic(&hosts::VIRTIO).build()
 }
 
-/// Adds connections of a server that answers small requests.
+/// Adds a connection of a server that answers small requests.
 fn answers_requests(facts: &mut HostFacts, name: &str) {
     process(facts, 6379, name, &[]);
     let remote = hosts::free_peer(facts, "10.0.0.1:6379", "10.0.0.9:40001");

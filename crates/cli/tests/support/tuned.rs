@@ -45,7 +45,7 @@ impl Host {
         end(self.command(&["revert", NAME]))
     }
 
-    /// Returns the inode of the network namespace. The names of the files contain it.
+    /// Returns the inode of the network namespace, which is part of the names of files that `tune` writes.
     pub fn namespace(&self) -> u64 {
         let inode = || Ok(std::fs::metadata("/proc/thread-self/ns/net").unwrap().ino());
         self.managed.host.run(inode).unwrap()

@@ -60,7 +60,7 @@ struct ek_config {
 	ek_u64 forget_after_ns; /* silence after which an uncharged flow loses its slot */
 };
 
-/* For data that one CPU writes and all CPUs read. */
+/* Starts a cache line, so that writes to preceding fields do not invalidate it in other CPUs' caches. */
 #define EK_OWN_CACHE_LINE __attribute__((aligned(64)))
 
 /* Counters of one CPU. Segments of many CPUs would contend for a shared cache line. */
@@ -128,7 +128,7 @@ struct ek_move {
 	ek_u32 unused;
 };
 
-/* Maximum number of flows in one reading of the service. */
+/* Maximum number of flows in one reading of struct ek_service. */
 #define EK_MAX_SERVICES 4096
 
 struct ek_service {
@@ -190,7 +190,7 @@ struct ek_flow_detail {
 	ek_u64 listed;          /* whether the flow is on the list of charged flows */
 };
 
-/* A flow at the receiver, as the meter counts it. */
+/* A flow as the meter counts it. */
 struct ek_metered_flow {
 	ek_u64 first_ns;
 	ek_u64 last_ns;

@@ -14,8 +14,7 @@ const BNXT: Driver = Driver {
     kernel: &[],
     counters: &[&[
         ("[#]: rx_discards", Ring),
-        // Sum over the rings. The name depends on the driver's version, which has only one of the
-        // names.
+        // Sum over the rings. The driver has one of the next two names, depending on its version.
         ("rx_total_discard_pkts", Part("[#]: rx_discards")),
         ("rx_total_ring_discards", Part("[#]: rx_discards")),
         // The port's discards include those of its rings.

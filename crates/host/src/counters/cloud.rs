@@ -50,7 +50,8 @@ const GVE: Driver = Driver {
     ]],
 };
 
-/// `drivers/net/ethernet/microsoft/mana/mana_ethtool.c`; `mana_get_stats64` and `mana_start_xmit` of `mana_en.c`.
+/// `drivers/net/ethernet/microsoft/mana/mana_ethtool.c`; `mana_get_stats64` and `mana_start_xmit` of
+/// `mana_en.c`.
 const MANA: Driver = Driver {
     names: &["mana"],
     kernel: &[],
@@ -74,8 +75,8 @@ const MANA: Driver = Driver {
     ]],
 };
 
-/// `drivers/net/ethernet/pensando/ionic/ionic_stats.c`; `ionic_get_stats64` of `ionic_lif.c`; `struct ionic_lif_stats` of
-/// `ionic_if.h`.
+/// `drivers/net/ethernet/pensando/ionic/ionic_stats.c`; `ionic_get_stats64` of `ionic_lif.c`;
+/// `struct ionic_lif_stats` of `ionic_if.h`.
 const IONIC: Driver = Driver {
     names: &["ionic"],
     kernel: &[],
@@ -103,7 +104,8 @@ const IONIC: Driver = Driver {
     ]],
 };
 
-/// `drivers/net/ethernet/hisilicon/hns3/hns3_ethtool.c` and `hns3pf/hclge_main.c`; `hns3_fetch_stats` of `hns3_enet.c`.
+/// `drivers/net/ethernet/hisilicon/hns3/hns3_ethtool.c` and `hns3pf/hclge_main.c`; `hns3_fetch_stats` of
+/// `hns3_enet.c`.
 const HNS3: Driver = Driver {
     names: &["hns3"],
     kernel: &[],

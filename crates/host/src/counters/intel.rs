@@ -41,7 +41,8 @@ const IGB: Driver = Driver { names: &["igb"], kernel: &[], counters: &[PORT, GIG
 /// `drivers/net/ethernet/intel/igc/igc_ethtool.c`; `igc_update_stats` of `igc_main.c`.
 const IGC: Driver = Driver { names: &["igc"], kernel: &[], counters: &[PORT, GIGABIT, QUEUES] };
 
-/// `drivers/net/ethernet/intel/ixgbe/ixgbe_ethtool.c` and `ixgbevf/ethtool.c`; `ixgbe_update_stats` of `ixgbe_main.c`.
+/// `drivers/net/ethernet/intel/ixgbe/ixgbe_ethtool.c` and `ixgbevf/ethtool.c`; `ixgbe_update_stats` of
+/// `ixgbe_main.c`.
 const IXGBE: Driver = Driver {
     names: &["ixgbe", "ixgbevf"],
     kernel: &[],
@@ -57,7 +58,8 @@ const IXGBE: Driver = Driver {
     ],
 };
 
-/// `drivers/net/ethernet/intel/i40e/i40e_ethtool.c`; `i40e_update_vsi_stats` and `i40e_update_pf_stats` of `i40e_main.c`.
+/// `drivers/net/ethernet/intel/i40e/i40e_ethtool.c`; `i40e_update_vsi_stats` and `i40e_update_pf_stats` of
+/// `i40e_main.c`.
 const I40E: Driver = Driver {
     names: &["i40e"],
     kernel: &[],
@@ -98,7 +100,8 @@ const IAVF: Driver = Driver {
     counters: &[&[("rx_discards", Ring), ("tx_discards", Transmit), ("tx_errors", Transmit)]],
 };
 
-/// `drivers/net/ethernet/intel/ice/ice_ethtool.c`; `ice_update_vsi_stats` and `ice_update_pf_stats` of `ice_main.c`.
+/// `drivers/net/ethernet/intel/ice/ice_ethtool.c`; `ice_update_vsi_stats` and `ice_update_pf_stats` of
+/// `ice_main.c`.
 const ICE: Driver = Driver {
     names: &["ice"],
     kernel: &[],

@@ -95,7 +95,8 @@ impl Driver {
         self.counters.iter().copied().flatten().copied()
     }
 
-    /// Returns the pattern and the meaning of a counter, and the first number in its name.
+    /// Returns the pattern and the meaning of a counter, and the number of its queue, priority or buffer, if
+    /// its name contains one.
     fn entry(&self, name: &str) -> Option<(&'static str, Meaning, Option<usize>)> {
         // If a driver repeats a name for each queue, the suffix is the number of the repetition.
         let (plain, repetition) = repetition(name);
@@ -105,13 +106,14 @@ impl Driver {
         })
     }
 
-    /// Returns the meaning of a counter, and the first number in its name.
+    /// Returns the meaning of a counter, and the number of its queue, priority or buffer, if its name
+    /// contains one.
     pub fn meaning(&self, name: &str) -> Option<(Meaning, Option<usize>)> {
         self.entry(name).map(|(_, meaning, number)| (meaning, number))
     }
 
-    /// Removes counters that are listed twice, if the driver does not repeat names for each queue.
-    /// Returns one of the removed names.
+    /// Removes the known counters whose names occur more than once, unless the driver repeats names for each
+    /// queue. Returns one of these names, without the number of its repetition.
     pub fn remove_copies(&self, statistics: &mut BTreeMap<String, u64>) -> Option<String> {
         if self.names.contains(&"vmxnet3") {
             return None;
@@ -123,7 +125,7 @@ impl Driver {
     }
 
     /// Returns whether the driver's row lists losses of received packets, but `statistics` contains
-    /// none of these counters.
+    /// none of these counters. `false` if `kernel` of the row also lists such losses.
     pub fn lacks_losses(&self, statistics: &BTreeMap<String, u64>) -> bool {
         let is_loss = |meaning: Meaning| {
             matches!(meaning, Meaning::Ring | Meaning::Nic | Meaning::NicAndRing | Meaning::Driver)
@@ -134,8 +136,9 @@ impl Driver {
             && found.ring.or(found.nic).or(found.driver).is_none()
     }
 
-    /// Returns the driver's counter of packets lost at all rings, if the driver has such a counter and `statistics`
-    /// contains no counter of these losses. Counters per queue depend on the number of queues.
+    /// Returns the driver's counter of packets lost at all rings, if `statistics` contains no counter of
+    /// these losses. Returns `None` if the driver has no such counter, or if `kernel` of the row lists these
+    /// losses. Counters per queue do not qualify, because they depend on the number of queues.
     pub fn lacks_ring_losses(&self, statistics: &BTreeMap<String, u64>) -> Option<&'static str> {
         let is_ring = |meaning: Meaning| matches!(meaning, Meaning::Ring | Meaning::NicAndRing);
         let (name, _) = self.counters().find(|(name, meaning)| is_ring(*meaning) && !name.contains('#'))?;
@@ -219,8 +222,8 @@ impl Sums {
     }
 }
 
-/// Returns counters by unique names. If a driver repeats a name for each queue (vmxnet3), the names get
-/// a number: ` [0]`, ` [1]`.
+/// Returns counters by unique names, without counters that have no name. If a driver repeats a name for
+/// each queue (vmxnet3), each repetition gets a number: ` [0]`, ` [1]`.
 pub fn distinct(counters: impl IntoIterator<Item = (String, u64)>) -> BTreeMap<String, u64> {
     let counters: Vec<(String, u64)> = counters.into_iter().filter(|(name, _)| !name.is_empty()).collect();
     let mut times: BTreeMap<String, usize> = BTreeMap::new();

@@ -104,7 +104,7 @@ impl DeviceAnswers {
     }
 }
 
-/// Reads a part; `null` means that the NIC does not support the part.
+/// Reads a part. Returns an empty part for `null`, which means that the NIC does not support the part.
 fn or_empty<'de, T, D>(from: D) -> Result<T, D::Error>
 where
     T: Default + Deserialize<'de>,
@@ -251,7 +251,8 @@ const FIELDS: [(char, u32); 9] =
     [('m', 1), ('v', 2), ('t', 3), ('s', 4), ('d', 5), ('f', 6), ('n', 7), ('e', 8), ('r', 31)];
 
 impl RssAnswers {
-    /// Returns the first unreadable field and its text: a key that is not hexadecimal, or an unknown function.
+    /// Returns the first unreadable field and its text: a key that is not hexadecimal, or an unknown
+    /// function.
     pub(super) fn unreadable(&self) -> Option<(&'static str, &str)> {
         let is_byte = |byte: &str| u8::from_str_radix(byte.trim(), 16).is_ok();
         let has_key = self.key.is_empty() || self.key.split(':').all(is_byte);
@@ -420,8 +421,8 @@ fn text(bytes: &[u8]) -> String {
 }
 
 impl<C: EthtoolCalls> Asker<'_, C> {
-    /// Returns a structure of this length, filled by a command. `words` gives offsets and values to set
-    /// before the call.
+    /// Returns a structure of `length` bytes that a command filled; `None` after an error. `words` gives
+    /// offsets and values to set before the call.
     fn ask(&self, command: u32, length: usize, words: &[(usize, u32)]) -> Option<Vec<u8>> {
         let mut bytes = vec![0; length];
         put(&mut bytes, 0, command);
@@ -432,8 +433,8 @@ impl<C: EthtoolCalls> Asker<'_, C> {
         Some(bytes)
     }
 
-    /// Queries the driver. EOPNOTSUPP means that the driver does not support the part. Some drivers
-    /// return EINVAL or ENODEV instead.
+    /// Queries the driver. Returns `None` after an error. EOPNOTSUPP means that the driver does not support
+    /// the part. Some drivers return EINVAL or ENODEV instead. Other errors are recorded as failures.
     fn call(&self, command: u32, bytes: &mut [u8]) -> Option<()> {
         let error = match self.calls.call(self.interface, bytes) {
             Ok(()) => return Some(()),
@@ -451,7 +452,8 @@ impl<C: EthtoolCalls> Asker<'_, C> {
         (0..count).map(|at| word(&bytes, at * 4)).collect()
     }
 
-    /// Returns the names in a set of strings (`ETHTOOL_GSSET_INFO`, then `ETHTOOL_GSTRINGS`).
+    /// Returns the names in a set of strings (`ETHTOOL_GSSET_INFO`, then `ETHTOOL_GSTRINGS`). Returns
+    /// `None` after an error, or if the set is empty or too large.
     fn names(&self, set: u32) -> Option<Vec<String>> {
         // The structure contains the command, a reserved word, a mask of 64 bits, and the length of
         // each set in the mask.
@@ -559,7 +561,8 @@ impl<C: EthtoolCalls> Asker<'_, C> {
     }
 }
 
-/// Returns the speed of a link mode, Mbit/s, by its bit (`enum ethtool_link_mode_bit_indices`).
+/// Returns the speed of a link mode, Mbit/s, by its bit (`enum ethtool_link_mode_bit_indices`); `None`
+/// if the bit has no known speed.
 fn mode_mbps(bit: usize) -> Option<u64> {
     Some(match bit {
         0 | 1 | 92 | 99 => 10,
@@ -604,7 +607,7 @@ pub fn ask_device(calls: &impl EthtoolCalls, interface: &str) -> DeviceAnswers {
         other: words[7],
         combined: words[8],
     });
-    // Both structures have other types between rx and tx: mini and jumbo rings.
+    // `struct ethtool_ringparam` has mini and jumbo rings between rx and tx.
     let rings = asker.words(GRINGPARAM, 9).map(|words| Rings {
         rx_max: words[1],
         tx_max: words[4],

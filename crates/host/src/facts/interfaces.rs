@@ -23,8 +23,8 @@ const CLASS: &str = "/sys/class/net";
 /// `ARPHRD_LOOPBACK`.
 const TYPE_LOOPBACK: u64 = 772;
 
-/// Returns the names of the interfaces by number. Interfaces without a number come last. Unreadable
-/// interfaces are included.
+/// Returns the names of the interfaces by number. Interfaces without a number of their own come last.
+/// Unreadable interfaces are included.
 ///
 /// # Errors
 /// Returns an error if there is no interface, or the directory of interfaces cannot be read.
@@ -43,7 +43,7 @@ pub(super) fn names(tree: &Tree) -> Result<BTreeMap<u32, String>, HostError> {
             Err(error) if error.kind() == std::io::ErrorKind::NotADirectory && name != "bonding_masters" => {
                 tree.note(&directory, format!("{directory}: a file in place of a directory"));
             }
-            // bonding_masters is a file in this directory, not an interface.
+            // The interface has disappeared, or this is bonding_masters, a file in this directory.
             Err(_) => continue,
             Ok(_) => tree.note(&directory, format!("{directory} has no mtu")),
         }
@@ -66,7 +66,7 @@ pub(super) fn names(tree: &Tree) -> Result<BTreeMap<u32, String>, HostError> {
     if found.is_empty() { Err(HostError::NoHost { path: tree.name(CLASS) }) } else { Ok(found) }
 }
 
-/// Returns every interface, and the names by which its interrupts are identified.
+/// Returns every interface, and the names and numbers by which its interrupts are identified.
 pub(super) fn interfaces(
     tree: &Tree,
     names: &BTreeMap<u32, String>,
@@ -201,8 +201,8 @@ pub(super) fn interfaces(
     Ok((interfaces, owners))
 }
 
-/// Notes the interfaces for which a recording has answers but no sysfs directory. On a running host, an
-/// interface may disappear between two reads.
+/// Notes an interface for which a recording has answers but no sysfs directory. Notes nothing on a running
+/// host, where an interface may disappear between two reads.
 fn note_lost_interfaces(
     tree: &Tree,
     names: &BTreeMap<u32, String>,
@@ -221,8 +221,8 @@ fn note_lost_interfaces(
     }
 }
 
-/// Notes files that are missing for only some queues. Some files belong to all queues of the host;
-/// others depend on the NIC (`xps_cpus_show` and `netdev_uses_bql`, net/core/net-sysfs.c).
+/// Notes files that are missing for only some queues. Some files exist for all queues of the host or for
+/// none; others depend on the NIC (`xps_cpus_show` and `netdev_uses_bql`, net/core/net-sysfs.c).
 fn note_unlike_queues(tree: &Tree, interfaces: &[Interface]) {
     const OF_NIC: [&str; 4] =
         ["xps_cpus", "xps_rxqs", "byte_queue_limits/limit", "byte_queue_limits/limit_max"];
@@ -242,9 +242,9 @@ fn note_unlike_queues(tree: &Tree, interfaces: &[Interface]) {
     tree.note_unlike(&transmit, &["tx_timeout", "tx_maxrate"]);
 }
 
-/// Notes queues and ports that a recorded interface lacks, if the interface is up. The kernel numbers
-/// the queues without a gap, at least one for each channel (`netif_set_real_num_rx_queues`,
-/// net/core/dev.c). A bond is up only with a port (`bond_set_carrier`,
+/// Notes the first missing queue of each kind, and a missing port of a bond, if a recorded interface is up.
+/// The kernel numbers the queues without a gap, at least one for each channel
+/// (`netif_set_real_num_rx_queues`, net/core/dev.c). A bond is up only with a port (`bond_set_carrier`,
 /// drivers/net/bonding/bond_main.c).
 fn note_lost_parts(tree: &Tree, interface: &Interface) {
     let directory = format!("{CLASS}/{}", interface.name);
@@ -347,8 +347,8 @@ impl<'a> Reader<'a> {
         self.tree.parse(&format!("{}/{file}", self.directory), parser)
     }
 
-    /// Returns the CPUs of a queue's mask. The kernel accepts only online CPUs (`netif_set_rps_cpus`,
-    /// `__netif_set_xps_queue`).
+    /// Returns the CPUs of a queue's mask. Every CPU in the mask is a possible CPU, because the kernel stores
+    /// only online CPUs (`netif_set_rps_cpus`, `__netif_set_xps_queue`).
     fn processors(&self, file: &str) -> Vec<u32> {
         let path = format!("{}/{file}", self.directory);
         self.tree.processors(&path, Bits::Possible, mask_members).unwrap_or_default()
@@ -365,8 +365,8 @@ impl<'a> Reader<'a> {
         u32::try_from(range.of_file(self.tree, &path, mtu)?).ok()
     }
 
-    /// Returns the speed in a file, bit/s. -1, or 4294967295 on some kernels, means that the driver
-    /// does not report the speed.
+    /// Returns the link's speed, bit/s; `None` if the driver does not report it. The file `speed` then has
+    /// -1, or 4294967295 on some kernels.
     fn speed_bps(&self) -> Option<u64> {
         let speed = self.parse("speed", |text| text.parse::<i64>().ok())?;
         let speed = u64::try_from(speed).ok().filter(|speed| *speed > 0 && *speed != u64::from(u32::MAX))?;
@@ -383,8 +383,8 @@ impl<'a> Reader<'a> {
         state == "up" || matches!(state.as_str(), "" | "unknown") && carrier
     }
 
-    /// Notes missing files that the kernel shows for every interface (`net_class_attrs`, net/core/net-sysfs.c), and for
-    /// every device (`uevent_show`, drivers/base/core.c).
+    /// Notes missing files that the kernel shows for every interface (`net_class_attrs`,
+    /// net/core/net-sysfs.c), and for every device (`uevent_show`, drivers/base/core.c).
     fn require_attributes(&self) {
         let mut files = vec!["carrier_changes", "duplex", "tx_queue_len", "gro_flush_timeout"];
         if self.tree.kernel() >= Some((5, 8)) {
@@ -516,8 +516,8 @@ impl<'a> Reader<'a> {
         (interface, Owner { name: name.to_owned(), bus, device, numbers, is_known })
     }
 
-    /// Returns whether the interface has a `device` entry in sysfs, even a dangling symlink. If the directory cannot be
-    /// read, the interface is noted as unknown.
+    /// Returns whether the interface has a `device` entry in sysfs, even a dangling symlink. If the directory
+    /// cannot be read, the interface is noted as unknown.
     fn has_device(&self) -> bool {
         let found = self.tree.has_entry(&format!("{}/device", self.directory));
         found.unwrap_or_else(|error| {
@@ -543,7 +543,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Returns a bond's settings. Every bond has both files (drivers/net/bonding/bond_sysfs.c).
+    /// Returns the mode and the hash policy of a bond; `None` if the mode is unknown. Every bond has both
+    /// files (drivers/net/bonding/bond_sysfs.c).
     fn bond(&self) -> Option<BondFacts> {
         let setting = |file: &str, names: &[&str]| {
             let path = format!("{}/bonding/{file}", self.directory);
@@ -555,7 +556,8 @@ impl<'a> Reader<'a> {
 
     /// Returns the PCI Express link of the NIC itself, not of an upstream bridge.
     fn pcie(&self, is_pci: bool, line_rate_bps: Option<u64>) -> Option<PcieLink> {
-        /// Conventional PCI carries less than 2.5 Gbit/s in practice, so a faster NIC has a PCI Express link.
+        /// Maximum speed of a NIC on conventional PCI, bit/s. The next speed, 2.5 Gbit/s, is more than
+        /// conventional PCI carries in practice.
         const CONVENTIONAL_MOST_BPS: u64 = 1_000_000_000;
         /// GT/s of a lane, by generation (`pcie_link_speed`, drivers/pci/probe.c).
         const LANE_SPEEDS: [f64; 7] = [2.5, 5.0, 8.0, 16.0, 32.0, 64.0, 128.0];
@@ -570,7 +572,7 @@ impl<'a> Reader<'a> {
             FILES.iter().for_each(|file| self.tree.require(&path(file)));
         }
         let speed = |file: &str| -> Option<f64> {
-            // Possible values: "8.0 GT/s PCIe", "2.5 GT/s", "Unknown".
+            // Examples: "8.0 GT/s PCIe", "2.5 GT/s", "Unknown".
             let speed =
                 self.parse(&format!("device/{file}"), |text| match text.split_ascii_whitespace().next()? {
                     "Unknown" => Some(0.0),
@@ -628,8 +630,8 @@ impl<'a> Reader<'a> {
         self.tree.list(&directory).into_iter().filter_map(read).collect()
     }
 
-    /// Returns the driver's counters with possible values. Notes a packet or loss counter with an
-    /// impossible value. Drivers also list other figures, some of them negative.
+    /// Returns the driver's counters, without impossible values. Notes an impossible value that is part of a
+    /// packet or loss count. Drivers also list other figures, some of them negative.
     fn driver_counters(
         &self,
         name: &str,
@@ -656,8 +658,8 @@ impl<'a> Reader<'a> {
         counters
     }
 
-    /// Notes that a NIC shows no loss counter of its driver. The table may be empty or contain only
-    /// other counters.
+    /// Notes that a NIC shows no loss counter of its driver, or no counter of packets lost at the ring. The
+    /// table may be empty or contain only other counters.
     fn require_loss_counters(&self, nic: &Interface) {
         let Some((driver, row)) =
             nic.driver.as_deref().and_then(|driver| Some((driver, Driver::of(driver)?)))
@@ -748,8 +750,8 @@ fn iommu_type(text: &str) -> Option<String> {
     TYPES.contains(&text).then(|| text.to_owned())
 }
 
-/// Returns the directory of a NIC's files in a recording. The parent directory represents the parent
-/// device, so that `device/..` works.
+/// Returns the place of a path in a recording. A path below a link gets a place below [`nic_directory`],
+/// which represents the parent device, so that `device/..` works.
 pub(super) fn recorded_place(path: &str, links: &BTreeMap<String, String>) -> std::path::PathBuf {
     for (link, name) in links {
         if let Some(rest) = path.strip_prefix(link.as_str()).filter(|rest| rest.starts_with('/')) {
@@ -759,7 +761,7 @@ pub(super) fn recorded_place(path: &str, links: &BTreeMap<String, String>) -> st
     tree::normalised(path)
 }
 
-/// Returns the path of a sysfs link's target in a recording.
+/// Returns the directory that contains the target of a sysfs link in a recording.
 pub(super) fn nic_directory(link: &str) -> String {
     let interface = link.trim_start_matches(CLASS).trim_start_matches('/').replace('/', "-");
     format!("/sys/devices/recorded/{interface}")

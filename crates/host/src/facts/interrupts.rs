@@ -1,6 +1,6 @@
 //! Interrupts of interfaces: purpose, affinity, and the CPUs that served them.
 //!
-//! `/proc/interrupts` counts the served interrupts per CPU. The mask only lists the allowed CPUs
+//! `/proc/interrupts` counts the served interrupts per CPU. The affinity mask lists only the allowed CPUs
 //! (`Documentation/core-api/irq/irq-affinity.rst`).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,8 +32,8 @@ struct Row {
     text: String,
 }
 
-/// Parses the table, and returns its rows and the first damaged line. Rows whose labels are not numbers
-/// depend on the architecture.
+/// Parses `/proc/interrupts`. Returns the rows whose labels are numbers, and a damaged line, if any, with the
+/// reason. All other labels depend on the architecture.
 fn rows(text: &str, online: &[u32]) -> (Vec<Row>, Option<(usize, String)>) {
     let mut lines = text.lines();
     let header = lines.next().unwrap_or_default();
@@ -156,8 +156,8 @@ pub fn notify_blocks<'a>(actions: impl Iterator<Item = &'a str>) -> u32 {
 }
 
 /// Returns the queue of an interrupt, derived from its action, and whether the interrupt announces
-/// received packets. The queue is `None` if the interrupt has another purpose.
-/// `blocks` is the NIC's number of notify blocks: the first half transmits, the second half receives
+/// received packets. The queue is `None` if the interrupt has another purpose, or its action has no number.
+/// `blocks` is the number of notify blocks of a gve NIC: the first half transmits, the second half receives
 /// (`gve_rx_idx_to_ntfy`, drivers/net/ethernet/google/gve/gve.h).
 #[must_use]
 pub fn queue_of_action(action: &str, interface: &str, blocks: u32) -> (Option<u32>, bool) {
@@ -245,7 +245,8 @@ pub(super) fn interrupts(tree: &Tree, owners: &[Owner], online: &[u32]) -> Vec<I
     found
 }
 
-/// Updates the numbers of times that each CPU served these interrupts.
+/// Returns these interrupts with the present numbers of times that each CPU served them. The numbers stay
+/// the same if `/proc/interrupts` cannot be read.
 pub(super) fn served_again(tree: &Tree, known: &[Interrupt], online: &[u32]) -> Vec<Interrupt> {
     if known.is_empty() {
         return Vec::new();

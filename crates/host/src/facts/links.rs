@@ -17,7 +17,7 @@ const LEGACY_BYTES: u32 = 65_536;
 /// Name of the source for rules that need the sizes.
 pub(super) const SOURCE: &str = "netlink/links";
 
-/// A line of `ip -d -j link show`, reduced to the fields that this crate uses.
+/// An interface in the output of `ip -d -j link show`, with only the fields that this crate uses.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct LinkLine {
     ifname: String,

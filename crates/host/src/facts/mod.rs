@@ -3,8 +3,8 @@
 //! `docs/reference/check.md` describes the tree. A new fact needs a field in `evenkeel_model::host`,
 //! and a reader in one file of this directory.
 //!
-//! A fact that cannot be read is absent, and named in [`HostFacts::unknown`]. Errors are damaged
-//! answers of ethtool and netlink in a recorded tree, and a tree without an interface.
+//! A fact that cannot be read is absent, and named in [`HostFacts::unknown`]. [`read_facts`] lists the
+//! exceptions, which are errors.
 
 mod device;
 mod distinct;
@@ -45,8 +45,11 @@ use crate::HostError;
 /// Reads all facts about a host.
 ///
 /// # Errors
-/// Returns an error if answers of ethtool or netlink in a recorded tree are damaged (the message names file,
-/// line and column), or if there is no interface.
+/// Returns an error in these cases:
+/// - In a recorded tree, answers of ethtool or netlink are damaged (the message names file, line and
+///   column), or the recording has another format or an impossible page size.
+/// - On a running machine, `/proc` or `/sys` is not mounted, or `/sys` shows another network namespace.
+/// - There is no interface.
 pub fn read_facts(tree: &Tree) -> Result<HostFacts, HostError> {
     tree.own_namespace()?;
     tree.require_mounts()?;
@@ -191,7 +194,7 @@ pub fn read_facts(tree: &Tree) -> Result<HostFacts, HostError> {
 /// Returns the facts and the number of files.
 ///
 /// # Errors
-/// Returns an error if the directory is not empty, or cannot be written.
+/// Returns an error if the directory is not empty or cannot be written, or if [`read_facts`] fails.
 pub fn save_facts(directory: &Path, anonymise: bool) -> Result<(HostFacts, usize), HostError> {
     // Claim the directory first, so that an unwritable directory is reported immediately.
     let target = OutputDirectory::claim(directory)?;

@@ -1,5 +1,6 @@
-//! Facts for a monitor that reads a running host every second: only the counters, without settings and
-//! owners of sockets. [`super::read_facts`] takes longer, because it reads the files of every process.
+//! Facts for a monitor that reads a running host every second: only the counters, without settings, and
+//! without the owners of sockets. [`super::read_facts`] takes longer, because it reads the files of every
+//! process.
 
 use std::collections::BTreeMap;
 
@@ -38,11 +39,11 @@ pub fn read_devices(tree: &Tree) -> Result<HostFacts, HostError> {
 
 #[derive(Clone, Debug, Default)]
 pub struct Counters {
-    /// Facts with the counters of packets and losses. The only UDP sockets are those that dropped
+    /// Facts with the counters of packets and losses. The only sockets are UDP sockets that dropped
     /// datagrams.
     pub facts: HostFacts,
-    /// Whether the host has an interface that is not in `devices`. Then the caller must read the
-    /// devices again.
+    /// Whether the host has an interface that the last [`read_devices`] did not find. Then the caller must
+    /// read the devices again.
     pub has_new_interface: bool,
 }
 

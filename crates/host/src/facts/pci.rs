@@ -11,8 +11,8 @@ pub(super) fn max_read_request(tree: &Tree, interface: &str) -> Option<u32> {
     max_read_request_of(&tree.first_bytes(&path, CONFIGURATION_BYTES)?)
 }
 
-/// Returns the maximum read request from the Device Control register of the PCI Express capability
-/// (`PCI_EXP_DEVCTL_READRQ`, include/uapi/linux/pci_regs.h).
+/// Returns the maximum read request, bytes, from the Device Control register of the PCI Express
+/// capability (`PCI_EXP_DEVCTL_READRQ`, include/uapi/linux/pci_regs.h); `None` without this register.
 fn max_read_request_of(configuration: &[u8]) -> Option<u32> {
     const STATUS: usize = 0x06;
     const HAS_CAPABILITIES: u8 = 0x10;

@@ -63,7 +63,7 @@ pub(super) fn processors(tree: &Tree) -> (Vec<Processor>, Vec<Node>) {
     if let Some(other) = times.keys().find(|number| !online.contains(number)) {
         tree.note("/proc/stat", format!("/proc/stat has a row of processor {other}, which is not online"));
     }
-    // Linux 4.2 and later has this file; the file `nohz_full` depends on CONFIG_NO_HZ_FULL.
+    // Linux 4.2 and later have the file `isolated`; the file `nohz_full` depends on CONFIG_NO_HZ_FULL.
     tree.require(&format!("{PROCESSORS}/isolated"));
     let isolated: BTreeSet<u32> = ["isolated", "nohz_full"]
         .iter()
@@ -102,7 +102,7 @@ pub(super) fn processors(tree: &Tree) -> (Vec<Processor>, Vec<Node>) {
         processors.push(Processor {
             number,
             node: node_of.get(&number).copied().unwrap_or(0),
-            // Some architectures have no packages; then use the node.
+            // Use the node if the package is unknown; some architectures have no packages.
             package: figure("physical_package_id")
                 .unwrap_or_else(|| node_of.get(&number).copied().unwrap_or(0)),
             core: figure("core_id").unwrap_or(number),

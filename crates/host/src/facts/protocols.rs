@@ -1,6 +1,7 @@
 //! Protocol counters: drops and retransmissions from the softirq to the sockets.
 //!
-//! Sources: proc_net(5), `Documentation/networking/snmp_counter.rst`, `softnet_seq_show` (net/core/net-procfs.c).
+//! Sources: proc_net(5), `Documentation/networking/snmp_counter.rst`, `softnet_seq_show`
+//! (net/core/net-procfs.c).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -112,7 +113,7 @@ pub(super) fn counters(tree: &Tree) -> BTreeMap<String, u64> {
     counters
 }
 
-/// Returns the counters of [`counters`] that count losses, without memory and sockets in use.
+/// Returns the counters of [`counters`] without the counters of memory and of sockets in use.
 pub(super) fn loss_counters(tree: &Tree) -> BTreeMap<String, u64> {
     let mut counters = packet_counters(tree);
     add_tables(tree, &mut counters);
@@ -138,7 +139,8 @@ pub(super) fn packet_counters(tree: &Tree) -> BTreeMap<String, u64> {
     counters
 }
 
-/// Returns whether the host has IPv6. A kernel without IPv6, or with `ipv6.disable=1`, has none of these files.
+/// Returns whether the host has IPv6. A kernel without IPv6, or with `ipv6.disable=1`, has none of the files
+/// of IPv6.
 pub(super) fn has_ipv6(tree: &Tree) -> bool {
     ["/proc/net/snmp6", "/proc/net/udp6", "/proc/net/tcp6", "/proc/sys/net/ipv6"]
         .into_iter()
@@ -252,7 +254,8 @@ fn paired_lines(
             // Only the limit of connections may be negative (RFC 4022, tcpMaxConn).
             match word.parse() {
                 Ok(value) if ranges::COUNT.has(value) => drop(counters.insert(key, value)),
-                // The kernel prints a sum over CPUs as unsigned, so a negative sum appears as a number near 2^64.
+                // The kernel prints a sum over CPUs as unsigned, so a negative sum appears as a number near
+                // 2^64.
                 Ok(_) => impossible.push((key, "negative")),
                 Err(_) if *name != "MaxConn" && word.starts_with('-') => {
                     impossible.push((key, "negative"));

@@ -36,8 +36,9 @@ const NUMBERS: [(&str, u16, &str, Option<u32>); 23] = [
     ("fq_codel", 10, "ce_threshold_selector", Some(0)),
 ];
 
-/// Returns the options of a qdisc by tc's names. An option that is not decoded has the name of its
-/// attribute.
+/// Returns the options of a qdisc by tc's names. An attribute of fq or fq_codel that is not decoded has the
+/// name `attribute_` with its number. Other kinds have only the rate, the limit, and the mark `not_decoded`
+/// if they have other options.
 pub(super) fn shown(qdisc: &QdiscOverview) -> BTreeMap<String, Value> {
     let mut options = BTreeMap::new();
     options.extend(qdisc.rate.map(|rate| ("rate".to_owned(), Value::from(rate))));

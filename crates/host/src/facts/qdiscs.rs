@@ -15,8 +15,8 @@ use super::ranges::COUNT_OF_32_BITS;
 use super::tree::Tree;
 use crate::HostError;
 
-/// A line of `tc -s -j qdisc show`, reduced to the fields that this crate uses. tc prints the other
-/// fields for some qdiscs only.
+/// A qdisc in the output of `tc -s -j qdisc show`, reduced to the fields that this crate uses. tc prints the
+/// fields with a default or an `Option` for some qdiscs only.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct QdiscLine {
     kind: String,
@@ -175,7 +175,7 @@ pub(super) fn qdiscs(
     Ok(found)
 }
 
-/// Formats a handle like tc, which omits a minor number of 0.
+/// Formats a handle like tc, which omits a number of 0, as in `8001:` and `:1`.
 fn tc_name(handle: &Handle) -> String {
     match (handle.major, handle.minor) {
         (major, 0) => format!("{major:x}:"),

@@ -18,7 +18,7 @@ pub(super) const MTU: Range =
 pub(super) const ANY_MTU: Range =
     Range { least: 1, most: i32::MAX as u64, source: "dev_validate_mtu, net/core/dev.c" };
 
-/// Mbit/s.
+/// Link speed, Mbit/s.
 pub(super) const SPEED: Range =
     Range { least: 1, most: 10_000_000, source: "SPEED_800000 is the fastest, include/uapi/linux/ethtool.h" };
 
@@ -57,7 +57,7 @@ impl Range {
         format!("{value} is impossible: from {least} to {most} ({source})")
     }
 
-    /// Returns a value in the range. Notes a value outside the range as unreadable.
+    /// Returns the value if it is in the range. Otherwise notes it as unreadable, and returns `None`.
     pub(super) fn of_file(&self, tree: &Tree, path: &str, value: u64) -> Option<u64> {
         if !self.has(value) {
             tree.note_line(path, 1, &self.refusal(value));
@@ -66,8 +66,8 @@ impl Range {
     }
 }
 
-/// Removes ethtool answers that are impossible for a NIC that is up. Returns the removed parts, with
-/// the field and the reason.
+/// Removes values that are impossible for a NIC that is up: ethtool answers, and the maximum PCI read
+/// request. Returns the removed parts, with the field and the reason.
 pub(super) fn forget_impossible(nic: &mut Interface) -> Vec<(&'static str, String)> {
     let mut found = Vec::new();
     if let Some(channels) = nic.channels {

@@ -77,7 +77,7 @@ pub(super) fn kept_words(command_line: &str) -> Vec<String> {
 /// The entry of a recording that is written last.
 pub(super) const LAST: &str = "evenkeel";
 
-/// Writes a recording into an empty directory.
+/// Writes a recording into an empty directory. Returns the number of files.
 ///
 /// # Errors
 /// Returns an error if the directory cannot be written.
@@ -149,7 +149,8 @@ impl Names {
     }
 
     /// Maps an address to a private or unique local address, because there are too few documentation
-    /// addresses (RFC 5737, RFC 3849).
+    /// addresses (RFC 5737, RFC 3849). Maps an IPv4 loopback address to another loopback address. Keeps
+    /// 127.0.0.1, ::1, unspecified addresses, and a text that is not an address.
     fn address(&mut self, address: &str) -> String {
         let Ok(found) = address.parse::<IpAddr>() else { return address.to_owned() };
         if found.is_unspecified()

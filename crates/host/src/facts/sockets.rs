@@ -1,5 +1,5 @@
 //! Sockets. TCP sockets come from the kernel or, in a recorded tree, from `evenkeel/sockets.json`. UDP
-//! sockets come from `/proc/net/udp`, which counts each socket's drops.
+//! sockets come from `/proc/net/udp` and `/proc/net/udp6`, which count each socket's drops.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -86,7 +86,8 @@ pub(super) fn sockets(tree: &Tree, interfaces: &BTreeMap<u32, String>) -> Result
         if is_listed {
             tree.keep_answers("ports.json", &ports);
         }
-        // In a recording, a connection without an interface belongs to the fastest NIC.
+        // Do not record an incomplete list: in a recording, a connection without an interface belongs to the
+        // fastest NIC.
         if !tree.is_noted(SOURCE) {
             tree.keep_answers("sockets.json", &tcp);
         }
@@ -223,7 +224,7 @@ fn check_ends(tree: &Tree, sockets: &[SocketFacts]) -> Result<(), HostError> {
     }
 }
 
-/// Returns the impossible field of a recorded destination, and the reason.
+/// Returns the first invalid field of a recorded destination, and the reason; `None` if all are valid.
 fn refused_ports(ports: &PortUse) -> Option<(&'static str, String)> {
     let refusal = |text: &str, form: &str| format!("'{}' is not {form}", excerpt(text));
     if ports.local.parse::<IpAddr>().is_err() {
@@ -237,7 +238,7 @@ fn refused_ports(ports: &PortUse) -> Option<(&'static str, String)> {
     is_refused.then(|| ("connections", CONNECTIONS.refusal(ports.connections)))
 }
 
-/// Returns the destination with the most connections that this host opened, from one address. If the
+/// Returns the destination to which this host opened the most connections from one local address. If the
 /// local port of a connection has a listener, the peer opened the connection.
 fn port_use(sockets: &[SocketFacts]) -> Option<PortUse> {
     let split = |end: &str| {
@@ -273,7 +274,8 @@ fn tcp_sockets() -> Result<Vec<(SocketRecord, SocketDetail)>, HostError> {
     Ok(found)
 }
 
-/// Returns the interface of a connection. Notes a connection whose address several interfaces have.
+/// Returns the interface of a socket; `None` if it is unknown. Notes a connection whose local address several
+/// interfaces have.
 fn interface_of(
     tree: &Tree,
     record: &SocketRecord,
@@ -404,7 +406,7 @@ fn services(tree: &Tree) -> Vec<u32> {
         tree.note("/proc/PID/comm", why);
     }
     for number in tree.numbers("/proc", "") {
-        // Record only the names of these processes, because other names are private.
+        // Record only the names in `SERVICES`, because the names of other processes are private.
         let path = format!("/proc/{number}/comm");
         let Some(name) = tree.read_quietly(&path) else {
             require_files(tree, number, &["comm"]);
@@ -420,7 +422,7 @@ fn services(tree: &Tree) -> Vec<u32> {
     found
 }
 
-/// Returns whether `/proc` lacks processes. Every user can see process 2, the kernel's kthreadd.
+/// Returns whether `/proc` hides processes. Every user can see process 2, the kernel's kthreadd.
 /// Exceptions are `hidepid=2`, and a PID namespace other than the initial namespace.
 fn are_hidden(tree: &Tree) -> bool {
     tree.read_quietly("/proc/2/comm").as_deref() != Some("kthreadd")
@@ -444,7 +446,7 @@ fn process(tree: &Tree, number: u32) -> Option<ProcessFacts> {
         return None;
     };
     let path = |name: &str| format!("/proc/{number}/{name}");
-    // A process that ended has neither file.
+    // A process has both files until it ends.
     for name in ["stat", "status"] {
         tree.require(&path(name));
     }

@@ -7,8 +7,8 @@ use evenkeel_model::host::{LossCounters, QueueCounters};
 
 use crate::counters::{Driver, Meaning};
 
-/// Names for drivers without a row. Only the first name that a driver has counts, because several names
-/// often count the same packets.
+/// Names for drivers without a row in the dictionary. If a driver has several of these names, only the first
+/// is used, because several names often count the same packets.
 const RING: &[&str] = &[
     "rx_no_dma_resources",
     "rx_out_of_buffer",
@@ -40,7 +40,7 @@ pub(crate) fn losses(
         driver.and_then(Driver::of).filter(|row| !driver_statistics.is_empty() || !row.kernel.is_empty());
     if let Some(row) = row {
         let mut found = row.losses(driver_statistics, kernel);
-        // Old versions of a driver may show no counter of the driver's row.
+        // An old version of a driver may report no counter that the row lists.
         if found.ring.or(found.nic).is_none() {
             found.nic = missed(&kernel_sum);
         }
@@ -100,8 +100,8 @@ fn likely_drops(statistics: &BTreeMap<String, u64>) -> Option<u64> {
     statistics.iter().filter(|(name, _)| is_likely(name)).map(|(_, value)| *value).max()
 }
 
-/// Returns the packets that a NIC missed according to the kernel's fields. Drivers set one or more of
-/// these fields to the same value.
+/// Returns the number of packets that a NIC missed according to the kernel's fields. Drivers set one or more
+/// of these fields to the same value.
 fn missed(kernel_sum: &impl Fn(&[&str]) -> Option<u64>) -> Option<u64> {
     ["rx_missed_errors", "rx_fifo_errors", "rx_over_errors"]
         .iter()

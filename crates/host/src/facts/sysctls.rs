@@ -90,7 +90,7 @@ const NAMES: &[&str] = &["net/core/default_qdisc", "net/ipv4/tcp_congestion_cont
 /// Sysctls whose value is a mask, which may be empty.
 const LISTS: &[&str] = &["net/core/flow_limit_cpu_bitmap"];
 
-/// Sysctls with several numbers, and the count of numbers. All other sysctls have one number.
+/// Sysctls with several numbers, and the count of numbers. All other sysctls except masks have one word.
 const SEVERAL: &[(&str, usize)] = &[
     ("net/ipv4/ip_local_port_range", 2),
     ("net/ipv4/tcp_mem", 3),
@@ -106,8 +106,8 @@ const SIGNED: &[&str] = &["net/ipv4/tcp_adv_win_scale", "net/ipv6/route/max_size
 const LONG: &[&str] =
     &["net/ipv4/ipfrag_high_thresh", "net/ipv4/tcp_mem", "net/ipv4/udp_mem", "net/ipv6/ip6frag_high_thresh"];
 
-/// Sysctls that may be missing without a note. They depend on a module, a feature, several memory nodes
-/// or the kernel's version, or no rule needs them for a verdict.
+/// Prefixes of the sysctls that may be missing without a note. They depend on a module, a feature, several
+/// memory nodes or the kernel's version, or no rule needs them for a verdict.
 const OPTIONAL: &[&str] = &[
     "net/core/bpf_jit_enable",
     "net/core/gro_normal_batch",
@@ -152,7 +152,7 @@ fn is_with_others(tree: &Tree, name: &str) -> bool {
     TRACKING.contains(&name) && TRACKING.iter().any(|other| tree.exists(&format!("/proc/sys/{other}")))
 }
 
-/// Returns the sysctls in the list, and the reverse-path filter of each interface.
+/// Returns the readable sysctls of [`SYSCTLS`], and the reverse-path filter of each interface.
 pub(super) fn sysctls<'a>(
     tree: &Tree,
     interfaces: impl Iterator<Item = &'a String>,
@@ -162,8 +162,8 @@ pub(super) fn sysctls<'a>(
         let is_optional = OPTIONAL.iter().any(|start| name.starts_with(start))
             && !is_with_others(tree, &name)
             || name.starts_with("net/ipv6/") && !tree.exists("/proc/sys/net/ipv6");
-        // Every kernel has all other sysctls, but another network namespace shows only some of them
-        // (`net_core_table`, net/core/sysctl_net_core.c).
+        // Every kernel has all sysctls that are not optional, but a network namespace other than the initial
+        // one shows only some of them (`net_core_table`, net/core/sysctl_net_core.c).
         if tree.is_live() && !tree.exists("/proc/sys/net") {
             tree.note(&path, "/proc/sys is not visible (mount option subset=pid of /proc?)".to_owned());
             return None;

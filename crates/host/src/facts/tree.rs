@@ -1,8 +1,8 @@
 //! A host as a tree of files: the running host, or a tree that was recorded or written by hand.
 //!
 //! The tree has the layout of `/proc` and `/sys`. A recorded tree has the kernel's answers over ioctl
-//! and netlink as JSON below [`ANSWERS`]. A recording tree keeps every file that is read through it, so
-//! the recording contains exactly these files.
+//! and netlink as JSON below [`ANSWERS`]. A recording tree keeps the text files, links and answers that
+//! are read through it. It does not keep binary files and files that are read quietly.
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,7 +24,7 @@ pub const ANSWERS: &str = "/evenkeel";
 /// Maximum size of a file that is read, bytes. The limit is needed because a tree is not trusted.
 const MOST_BYTES: u64 = 64 << 20;
 
-/// Files that were read during a recording.
+/// Files and links that were read during a recording.
 #[derive(Debug, Default)]
 pub(super) struct Recording {
     /// Content by path.
@@ -45,16 +45,16 @@ pub struct Tree {
     recording: Option<RefCell<Recording>>,
     /// Files that a recording lacks because the kernel had no value for them.
     without_value: RefCell<BTreeSet<String>>,
-    /// Reasons by source: files and answers that could not be read.
+    /// Reasons why files and answers could not be read, by source.
     unknown: RefCell<BTreeMap<String, String>>,
-    /// The CPUs that the host can have, read on first use; `None` if a recording lacks them.
+    /// The CPUs that the host can have, read on first use; `None` if their list is unreadable or empty.
     possible: OnceCell<Option<BTreeSet<u32>>>,
 }
 
 /// The reason why a file has no text.
 enum Absent {
     Missing,
-    /// The file exists, and the reason why its text is unusable is noted.
+    /// The file cannot be read, and the reason is noted.
     Noted,
     /// The kernel has no value, such as the speed of a link that is down.
     NoValue,
@@ -65,7 +65,7 @@ enum Absent {
 pub(super) enum Bits {
     /// Only possible CPUs.
     Possible,
-    /// At least one possible CPU. The kernel's default masks have all `NR_CPUS` bits
+    /// Any CPUs, of which at least one is possible. The kernel's default masks have all `NR_CPUS` bits
     /// (`irq_default_affinity`, kernel/irq/irqdesc.c; `CPU_MASK_ALL`). A write needs at least one
     /// online CPU (`write_irq_affinity`).
     AnyWithOnePossible,
@@ -98,7 +98,7 @@ impl Tree {
     /// Returns the recorded tree below a directory.
     ///
     /// # Errors
-    /// Returns an error if `root` is not a directory with a host's files.
+    /// Returns an error if `root` has no directory `proc` or no directory `sys`.
     pub fn recorded(root: impl Into<PathBuf>) -> Result<Self, HostError> {
         let root = root.into();
         for part in ["proc", "sys"] {
@@ -132,7 +132,8 @@ impl Tree {
         recorded.chain(self.without_value.borrow().clone()).collect()
     }
 
-    /// Returns an error if `/sys` shows the interfaces of another network namespace.
+    /// Returns an error if `/sys` shows the interfaces of another network namespace, and the sysfs of this
+    /// namespace could not be opened. Further calls return no error.
     pub(super) fn own_namespace(&self) -> Result<(), HostError> {
         self.foreign.take().map_or(Ok(()), Err)
     }
@@ -154,7 +155,7 @@ impl Tree {
         self.live
     }
 
-    /// Returns the location of a path of the host, for messages.
+    /// Returns a path of the host with the tree's root in front of it.
     #[must_use]
     pub fn name(&self, path: &str) -> PathBuf {
         self.root.join(path.trim_start_matches('/'))
@@ -171,13 +172,14 @@ impl Tree {
         }
     }
 
-    /// Returns the inode of a file of the running host; `None` in a recorded tree.
+    /// Returns the inode of a file of the running host; `None` in a recorded tree, or if the file cannot be
+    /// reached.
     pub(super) fn inode(&self, path: &str) -> Option<u64> {
         let found = self.live.then(|| std::fs::metadata(self.path(path)))?;
         Some(found.ok()?.ino())
     }
 
-    /// Returns a file's trimmed text; `None` if the file is missing or unreadable.
+    /// Returns a file's trimmed text; `None` if the file is missing, unreadable or without a value.
     pub fn read(&self, path: &str) -> Option<String> {
         self.text(path).ok()
     }
@@ -247,8 +249,8 @@ impl Tree {
         self.parsed(path, &text, parser)
     }
 
-    /// Notes files that only some directories of a kind (`tx-0`, `tx-1`) have. The kernel shows an
-    /// attribute in all such directories or in none.
+    /// Notes each missing file that another directory of the same kind (`tx-0`, `tx-1`) has. The kernel
+    /// shows an attribute in all such directories or in none.
     pub(super) fn note_unlike(&self, directories: &[String], names: &[&str]) {
         for name in names {
             let paths = directories.iter().map(|directory| format!("{directory}/{name}"));
@@ -409,7 +411,7 @@ impl Tree {
                 let is_stated = self.without_value.borrow().contains(path);
                 if is_stated { Absent::NoValue } else { Absent::Missing }
             }
-            // Drivers return these errors for missing features. The kernel returns them for a process
+            // Drivers return these errors for missing features. The kernel returns ESRCH for a process
             // that exits while its file is read.
             error
                 if self.live
@@ -462,8 +464,8 @@ impl Tree {
         self.parse(path, |text| text.parse().ok())
     }
 
-    /// Returns the names in a directory, sorted; empty if the directory is missing. Notes any other
-    /// error.
+    /// Returns the names in a directory, sorted; empty if the directory is missing or unreadable. Notes
+    /// every error except a missing directory.
     pub fn list(&self, directory: &str) -> Vec<String> {
         self.entries(directory).unwrap_or_else(|error| {
             self.note_error(directory, &error);
@@ -530,7 +532,7 @@ impl Tree {
         Some(name)
     }
 
-    /// Returns whether the mode of a file permits writing by any user.
+    /// Returns whether the mode of a file has a write bit, for the owner, the group or others.
     pub(super) fn is_writable(&self, path: &str) -> bool {
         use std::os::unix::fs::PermissionsExt;
         const WRITE: u32 = 0o222;
@@ -555,7 +557,7 @@ impl Tree {
         }
     }
 
-    /// Notes that a path that every Linux has is missing or cannot be reached.
+    /// Notes a path that every Linux has, if the path is missing or cannot be reached.
     pub(super) fn require(&self, path: &str) {
         if !self.has(path) && !self.is_below_gap(path) {
             self.note(path, format!("{path} is missing"));
@@ -565,7 +567,8 @@ impl Tree {
     /// Reads a JSON file below [`ANSWERS`]; `None` if the file is missing.
     ///
     /// # Errors
-    /// Returns an error if the file has another format. The message names file, line and column.
+    /// Returns an error if the file cannot be read or has another format. The message about a format names
+    /// the file, line and column.
     pub(super) fn answers<T: serde::de::DeserializeOwned>(&self, name: &str) -> Result<Option<T>, HostError> {
         let path = format!("{ANSWERS}/{name}");
         let Some(text) = self.read(&path) else { return self.answers_absent(&path) };

@@ -21,7 +21,7 @@ pub use qdisc::{ClassHandle, Handle, QdiscSnapshot, naming_kinds, root_qdisc};
 pub use rule::{RULE_LENGTH, Rule, RuleBytes, RuleMatch};
 pub use shell::{shell, shell_lines, sysctl_name};
 
-/// A setting of the host or of an interface; the context defines the interface.
+/// A setting of the host or of an interface. The knob does not name the interface.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Knob {
@@ -43,8 +43,8 @@ pub enum Knob {
     QueueWeight(u32),
     /// The root qdisc with its descendants ([`Value::Qdiscs`], made with [`root_qdisc`]).
     RootQdisc,
-    /// The clsact qdisc: a text of [`clsact`] ([`Value::Text`]). It is removed only if it has no
-    /// filters of other programs.
+    /// The state of the clsact qdisc, one of the texts in [`clsact`] ([`Value::Text`]). The qdisc is
+    /// removed only if it has no filters of other programs.
     Clsact,
     /// The BPF program of an Evenkeel filter below clsact ([`Value::Program`]). A write can only remove
     /// the filter.
@@ -177,7 +177,7 @@ impl Coalescing {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Value {
-    /// Contents of a file, without surrounding white space.
+    /// Contents of a file without surrounding white space, or the text of another setting.
     Text(String),
     Bytes(u32),
     /// A number in the knob's unit.
@@ -230,16 +230,16 @@ impl Knob {
         !matches!(self, Self::Sysctl(_) | Self::InterruptAffinity(_) | Self::ProcessorFile(_))
     }
 
-    /// Returns the files of a receive queue. The files appear and disappear with the queue when the
-    /// number of channels changes.
+    /// Returns the settings in files of a receive queue. The files appear and disappear with the queue when
+    /// the number of channels changes.
     #[must_use]
     pub fn of_receive_queue(queue: usize) -> Vec<Self> {
         let file = |name: &str| Self::InterfaceFile(format!("queues/rx-{queue}/{name}"));
         ["rps_cpus", "rps_flow_cnt"].map(file).into()
     }
 
-    /// Returns the files of a transmit queue. The files appear and disappear with the queue when the
-    /// number of channels changes.
+    /// Returns the settings in files of a transmit queue. The files appear and disappear with the queue when
+    /// the number of channels changes.
     #[must_use]
     pub fn of_transmit_queue(queue: usize) -> Vec<Self> {
         let file = |name: &str| Self::InterfaceFile(format!("queues/tx-{queue}/{name}"));
@@ -256,18 +256,18 @@ impl Knob {
         }
     }
 
-    /// Returns whether two values are equivalent, in any format that the kernel uses.
+    /// Returns whether two values of the setting are equivalent, in any format that the kernel uses.
     #[must_use]
     pub fn same(&self, one: &Value, other: &Value) -> bool {
         match (one, other) {
             (Value::Text(one), Value::Text(other)) => self.normal_form(one) == self.normal_form(other),
             // A shaper without a weight is equivalent to no shaper.
             (Value::Weight(one), Value::Weight(other)) => one.unwrap_or(0) == other.unwrap_or(0),
-            // No program sets the kernel's default qdisc. The number of queues and
-            // `net.core.default_qdisc` determine its kind and leaves, and the MTU determines its
-            // options. While the interface is down, an empty tree also counts as the default: the
-            // kernel installs the default qdisc when the interface is set up (`dev_activate`,
-            // net/sched/sch_generic.c).
+            // Two default qdiscs are equivalent, because the kernel sets them and not a program. The
+            // number of queues and `net.core.default_qdisc` determine the kind and the leaves of the
+            // default qdisc, and the MTU determines its options. While the interface is down, an empty tree
+            // also counts as the default: the kernel installs the default qdisc when the interface is set up
+            // (`dev_activate`, net/sched/sch_generic.c).
             (Value::Qdiscs(one), Value::Qdiscs(other)) => {
                 let is_default = |tree: &[QdiscSnapshot]| tree.first().is_none_or(QdiscSnapshot::is_default);
                 one == other || is_default(one) && is_default(other)
@@ -334,7 +334,7 @@ impl Knob {
         }
     }
 
-    /// Returns the name with its interface.
+    /// Returns the name for messages, with the interface: `gso_max_size of eth0`.
     #[must_use]
     pub fn on<'a>(&'a self, interface: &'a str) -> impl fmt::Display + 'a {
         NamedKnob { knob: self, interface }

@@ -36,8 +36,8 @@ fn is_numbered(name: &str, prefix: &str) -> bool {
 }
 
 /// Returns whether a path is an allowed sysctl. Some sysctls contain interface names
-/// (`net/ipv4/conf/eth0/rp_filter`). An interface name may have any character except a slash and white
-/// space (`dev_valid_name`, net/core/dev.c).
+/// (`net/ipv4/conf/eth0/rp_filter`). An interface name may have any character except a slash, a colon and
+/// white space (`dev_valid_name`, net/core/dev.c).
 fn is_sysctl(path: &str) -> bool {
     let mut names = path.split('/');
     let is_of_network = names.next() == Some("net") && names.clone().count() >= 2;

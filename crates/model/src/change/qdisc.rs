@@ -38,7 +38,7 @@ impl fmt::Display for Handle {
     }
 }
 
-/// A handle in a journal, `major:minor` in hexadecimal.
+/// A handle in a journal: `major:minor` in hexadecimal, or `root`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct ClassHandle(pub Handle);
@@ -81,7 +81,7 @@ pub struct QdiscSnapshot {
     pub options: String,
 }
 
-/// Classless kinds that can be recreated from the options in a dump.
+/// Kinds that can be recreated from the options in a dump.
 const RESTORABLE: &[&str] = &[
     "noqueue",
     "pfifo",
@@ -126,7 +126,8 @@ impl QdiscSnapshot {
         self.handle.0 == Handle::new(0, 0)
     }
 
-    /// Returns whether the kernel may have chosen the qdisc's number (`qdisc_alloc_handle`, net/sched/sch_api.c).
+    /// Returns whether the kernel may have chosen the qdisc's number (`qdisc_alloc_handle`,
+    /// net/sched/sch_api.c).
     #[must_use]
     pub fn has_automatic_handle(&self) -> bool {
         self.handle.0.major >= FIRST_AUTOMATIC
@@ -143,11 +144,12 @@ impl QdiscSnapshot {
     }
 }
 
-/// Returns the tree that restores `tree` on a host where `default` is the current
-/// `net.core.default_qdisc`.
-/// The kernel created its default qdiscs when the link came up, and the sysctl may have changed since
-/// then. A default qdisc of another kind gets a handle, numbered as the kernel does
-/// (`qdisc_alloc_handle`, net/sched/sch_api.c). Then a program sets it by its kind.
+/// Returns the tree that restores `tree` on a host where `default` is the current `net.core.default_qdisc`.
+///
+/// The kernel created its default qdiscs when the link came up, and the sysctl may have changed since then. A
+/// default qdisc of another kind therefore gets a handle, numbered as in the kernel (`qdisc_alloc_handle`,
+/// net/sched/sch_api.c). A qdisc with a handle is created by its kind, independently of the sysctl. If any
+/// qdisc gets a handle, a default root gets one, too.
 #[must_use]
 pub fn naming_kinds(tree: &[QdiscSnapshot], default: &str) -> Vec<QdiscSnapshot> {
     // These kinds do not depend on the sysctl (`attach_default_qdiscs`, net/sched/sch_generic.c).

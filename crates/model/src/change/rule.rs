@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::byte_fields::{array, put, word};
 
-/// Bytes.
+/// Length of `struct ethtool_rx_flow_spec`, bytes.
 pub const RULE_LENGTH: usize = 168;
 /// Offset of the header fields to match, after the flow type.
 const HEADER: usize = 4;
@@ -19,7 +19,7 @@ const MASK_EXTENSION: usize = 128;
 const COOKIE: usize = 152;
 const LOCATION: usize = 160;
 
-/// `TCP_V4_FLOW`; the other flow types have the same form.
+/// `TCP_V4_FLOW`. The next constants are `UDP_V4_FLOW`, `TCP_V6_FLOW` and `UDP_V6_FLOW`.
 const FLOW_TCP4: u32 = 1;
 const FLOW_UDP4: u32 = 2;
 const FLOW_TCP6: u32 = 5;
@@ -94,8 +94,8 @@ impl Rule {
         Self(bytes, 0)
     }
 
-    /// Returns the rule changed to distribute packets over an RSS context. The rule's queue is added to
-    /// each table entry.
+    /// Returns the rule changed to distribute packets over an RSS context. The device adds the rule's queue
+    /// number to the queue number in each table entry.
     #[must_use]
     pub fn over(self, context: u32) -> Self {
         let mut bytes = self.0;
@@ -109,7 +109,7 @@ impl Rule {
         Self(bytes, if spreads { context } else { 0 })
     }
 
-    /// Returns the rule's RSS context; `None` if the rule sends packets to one queue.
+    /// Returns the rule's RSS context; `None` if the rule sends packets to one queue or drops them.
     #[must_use]
     pub fn context(&self) -> Option<u32> {
         (word(&self.0, 0) & FLOW_RSS != 0).then_some(self.1)
@@ -254,7 +254,7 @@ impl fmt::Display for Rule {
 pub struct RuleBytes(String);
 
 impl RuleBytes {
-    /// Returns the rule; `None` if the journal is damaged.
+    /// Returns the rule; `None` if the text is not a rule, for example in a damaged journal.
     #[must_use]
     pub fn rule(&self) -> Option<Rule> {
         Rule::from_hex(&self.0)

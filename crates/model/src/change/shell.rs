@@ -121,7 +121,8 @@ enum Series {
     Interrupt,
 }
 
-/// Returns a knob's series, its number, and the rest of its path.
+/// Returns a knob's series, the knob's number in the series, and the rest of its path; `None` if the
+/// knob belongs to no series.
 fn series(knob: &Knob) -> Option<(Series, u32, &str)> {
     let (kind, text) = match knob {
         Knob::ProcessorFile(file) => (Series::Processor, file.strip_prefix("cpu")?),
@@ -168,8 +169,8 @@ fn one_line(text: &str) -> String {
     text.split_ascii_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Returns the line that sets a sysctl. It writes the file directly if sysctl(8) would treat the name as a
-/// pattern (`*`, `?` or `[`) or as an option (a leading `-`).
+/// Returns the line that sets a sysctl. The line writes the file directly if sysctl(8) would misread the
+/// name: as a pattern (`*`, `?` or `[`), as an option (a leading `-`), or as a name and a value (`=`).
 fn sysctl_line(path: &str, value: &str) -> Line {
     if path.starts_with('-') || path.contains(['*', '?', '[', '=']) {
         return Line::write(value, &format!("/proc/sys/{path}"));
@@ -197,8 +198,9 @@ fn equal_spread(queues: &[u32]) -> Option<u32> {
     in_turn.then_some(count)
 }
 
-/// Returns one command per qdisc. A remark names qdiscs whose options are known only in the kernel's
-/// binary form, which `tc` does not accept.
+/// Returns a line with one command per qdisc, or with the removal of the root qdisc if it is the default.
+/// A remark names qdiscs whose options are known only in the kernel's binary form, which `tc` does not
+/// accept.
 fn qdisc_line(interface: &str, qdiscs: &[QdiscSnapshot]) -> Line {
     let Some((root, below)) = qdiscs.split_first().filter(|(root, _)| !root.is_default()) else {
         return Line::new("tc qdisc del dev {} root", &[&interface]);
@@ -271,8 +273,8 @@ fn tbf_options(mut attributes: &[u8]) -> Option<Vec<String>> {
     }
     let parameters = parameters?;
     let field = |at| word_at(parameters, at);
-    // A `struct tc_ratespec` begins with cell_log, linklayer (1: Ethernet), overhead, cell_align and mpu; the rate
-    // follows.
+    // A `struct tc_ratespec` begins with cell_log, linklayer (1: Ethernet), overhead, cell_align and mpu.
+    // The rate follows.
     let is_plain = |at: usize| {
         parameters.get(at + 1).is_some_and(|layer| *layer <= 1)
             && parameters

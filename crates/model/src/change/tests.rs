@@ -36,7 +36,7 @@ fn what_the_kernel_puts_there_by_itself_is_the_same_with_other_queues() {
     let none = Value::Qdiscs(Vec::new());
     assert!(same(&tree("mq", 0, 4), &none) && same(&none, &tree("noqueue", 0, 0)), "the interface is down");
     assert!(!same(&tree("mq", 7, 4), &none));
-    // Trees that a user created differ if their leaves differ.
+    // A tree that a user created differs from a tree with other leaves, and from the kernel's tree.
     assert!(!same(&tree("mq", 7, 4), &tree("mq", 7, 2)));
     assert!(!same(&tree("mq", 7, 4), &tree("mq", 0, 4)));
 }

@@ -15,7 +15,7 @@ pub struct Interface {
     pub driver: Option<String>,
     /// The address on the bus, such as `0000:81:00.0`.
     pub bus: Option<String>,
-    /// Whether the interface carries traffic (`operstate` up, or unknown with a carrier).
+    /// Whether the interface can carry traffic: `operstate` is up, or is unknown and the carrier is not off.
     pub up: bool,
     /// Version of the NIC's firmware.
     pub firmware: Option<String>,
@@ -23,7 +23,7 @@ pub struct Interface {
     pub pcie: Option<PcieLink>,
     /// Maximum read request of the NIC over PCI Express, bytes (MaxReadReq).
     pub max_read_request: Option<u32>,
-    /// Address translation of the NIC's IOMMU group: `DMA` (strict), `DMA-FQ` (lazy), `identity`.
+    /// Type of the NIC's IOMMU group, such as `DMA` (strict), `DMA-FQ` (lazy) or `identity`.
     pub iommu: Option<String>,
     pub speed_bps: Option<u64>,
     /// The highest speed that NIC and driver support, bit/s.
@@ -37,9 +37,10 @@ pub struct Interface {
     pub carrier_changes: Option<u64>,
     /// Whether kernel threads process the interface's packets (`threaded`).
     pub threaded_napi: bool,
-    /// Empty polls during which interrupts stay off (`napi_defer_hard_irqs`).
+    /// Maximum number of consecutive empty polls with interrupts off (`napi_defer_hard_irqs`).
     pub napi_defer_hard_irqs: Option<u64>,
-    /// Time during which interrupts stay off, and GRO may hold packets, ns (`gro_flush_timeout`).
+    /// Maximum time for which GRO holds packets, ns (`gro_flush_timeout`). With `napi_defer_hard_irqs`, also
+    /// the time between two polls.
     pub gro_flush_timeout_ns: Option<u64>,
     /// Maximum packet sizes between stack and driver; `None` if the kernel does not report them.
     pub packet_sizes: Option<PacketSizes>,
@@ -119,8 +120,8 @@ impl PcieLink {
     /// protocol (the paper's section III-A).
     #[must_use]
     pub fn capacity_bps(speed_gts: f64, width: u32) -> f64 {
-        // 2.5 and 5 GT/s use 8b/10b encoding; 8 GT/s and above use 128b/130b. From 64 GT/s on, FLITs
-        // cost 14 of 256 bytes.
+        // 2.5 and 5 GT/s use 8b/10b encoding, 8 to 32 GT/s use 128b/130b encoding. From 64 GT/s on, error
+        // detection and correction take 14 of the 256 bytes of a FLIT.
         let encoding = match speed_gts {
             speed if speed < 6.0 => 0.8,
             speed if speed < 60.0 => 128.0 / 130.0,
@@ -134,7 +135,8 @@ impl PcieLink {
         Self::capacity_bps(self.speed_gts, self.width)
     }
 
-    /// Returns the capacity with the NIC's maximum speed and width, bit/s.
+    /// Returns the capacity with the NIC's maximum speed and width, bit/s. The current value replaces an
+    /// unknown maximum.
     #[must_use]
     pub fn best_bps(&self) -> f64 {
         Self::capacity_bps(
@@ -158,7 +160,7 @@ pub struct Channels {
     pub tx_max: u32,
     /// Receive and transmit on one channel.
     pub combined: u32,
-    /// Maximum of channels that receive and transmit.
+    /// Channels for other purposes, such as link state.
     pub combined_max: u32,
     /// Other channels, such as for link state.
     pub other: u32,
@@ -196,13 +198,13 @@ pub struct Rings {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Coalescing {
-    /// Delay after a received packet, µs.
+    /// Delay of the interrupt after a received packet, µs.
     pub rx_usecs: u32,
     /// Number of received packets that ends the delay; 0: no limit.
     pub rx_frames: u32,
-    /// Delay after a sent packet, µs.
+    /// Delay of the interrupt after a sent packet, µs.
     pub tx_usecs: u32,
-    /// Number of sent packets that ends the delay.
+    /// Number of sent packets that ends the delay; 0: no limit.
     pub tx_frames: u32,
     /// Whether the driver adapts the receive delay to the traffic.
     pub adaptive_rx: bool,
@@ -245,7 +247,7 @@ pub struct Rss {
 pub struct ReceiveQueue {
     /// CPUs for software steering (RPS); empty if RPS is off.
     pub rps: Vec<u32>,
-    /// Size of the queue's RFS table.
+    /// Size of the queue's RFS table, entries; 0: RFS is off.
     pub rps_flow_count: u32,
 }
 
@@ -271,7 +273,7 @@ pub struct QdiscFacts {
     pub kind: String,
     /// Handle, such as `8001:`; `0:` for a qdisc that the kernel installed by default.
     pub handle: String,
-    /// Parent in the tree: `root`, or a handle.
+    /// Parent in the tree: `root`, or the class above, such as `8001:1`.
     pub parent: String,
     pub bytes: u64,
     pub packets: u64,
@@ -281,7 +283,8 @@ pub struct QdiscFacts {
     pub backlog_bytes: u64,
     pub rate_bps: Option<u64>,
     pub limit_packets: Option<u64>,
-    /// Options that delay or drop packets, in tc's notation: `delay 5 ms`, `loss 1 %`.
+    /// Options of netem that delay or drop packets, such as `delay 5 ms, loss 1 %`; empty without such
+    /// options.
     pub impairments: String,
     /// Whether the qdisc has options other than the kernel's defaults, as far as known.
     pub has_own_options: bool,
@@ -292,8 +295,9 @@ pub struct QdiscFacts {
 }
 
 impl Interface {
-    /// Returns whether an interface of another reading is this one: by its number, otherwise by its name. The kernel reuses the
-    /// number of a deleted interface, but not the inode.
+    /// Returns whether `other`, from another reading, is the same interface. Compares the indices and, if
+    /// both are known, the inodes: the kernel reuses the index of a deleted interface, but not the inode.
+    /// Without an index, compares the names.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         match (self.index, other.index) {
@@ -318,7 +322,7 @@ impl QdiscFacts {
     }
 }
 
-/// Losses at a NIC, under common names. `None` means that the driver does not count the losses.
+/// Losses, stops and pause frames at a NIC, under common names. `None` means that no counter shows the value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LossCounters {
     /// Packets lost because no receive descriptor was free: the receive ring overflowed.

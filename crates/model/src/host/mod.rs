@@ -36,13 +36,14 @@ pub struct HostFacts {
     pub virtual_machine: bool,
     /// Time since boot, s: the time for which the counters have counted.
     pub uptime_s: Option<u64>,
-    /// Whether the facts are of another network namespace than the initial one, whose counters began after boot.
+    /// Whether the facts are of a network namespace other than the initial one. The counters of such a
+    /// namespace began after boot.
     pub is_later_namespace: bool,
     pub memory_bytes: Option<u64>,
     /// Transparent huge pages: `always`, `madvise`, `never`.
     pub huge_pages: Option<String>,
     /// Condition under which the allocation of a huge page waits for compaction: `always`, `defer`,
-    /// `madvise`, `never`.
+    /// `defer+madvise`, `madvise`, `never`.
     pub huge_page_defrag: Option<String>,
     /// Size of a memory page, bytes; the unit of `tcp_mem`.
     pub page_bytes: u64,
@@ -61,14 +62,14 @@ pub struct HostFacts {
     pub read_only_sysctls: BTreeSet<String>,
     /// Counters of the protocols, by group and name, such as `TcpExt.TCPBacklogDrop` (`/proc/net/netstat`, `snmp`).
     pub counters: BTreeMap<String, u64>,
-    /// [`Self::counters`], read before the qdiscs and the sockets of a running host. So this reading is
-    /// earlier than the counters of the qdiscs and sockets. Empty if there is no such reading.
+    /// [`Self::counters`], read before the qdiscs and the sockets of a running host. Empty if there is no
+    /// such reading.
     #[serde(skip)]
     pub counters_before: BTreeMap<String, u64>,
     /// Work of each CPU's receive softirq.
     pub softnet: Vec<Softnet>,
     pub sockets: Vec<SocketFacts>,
-    /// The destination with the most outgoing connections; `None` without connections.
+    /// The destination with the most outgoing connections; `None` without such connections.
     pub port_use: Option<PortUse>,
     /// Processes that own sockets, and `irqbalance`.
     pub processes: Vec<ProcessFacts>,
@@ -213,7 +214,7 @@ impl HostFacts {
         self.sysctl(path)?.split_ascii_whitespace().nth(at)?.parse().ok()
     }
 
-    /// Returns a counter; 0 if the kernel does not have it.
+    /// Returns a counter; 0 if [`Self::counters`] does not have it.
     #[must_use]
     pub fn counter(&self, name: &str) -> u64 {
         self.counters.get(name).copied().unwrap_or(0)
@@ -273,8 +274,8 @@ impl HostFacts {
         found
     }
 
-    /// Sets the speed, bit/s, of an interface whose driver reports no speed. Returns whether the
-    /// interface exists.
+    /// Sets the speed of an interface, bit/s, and replaces a speed that its driver reports. Returns
+    /// whether the interface exists.
     pub fn state_speed(&mut self, name: &str, speed_bps: u64) -> bool {
         let Some(interface) = self.interfaces.iter_mut().find(|interface| interface.name == name) else {
             return false;

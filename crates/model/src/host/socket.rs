@@ -76,7 +76,7 @@ pub struct TcpFacts {
 }
 
 impl SocketFacts {
-    /// Returns the payload of both directions, bytes.
+    /// Returns the payload of both directions, bytes; 0 without TCP's state.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.tcp.as_ref().map_or(0, |tcp| tcp.bytes_acked.saturating_add(tcp.bytes_received))

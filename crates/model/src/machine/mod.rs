@@ -13,10 +13,10 @@ mod read;
 mod tests;
 mod write;
 
-/// The parts of the stack to which the cycles of an operation are charged, as in records.
+/// The parts of the stack to which the cycles of an operation are charged. Records use the same names.
 pub const SHARES: [&str; 8] = ["copy", "tcp-ip", "netdev", "memory", "skb", "lock", "sched", "other"];
 
-/// Smallest number of repeats of a measured figure: fewer have no interval.
+/// Smallest number of repeats of a measured figure. Fewer repeats give no interval.
 pub const LEAST_REPEATS: u32 = 5;
 
 /// A figure, and its uncertainty if it was measured.
@@ -41,7 +41,6 @@ impl Figure {
         Self { value, measured: None }
     }
 
-    /// Returns the figure times a factor.
     #[must_use]
     pub fn times(self, factor: f64) -> Self {
         let scale = |value: f64| value * factor;
@@ -50,8 +49,9 @@ impl Figure {
         Self { value: scale(self.value), measured }
     }
 
-    /// Returns the value `deviations` standard deviations away, at most three: half of a 95 % interval is 1.96 of them.
-    /// The logarithm is taken as normal, so no cost becomes negative. A stated figure stays.
+    /// Returns the value `deviations` standard deviations away, at most three: half of a 95 % interval is
+    /// 1.96 of them. The logarithm is taken as normal, so no cost becomes negative. A figure without an
+    /// interval stays unchanged.
     #[must_use]
     pub fn drawn(self, deviations: f64) -> f64 {
         const HALF_INTERVAL: f64 = 1.96;
@@ -122,7 +122,7 @@ impl Operation {
         Self::Switch,
     ];
 
-    /// Returns the table's name in a file.
+    /// Returns the name of the operation's table in a profile file.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -209,7 +209,7 @@ impl MachineProfile {
         &BUILT_IN
     }
 
-    /// Returns the built-in profile of this name.
+    /// Returns the built-in profile of this name; `None` if the name is unknown.
     #[must_use]
     pub fn built_in(name: &str) -> Option<Self> {
         // A test checks that the files are valid.
@@ -274,9 +274,9 @@ impl MachineProfile {
         found
     }
 
-    /// Returns the profile with each measured figure drawn from its uncertainty: `normal` returns a number from the
-    /// standard normal distribution. The clocks stay. All operations share one number, because most of their totals come
-    /// from one measurement.
+    /// Returns the profile with each measured figure drawn from its uncertainty: `normal` returns a number
+    /// from the standard normal distribution. The clocks stay unchanged. All operations share one number,
+    /// because most of their totals come from one measurement.
     #[must_use]
     pub fn drawn(&self, mut normal: impl FnMut() -> f64) -> Self {
         let mut draw = |figure: Figure| Figure::stated(figure.drawn(normal()));

@@ -1,4 +1,4 @@
-//! Parses a profile.
+//! Parses the profile of a machine.
 
 use std::ops::RangeInclusive;
 
@@ -15,7 +15,8 @@ const CORES_PER_NODE: RangeInclusive<u32> = 1..=256;
 const MOST_CORES: u32 = 1024;
 const CLOCKS: RangeInclusive<Frequency> =
     Frequency::from_hz(100_000_000)..=Frequency::from_hz(20_000_000_000);
-/// Cycles of an operation, of a byte and of a cache miss: far beyond any machine.
+/// Limits for the cycles of an operation, of a byte and of a cache miss: the maximum is far beyond any
+/// machine.
 const CYCLES: (f64, f64) = (0.0, 10_000_000.0);
 const CYCLES_PER_BYTE: (f64, f64) = (0.0, 1000.0);
 const CYCLES_OF_MISS: (f64, f64) = (0.0, 100_000.0);

@@ -8,8 +8,8 @@ fn built_in(name: &str) -> &'static str {
     BUILT_IN.iter().find(|(known, _)| *known == name).unwrap().1
 }
 
-/// Computes the built-in figures from their source: 4.8 Gbit/s per core in payloads of 1448 bytes at 3.4 GHz, divided by
-/// percentages.
+/// Computes the built-in figures from their source: 4.8 Gbit/s per core in payloads of 1448 bytes at 3.4
+/// GHz, divided by percentages.
 #[test]
 fn built_in_profiles_have_the_figures_of_their_source() {
     const PROFILED: f64 = 3.4e9 / (4.8e9 / 8.0 / 1448.0);
@@ -174,7 +174,7 @@ fn a_draw_stays_near_the_interval_and_changes_only_measured_figures() {
     assert_eq!(MachineProfile { copy: profile.copy, ..drawn }, profile);
 }
 
-/// Generates a figure; half of them are measured. Clocks are whole Hz.
+/// Generates figures; half of them are measured. With a `step`, the values are multiples of it.
 fn figures(range: std::ops::Range<f64>, step: f64) -> BoxedStrategy<Figure> {
     let parts = (range, 0.0..0.5_f64, 0.0..0.5_f64, 5..1000_u32, any::<bool>());
     parts

@@ -42,8 +42,8 @@ fn quoted(text: &str) -> String {
     format!("\"{escaped}\"")
 }
 
-/// Writes the profile as a file that [`MachineProfile::parse`] reads to the same profile, except that clocks are whole
-/// Hz. If the profile is based on another one, a comment marks each figure that comes from there.
+/// Writes the profile as a file that [`MachineProfile::parse`] reads to the same profile, except that clocks
+/// are whole Hz. If the profile is based on another one, a comment marks each figure that was not measured.
 impl Display for MachineProfile {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let from = self.based_on.as_ref().map(|name| format!(" # not measured: {name}")).unwrap_or_default();

@@ -18,7 +18,7 @@ const BUNDLED_ORIGIN: &str = "qdiscs/setups.toml";
 /// file.
 const MOST_SETUPS: usize = 200;
 const MOST_STEPS: usize = 100;
-/// Characters.
+/// Maximum length of a summary, characters.
 const LONGEST_SUMMARY: usize = 200;
 
 /// Setups by name, in the order of their files.

@@ -43,7 +43,7 @@ pub enum Place {
     Attribute(u16, Width),
     /// An attribute with a time in nanoseconds.
     Nanoseconds(u16),
-    /// An attribute with the logarithm to base 2.
+    /// An attribute with the logarithm of the number to base 2.
     Logarithm(u16),
     /// A keyword that selects this value of an attribute.
     Value(u16, Width, u32),
@@ -87,7 +87,7 @@ pub struct Kind {
 }
 
 impl Kind {
-    /// Returns whether filter rules that match no packet can be attached to the qdisc.
+    /// Returns whether the qdisc accepts filter rules that match no packet, and still sends all packets.
     ///
     /// - The kernel attaches filters only to a qdisc with a `tcf_block` (`tcf_block_find` in
     ///   net/sched/cls_api.c). `tbf` and `mq` have no block.

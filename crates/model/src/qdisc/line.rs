@@ -24,7 +24,7 @@ pub fn line_burst(rate: BitRate) -> ByteSize {
     ByteSize::from_bytes(u64::from(soft_nic::burst_bytes(rate)))
 }
 
-/// Returns a shaper that never drops packets, because its child qdiscs have their own limits.
+/// Returns a shaper with the largest limit, so that only its child qdiscs drop packets, at their own limits.
 fn line(parent: Handle, handle: Handle, rate: BitRate) -> Step {
     let setting = |name: &str, value| Setting { name: name.to_owned(), value };
     Step::Qdisc(Node {

@@ -1,9 +1,9 @@
 //! Configurations of qdiscs, as data.
 //!
-//! A [`QdiscSetup`] is a configuration as written in a file: qdiscs, classes and filters with names,
-//! rates as shares of the link's rate, and steps per flow. [`QdiscSetup::resolve`] converts it to a
-//! [`QdiscTree`] for a link and its flows: concrete steps in order. The kernel gets the tree over
-//! netlink; the simulator builds the tree from its own qdiscs.
+//! A [`QdiscSetup`] is a configuration as written in a file: qdiscs, classes and filters with names, rates as
+//! shares of the link's rate, and steps that repeat for each flow. [`QdiscSetup::resolve`] converts it to a
+//! [`QdiscTree`] for a link and its flows: concrete steps in order. The kernel gets the tree over netlink;
+//! the simulator builds the tree from its own qdiscs.
 //!
 //! The destination port identifies flows, so filters can match the flows in any world: bulk flow *i*
 //! uses [`BULK_PORT`] + *i*, probe *j* uses [`PROBE_PORT`] + *j*.
@@ -156,8 +156,8 @@ pub enum AttributeValue {
 /// Assigns flows to classes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Filter {
-    /// Sends each flow to a class: flow *i* goes to `first` + *i* modulo `classes`. Bulk flows are
-    /// numbered first: probe *j* is flow `bulk_flows` + *j*.
+    /// Sends each flow to a class: flow *i* goes to `first` + (*i* modulo `classes`). Bulk flows are numbered
+    /// first: probe *j* is flow `bulk_flows` + *j*.
     PerFlow {
         /// Class of bulk flow 0.
         first: Handle,

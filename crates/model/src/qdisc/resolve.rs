@@ -73,7 +73,7 @@ pub(super) fn resolve(templates: &[StepTemplate], on: &Surroundings) -> Result<Q
     Ok(QdiscTree { steps })
 }
 
-/// Returns the unused major numbers.
+/// Returns the major numbers for automatic handles, without the numbers that the templates use.
 fn free_majors(templates: &[StepTemplate], on: &Surroundings) -> impl Iterator<Item = u16> + use<> {
     let mut taken = BTreeSet::new();
     for template in templates {
@@ -191,7 +191,8 @@ fn resolve_filter(filter: FilterTemplate, nth: u32, on: &Surroundings) -> Result
     })
 }
 
-/// Returns the destination port of a flow, numbered from 0. Bulk flows come first.
+/// Returns the destination port of a flow, numbered from 0. Bulk flows come first. Returns `None` if the port
+/// would exceed 16 bits.
 fn port_of_flow(flow: u32, on: &Surroundings) -> Option<u16> {
     let (first, number) = match flow.checked_sub(on.bulk_flows) {
         None => (BULK_PORT, flow),

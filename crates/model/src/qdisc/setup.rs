@@ -90,8 +90,9 @@ impl QdiscSetup {
         })
     }
 
-    /// Returns the reason why the root cannot have filter rules, and a remedy. For a kind that is not
-    /// in [`super::kinds`], returns `None`, because the kernel decides.
+    /// Returns the reason why the root cannot have filter rules, and a remedy. Returns `None` if the root
+    /// takes rules. Also returns `None` if its kind is not in [`super::kinds`], because then the kernel
+    /// decides.
     #[must_use]
     pub fn without_rules(&self) -> Option<(String, &'static str)> {
         let root = self.root_kind().and_then(kind).filter(|root| !root.takes_rules())?;

@@ -384,7 +384,7 @@ fn term(words: &mut Words<'_>, option: &KnownOption) -> Result<Term, Mistake> {
     })
 }
 
-/// Returns the rate if the kernel's field can store it.
+/// Returns the rate if the kernel's field can store it; otherwise, or below a byte per second, an error.
 fn fitting_rate(rate: RateTerm, place: Place) -> Result<RateTerm, Wrong> {
     const MOST: u64 = u32::MAX as u64 * 8;
     match rate {
@@ -422,7 +422,7 @@ fn fitting_time(time: Nanoseconds, place: Place) -> Result<Nanoseconds, Wrong> {
     Ok(time)
 }
 
-/// Parses values up to the first word that is not a value.
+/// Parses one to [`MOST_ENTRIES`] values, up to the first word that is not a value.
 fn entries<T>(
     words: &mut Words<'_>,
     what: &str,
@@ -444,7 +444,7 @@ fn entries<T>(
     Ok(entries)
 }
 
-/// Parses a service curve: `rate R`, `m1 R d T m2 R` or `umax S dmax T rate R`.
+/// Parses a service curve: `rate R`, `m2 R`, `m1 R d T m2 R` or `umax S dmax T rate R`.
 fn curve(words: &mut Words<'_>) -> Result<CurveTerm, Mistake> {
     const FORMS: &str = "write rate R, m2 R, m1 R d T m2 R or umax S dmax T rate R";
     let rate = |words: &mut Words<'_>| {

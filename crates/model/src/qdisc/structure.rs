@@ -35,7 +35,7 @@ struct Tree<'t> {
     places: BTreeSet<Handle>,
 }
 
-/// Checks steps and returns the first invalid one.
+/// Checks steps. Returns an error with the index of the first invalid step; 0 without a root qdisc.
 pub(super) fn check(steps: &[Step], on: &Surroundings) -> Result<(), (usize, Wrong)> {
     let mut tree = Tree::default();
     for (at, step) in steps.iter().enumerate() {

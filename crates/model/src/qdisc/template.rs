@@ -147,7 +147,7 @@ impl HandleTemplate {
 }
 
 impl StepTemplate {
-    /// Returns the objects for which the step is repeated.
+    /// Returns the objects for which the step is repeated; `None` if the step is not repeated.
     pub(super) fn counter(&self) -> Option<Counter> {
         self.counters().next()
     }
@@ -172,7 +172,7 @@ impl StepTemplate {
     }
 }
 
-/// Unit of a share.
+/// The whole of a share, in millionths.
 pub(super) const WHOLE: u32 = 1_000_000;
 
 impl RateTerm {
@@ -220,7 +220,7 @@ impl Surroundings {
     /// all its packets (`qdisc_pkt_len_init`, `net/core/dev.c`).
     #[must_use]
     pub fn counted_segment(&self) -> ByteSize {
-        /// Ethernet, IPv4, and TCP with time stamps.
+        /// Length of the headers of Ethernet, IPv4, and TCP with time stamps, bytes.
         const HEADERS: u64 = 14 + 20 + 32;
         let whole = self.largest_segment.bytes();
         let payload = (self.mtu.bytes() + 14).saturating_sub(HEADERS).max(1);

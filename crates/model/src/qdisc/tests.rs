@@ -114,7 +114,7 @@ filter parent 1: u32 match ip dport 11111 0xffff classid 1:13
 
 #[test]
 fn a_segment_counts_as_qdiscs_count_it() {
-    // 46 packets with 1448 bytes of payload and 66 bytes of headers each.
+    // 46 packets with 66 bytes of headers each: 45 with 1448 bytes of payload, and a shorter one.
     assert_eq!(surroundings(1, 0, 1).counted_segment().bytes(), 65_550 + 45 * 66);
     let plain = Surroundings { largest_segment: ByteSize::from_bytes(1514), ..surroundings(1, 0, 1) };
     assert_eq!(plain.counted_segment().bytes(), 1514);

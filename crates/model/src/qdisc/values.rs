@@ -83,7 +83,8 @@ pub(super) fn rate(text: &str) -> Result<RateTerm, Wrong> {
     rate.map(RateTerm::Fixed).map_err(|error| unit_error(&error))
 }
 
-/// Parses a share in per cent. Returns the share in millionths, from 1 to 1,000,000.
+/// Parses a share in per cent with up to four decimals. Returns the share in millionths, from 1 to 1,000,000;
+/// `None` if the share is outside this range or not a number.
 fn percent_to_millionths(percent: &str) -> Option<u32> {
     const DECIMALS: usize = 4;
     let (whole, fraction) = percent.split_once('.').unwrap_or((percent, "0"));

@@ -10,7 +10,7 @@ use crate::units::ByteSize;
 
 /// Permitted sizes of values. The maximum is far above the size of a value in a cache.
 const SIZES: RangeInclusive<ByteSize> = ByteSize::from_bytes(1)..=ByteSize::from_kib(1 << 20);
-/// Maximum number of sizes per client, because each size has its own figures.
+/// Maximum number of sizes per group of clients, because each size has its own figures.
 const MOST_SIZES: usize = 32;
 const MOST_GROUPS: usize = 32;
 

@@ -30,7 +30,7 @@ pub use super::toml_table::{Complaints, Field, Located, Table};
 pub use super::value::Spelling;
 
 impl Field<'_> {
-    /// Returns a port, or a range of ports as `"first-last"`.
+    /// Returns the ports that the value states: one port, or a range as `"first-last"`.
     #[must_use]
     pub fn ports(&self) -> Option<RangeInclusive<u16>> {
         flow_weights::ports(self)
@@ -42,7 +42,7 @@ impl Field<'_> {
         flow_weights::cgroup(self)
     }
 
-    /// Returns `tcp` or `udp` as its IP protocol number.
+    /// Returns the IP protocol number of `tcp` or `udp`.
     #[must_use]
     pub fn protocol(&self) -> Option<u8> {
         self.one_of(&PROTOCOLS)

@@ -2,7 +2,7 @@
 
 use crate::text::{excerpt, printable};
 
-/// The reason why a text is not a scenario.
+/// The reason why the text of a scenario, a policy or another TOML file is invalid.
 ///
 /// Displays as one line: `scenarios/x.toml:12:7: link.queuess: unknown key; did you mean 'queues'? known keys:
 /// rate, mtu, queues, topology, priorities`. Text from the file is shortened, without control characters.
@@ -44,7 +44,7 @@ pub enum ScenarioErrorKind {
     WrongType,
     /// An impossible value, or a value that contradicts another value.
     BadValue,
-    /// An unknown name of a variant, a variant table or a metric.
+    /// An unknown name, for example of a variant, a metric, a rule or a setting.
     UnknownName,
     Duplicate,
     /// Variants whose bases form a cycle.

@@ -23,7 +23,7 @@ use super::value::Spelling;
 use super::{MAX_FLOW_WEIGHT, ScenarioError};
 use crate::text::excerpt;
 
-/// Maximum number of rules. For a new flow, the queue choice tries each rule, then the default.
+/// Maximum number of rules. For a new flow, the queue choice tries the rules in order, then uses the default.
 pub const MOST_RULES: usize = 63;
 /// Longest path of a cgroup, bytes (`PATH_MAX`).
 const LONGEST_PATH: usize = 4096;

@@ -69,7 +69,7 @@ macro_rules! knobs {
         pub struct $knobs { $($(#[$about])* pub $name: $type,)* }
 
         impl $knobs {
-            /// Returns every knob with its value, in the file's spelling and the reference's order.
+            /// Returns the knobs with their values, in the file's spelling and the reference's order.
             /// Omits knobs whose value is written as an empty text.
             #[must_use]
             pub fn settings(&self) -> Vec<(&'static str, String)> {
@@ -109,7 +109,8 @@ macro_rules! knobs {
                 }?,)* })
             }
 
-            /// Returns position and path of a setting in its file, by its key.
+            /// Returns the position and the path of the setting with this key in its file; `None` if
+            /// the variant does not set it.
             pub(super) fn place_of(&self, key: &str) -> Option<(Range<usize>, String)> {
                 match key {
                     $($key => self.$name.as_ref().map(|setting| (setting.span.clone(), setting.path.clone())),)*
@@ -155,7 +156,7 @@ knobs! {
     queue_weights: bool, "queue-weights", Field::boolean, ToString::to_string;
     /// Service balancing: flows alternate on shared queues.
     service_balancing: bool, "service-balancing" or false, Field::boolean, ToString::to_string;
-    /// Dynamic segment sizing (DSOS): the segment size on shared queues.
+    /// Dynamic segment sizing (DSOS): the segment size on shared queues; `None` if DSOS is off.
     segment_size: Option<ByteSize>, "segment-size",
         |field| field.word_or_quantity(&[(OFF, None)], SEGMENT_SIZES, "16KiB", Some), or(OFF);
     /// TCP transmit batching. The simulator then also uses the small queues of Titan's kernel.
@@ -203,7 +204,8 @@ fn byte_queue_limit(field: &Field<'_>) -> Option<ByteQueueLimit> {
     field.word_or_quantity(&WORDS, QUEUE_LIMITS, "256KiB", ByteQueueLimit::Fixed)
 }
 
-/// A conflict between knobs. Contains the problem and the keys of the knobs, most likely cause first.
+/// A conflict between knobs. Contains the keys of the knobs (most likely cause first), the problem, and
+/// advice.
 pub(super) struct Clash {
     pub(super) knobs: &'static [&'static str],
     pub(super) problem: String,

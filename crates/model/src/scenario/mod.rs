@@ -120,7 +120,8 @@ pub enum Topology {
 pub struct Hosts {
     /// Number of hosts: a sender and a receiver, or the hosts of a shuffle.
     pub count: u32,
-    /// Cores of each sender. Half of them have twice as many flows as the other half.
+    /// Number of cores of each sender. Half of them have twice as many flows as the other half, except with
+    /// fetches.
     pub sending_cores: u32,
 }
 
@@ -134,7 +135,8 @@ pub struct Switch {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Workload {
     pub kind: WorkloadKind,
-    /// Number of TCP flows of each sending host.
+    /// Number of TCP flows of each sending host. With requests: number of the clients' UDP flows. With
+    /// tenants: largest number of bulk flows of a point. 0 for transfers.
     pub flows: u32,
     /// A name of `net.ipv4.tcp_available_congestion_control`.
     pub congestion_control: String,
@@ -269,7 +271,7 @@ impl Workload {
         }
     }
 
-    /// Returns the clients of a fetch workload; `None` in other workloads.
+    /// Returns the clients of a fetch workload; an empty slice in other workloads.
     #[must_use]
     pub fn clients(&self) -> &[ClientGroup] {
         match &self.kind {
@@ -296,9 +298,9 @@ pub struct LatencyProbe {
 pub struct Measure {
     /// Time before the measurement, excluded from every figure.
     pub warmup: Nanoseconds,
-    /// Windows of the fairness metric at the nominal rate, shortest first. Empty for shuffles, fetches and
-    /// requests: a shuffle lasts as long as its flows, and the flows of fetches and requests do not always
-    /// have a backlog.
+    /// Windows of the fairness metric at the nominal rate, shortest first. Empty for shuffles, which last as
+    /// long as their flows. Empty for fetches and requests, because flows do not always have a backlog. Empty
+    /// for transfers, and may be empty for tenants.
     pub windows: Vec<Window>,
     /// Length of the measurement at the nominal rate, if windows do not define the length.
     pub length: Option<Nanoseconds>,
@@ -366,7 +368,8 @@ impl Variant {
         if let Sets::Transfers(knobs) = &self.sets { Some(knobs) } else { None }
     }
 
-    /// Returns every knob with its value, in the file's spelling and the reference's order.
+    /// Returns every knob with its value, in the file's spelling and the reference's order. In a scenario of
+    /// tenants, these are the kernel's defaults of the transmit side.
     #[must_use]
     pub fn settings(&self) -> Vec<(&'static str, String)> {
         match &self.sets {

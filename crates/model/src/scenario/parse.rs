@@ -74,8 +74,8 @@ fn line_with_spanless_error(text: &str) -> usize {
     line.checked_sub(1).and_then(|previous| ends.get(previous)).copied().unwrap_or(0)
 }
 
-/// Returns file, line and column of the value of a key such as `workload.flows`, or `None` if the text
-/// lacks the key.
+/// Returns file, line and column of the value of a key such as `workload.flows`, or `None` if the text lacks
+/// the key or is not TOML.
 #[must_use]
 pub fn place_of(text: &str, origin: &str, key: &str) -> Option<String> {
     let tree = document(text, origin).ok()?;
@@ -206,7 +206,7 @@ fn read_scenario(
     let listed = listed.and_then(|field| field.names("variant", names.as_ref())).unwrap_or_default();
     let groups = root.take("groups").and_then(|field| Some(read_groups(&field.table()?, names.as_ref())));
     let groups = groups.unwrap_or_default();
-    // Without a valid measurement, no flow starts too late.
+    // Without a valid measurement, the check reports no flow that starts too late.
     let length = measure.as_ref().map_or(Nanoseconds::new(u64::MAX), Measure::whole);
     if let Some(link) = &link {
         set.check(link, length, listed.iter().chain(groups.values().flatten()), complaints);

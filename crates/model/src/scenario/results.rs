@@ -26,7 +26,7 @@ impl fmt::Display for Statistic {
     }
 }
 
-/// Returns the keys of all metrics that a scenario with these windows and sizes can use.
+/// Returns the keys of all metrics that a scenario with this `[measure]` and this `[workload]` can use.
 pub(super) fn metric_keys(measure: &Measure, workload: &Workload) -> BTreeSet<String> {
     let windows = || measure.windows.iter().map(|window| window.name.as_str());
     // Requests have no connections. For shuffles and fetches, the bytes are not counted per flow.
@@ -172,7 +172,8 @@ pub(super) fn read_expectations(
     Some(expectations)
 }
 
-/// Reports metrics of expectations and plots that no repeat of this valid scenario can have.
+/// Reports the metrics of a valid scenario that cannot be measured: in expectations, those that no repeat of
+/// the named variants can have, and in plots, those that no variant can have.
 pub(super) fn check_measured(mut root: Table<'_>, scenario: &Scenario) {
     fn elements<'t>(field: Option<Field<'t>>) -> Vec<Field<'t>> {
         field.and_then(|field| field.list("tables")).unwrap_or_default()

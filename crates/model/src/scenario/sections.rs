@@ -1,4 +1,4 @@
-//! The run tables of a scenario: link, hosts, workload, measurement, groups.
+//! The run tables of a scenario: link, hosts, switch, workload, measurement, groups.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -110,7 +110,7 @@ impl fmt::Display for Topology {
     }
 }
 
-/// Returns the value of an optional key, or `None` if the value is invalid.
+/// Returns the value of an optional key: `default` if the key is missing, `None` if the value is invalid.
 pub(super) fn or_default<'t, T>(
     field: Option<Field<'t>>,
     default: T,
@@ -188,8 +188,7 @@ fn read_priorities(field: &Field<'_>, queues: Option<u32>) -> Option<Vec<u32>> {
     Some(priorities)
 }
 
-/// Reads the `priority` of flows: an index into `link.priorities`. `link` is `None` if the table is
-/// invalid.
+/// Reads the `priority` of flows: an index into `link.priorities`. `link` is `None` if `[link]` is invalid.
 pub(super) fn read_priority(field: Option<Field<'_>>, link: Option<&Link>) -> Option<u32> {
     or_default(field, 0, |field| {
         let Some(link) = link else { return field.integer(0..=MAX_QUEUES) };
@@ -218,7 +217,7 @@ pub(super) fn read_hosts(mut table: Table<'_>, kind: Kind) -> Option<Hosts> {
     Some(Hosts { count: count?, sending_cores: sending_cores? })
 }
 
-/// Returns the default hosts: one core per queue.
+/// Returns the default hosts: two hosts, with one sending core per queue.
 pub(super) fn default_hosts(link: &Link) -> Hosts {
     Hosts { count: TWO_HOSTS, sending_cores: link.queues }
 }
@@ -239,9 +238,8 @@ pub(super) fn read_switch(mut table: Table<'_>, link: Option<&Link>) -> Option<S
     Some(Switch { buffer: buffer? })
 }
 
-/// Reads `[workload]`. `link` has the priorities, `measure` (if valid) limits the latency probe, and
-/// `hosts` are the hosts of a shuffle. `variants` are the known names, or `None` if the names could not
-/// be read.
+/// Reads `[workload]`. `link` has the priorities, `measure` (if valid) limits the latency probe, and `hosts`
+/// are the hosts of a shuffle. `variants` are the names of the variants, or `None` if they could not be read.
 pub(super) fn read_workload(
     mut table: Table<'_>,
     link: Option<&Link>,
@@ -382,8 +380,8 @@ pub(super) fn read_shuffle_measure(table: Option<Table<'_>>) -> Option<Measure> 
     })
 }
 
-/// Reads `[measure]` with fetches or requests. There are no windows, because flows do not always have a
-/// backlog.
+/// Reads `[measure]` of fetches, requests or transfers. There are no windows, because flows do not always
+/// have a backlog.
 pub(super) fn read_fetch_measure(mut table: Table<'_>) -> Option<Measure> {
     let warmup = or_default(table.take("warmup"), DEFAULT_WARMUP, |field| field.quantity(WARMUPS, "1s"));
     let length = table.require("duration", "for example duration = \"4s\"");
@@ -438,7 +436,8 @@ pub(super) fn read_tenants_measure(mut table: Table<'_>, has_line: bool) -> Opti
     Some((measure, quick))
 }
 
-/// Reads the times and repeats of `[measure]`, with the defaults in `otherwise`.
+/// Reads the times and repeats of `[measure]` or `[measure.quick]`. `otherwise` has the defaults. Without it,
+/// `duration` is required.
 fn read_effort(table: &mut Table<'_>, otherwise: Option<Effort>) -> Option<Effort> {
     let warmup = otherwise.map_or(DEFAULT_WARMUP, |effort| effort.warmup);
     let warmup = or_default(table.take("warmup"), warmup, |field| field.quantity(WARMUPS, "1s"));
@@ -495,8 +494,8 @@ fn check_extent(measure: &Measure, windows: &Field<'_>) {
     }
 }
 
-/// Reports windows that are not a multiple of the shortest window, because the bins of a repeat are
-/// parts of the shortest window.
+/// Reports windows that are not a multiple of the shortest window, because a bin is as long as the shortest
+/// window.
 fn check_multiples(field: &Field<'_>, windows: &[Window]) {
     let (Some(table), Some(shortest)) = (field.table(), windows.first()) else { return };
     let shortest_ns = shortest.length.as_u64().max(1);
@@ -515,8 +514,8 @@ fn check_multiples(field: &Field<'_>, windows: &[Window]) {
     }
 }
 
-/// Reads the windows. Returns `None` if a window is invalid, because dependent values cannot be checked
-/// then.
+/// Reads the windows, sorted by length. Returns `None` if there is no window or a length is invalid, because
+/// dependent values cannot be checked then.
 fn read_windows(field: &Field<'_>) -> Option<Vec<Window>> {
     let table = field.table()?;
     if table.is_empty() {

@@ -24,8 +24,8 @@ impl Scenario {
         self.all_variants().find(|variant| variant.name == name)
     }
 
-    /// Returns the variants that are requested by name or group, in order and without duplicates. If
-    /// `asked` is empty, returns [`Scenario::variants`].
+    /// Returns the variants that are requested by name or group, in the order of `asked` and without
+    /// duplicates. If `asked` is empty, returns [`Scenario::variants`].
     ///
     /// # Errors
     /// Returns the first name that is neither a variant nor a group.

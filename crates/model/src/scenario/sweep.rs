@@ -24,7 +24,7 @@ use crate::qdisc::{Catalogue, Classifier, FilterRules, QdiscSetup};
 use crate::text::{counted, excerpt, suggestion};
 use crate::units::ByteSize;
 
-/// Maximum number of filter rules: more than a real host has.
+/// Allowed numbers of filter rules. The maximum is more than a real host has.
 const RULES: RangeInclusive<u32> = 0..=10_000;
 /// Maximum numbers of sweeps, values per axis, points and plots, which bound the work for a file.
 const MOST_SWEEPS: usize = 16;
@@ -557,8 +557,8 @@ fn axes(sweeps: &[Sweep]) -> Vec<Axis> {
 /// A value on each axis of a sweep, with its spelling.
 type Combination<'s> = Vec<(AxisKind, AxisValue, &'s str)>;
 
-/// Returns every point without duplicates, and whether a quick run includes the point. The points of a
-/// setup are consecutive.
+/// Returns every point without duplicates, and whether a quick run includes the point. Within a sweep, the
+/// points of a setup are consecutive.
 fn points(sweeps: &[Sweep], traffic: &Traffic) -> Vec<(Variant, bool)> {
     let mut points: Vec<(Variant, bool)> = Vec::new();
     let mut places: BTreeMap<String, usize> = BTreeMap::new();

@@ -180,9 +180,9 @@ impl TenantPoint {
 
     /// Returns the processors of a flow's client and server, or `None` if the flow is not pinned.
     ///
-    /// Bulk flows have the first numbers, then probes. Clients are assigned round robin. The distance
-    /// between the processors of client and server is half of `processors`. So each processor gets the
-    /// same number of clients and servers.
+    /// Bulk flows have the first numbers, then probes. Clients are assigned round robin. The distance between
+    /// the processors of client and server is half of `processors`. If the number of flows is a multiple of
+    /// `processors`, each processor gets the same number of clients, and the same number of servers.
     #[must_use]
     pub fn processors_of(&self, flow: u32, processors: u32) -> Option<(u32, u32)> {
         let processors = processors.max(1);

@@ -121,7 +121,7 @@ impl<'t> Table<'t> {
         })
     }
 
-    /// Takes the value of a required key.
+    /// Takes the value of a required key, or reports the missing key with `advice`.
     pub fn require(&mut self, key: &'static str, advice: &str) -> Option<Field<'t>> {
         let field = self.take(key);
         if field.is_none() {

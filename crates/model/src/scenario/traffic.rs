@@ -11,7 +11,7 @@ use crate::units::{ByteSize, Nanoseconds};
 
 /// Allowed numbers of clients or probes in a point; each is a process.
 pub(super) const PROCESSES: RangeInclusive<u32> = 0..=1000;
-/// Allowed bytes of a write to a socket.
+/// Allowed sizes of a write to a socket.
 pub(super) const LENGTHS: RangeInclusive<ByteSize> = ByteSize::from_bytes(1)..=ByteSize::from_kib(1 << 20);
 /// Allowed payloads of a request; sockperf's minimum is its header of 14 B.
 pub(super) const MESSAGES: RangeInclusive<ByteSize> = ByteSize::from_bytes(14)..=ByteSize::from_kib(1 << 10);

@@ -24,7 +24,7 @@ pub enum HostMachine {
 }
 
 impl HostMachine {
-    /// Returns the user's profile, if it is one.
+    /// Returns the user's profile; `None` for a built-in machine.
     #[must_use]
     pub fn own(&self) -> Option<&Supplied> {
         if let Self::Own(own) = self { Some(own) } else { None }
@@ -33,7 +33,8 @@ impl HostMachine {
     /// Returns the profile of the machine.
     ///
     /// # Errors
-    /// Returns the first error in the user's profile, or an error if the caller has not read it ([`super::Scenario::supplied`]).
+    /// Returns the first error in the user's profile, or an error if the caller has not read the profile
+    /// ([`super::Scenario::supplied`]).
     pub fn profile(&self) -> Result<MachineProfile, String> {
         match self {
             Self::Kit2014 => Ok(MachineProfile::kit_2014()),
@@ -170,7 +171,7 @@ knobs! {
     receivers: u32, "receivers" or 1, |field| field.integer(HOSTS), ToString::to_string;
     /// Flows of all hosts.
     flows: u32, "flows", |field| field.integer(FLOWS), ToString::to_string;
-    /// Time between the starts of two flows.
+    /// Time between the starts of two consecutive flows.
     start_interval: Nanoseconds, "start-interval" or Nanoseconds::new(0),
         |field| field.quantity(START_INTERVALS, "30s"), ToString::to_string;
     /// Rates of a sending host's ports; its flows are assigned to them round robin.
@@ -265,8 +266,8 @@ fn ports(field: &Field<'_>) -> Option<Vec<BitRate>> {
 }
 
 impl TransferKnobs {
-    /// Returns the rate that limits all flows together: the rate of the ports in use, or of the link
-    /// behind a switch.
+    /// Returns the rate that limits all flows together: the rate of the ports in use, and behind a switch
+    /// at most the rate of the link.
     #[must_use]
     pub fn limit(&self, link: BitRate) -> BitRate {
         let of_sender = |sender: u32| {

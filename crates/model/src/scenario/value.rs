@@ -46,8 +46,8 @@ impl<'t> Field<'t> {
         None
     }
 
-    /// Returns whether `name` is valid for a scenario, a variant or a group. A name must be usable in
-    /// file names, on command lines and in tables.
+    /// Returns whether `name` is valid for a scenario, a variant or a group; records an error if not. A name
+    /// must be usable in file names, on command lines and in tables.
     pub fn check_name(&self, name: &str, punctuation: &str) -> bool {
         let good = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || punctuation.contains(c);
         let fits = name.len() <= LONGEST_NAME
@@ -145,7 +145,7 @@ impl<'t> Field<'t> {
         self.complain(BadValue, format!("{value} is out of range"), advice);
     }
 
-    /// Reads one of some keywords, or a quantity that `value` converts.
+    /// Reads one of the keywords in `words`, or a quantity that `value` converts.
     pub fn word_or_quantity<T, U: Copy>(
         &self,
         words: &[Spelling<U>],
@@ -192,7 +192,7 @@ impl<'t> Field<'t> {
         }
     }
 
-    /// Reads a whole number; the keyword means `None`.
+    /// Reads a whole number, or the keyword `word` as `Some(None)`.
     pub fn word_or_integer(&self, word: &str, range: RangeInclusive<u32>) -> Option<Option<u32>> {
         match self.value {
             DeValue::String(text) if text == word => Some(None),

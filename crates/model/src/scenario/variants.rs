@@ -137,14 +137,15 @@ impl Resolved {
     }
 
     /// Reports a variant of the scenario's file that cannot run on `link`. The position is the knob that the
-    /// variant sets, or its base if the conflict is inherited.
+    /// variant sets. If the conflict is inherited, it is the variant's base, or else its name.
     fn check_own(&self, link: &Link, length: Nanoseconds, complaints: &Complaints<'_>) {
         // An invalid knob would count as its default.
         if matches!(self.settings, Some(Settings::Transfers(_))) && !complaints.is_empty() {
             return;
         }
         let Some(found) = self.clash(link, length) else { return };
-        // A variant of a table is in another file. The receive side has no tables, so its settings may be in a base.
+        // A variant of a table is in another file. The receive side has no tables, so its settings may be
+        // in a base.
         let own = match &self.settings {
             Some(settings @ Settings::Receive(_)) => settings,
             _ => &self.draft.settings,

@@ -67,7 +67,8 @@ pub fn summary(sample: &Sample, interface: Option<&Interface>) -> String {
     format!("{name}: {state}{sent} out{flows}{collisions}{unknown}{nfm}; {losses}")
 }
 
-/// Returns the number of busy flows whose transmit queue is not known, if some are known.
+/// Returns the number of busy flows whose transmit queue is not known; `None` if there are no such flows, the
+/// interface has only one queue, or the flows or their queues are unknown.
 fn without_queue(interface: &Interface) -> Option<String> {
     let known = interface.queues.iter().filter_map(|queue| queue.busy_flows);
     let known = known.map(u64::from).fold(0, u64::saturating_add);

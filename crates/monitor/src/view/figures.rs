@@ -8,12 +8,13 @@ use crate::sample::Interval;
 /// Text for an unknown figure.
 pub const UNKNOWN: &str = "-";
 
-/// Returns the growth per second; `None` if the time is not positive, as in the first sample.
+/// Returns the growth of a counter per second; `None` if `seconds` is not positive, as in the first sample,
+/// or not finite.
 pub fn per_second(interval: Interval, seconds: f64) -> Option<f64> {
     (seconds > 0.0 && seconds.is_finite()).then(|| interval.delta as f64 / seconds)
 }
 
-/// Returns the rate of a counter of bytes, bit/s.
+/// Returns the rate of a counter of bytes, bit/s; `None` as in [`per_second`].
 pub fn bits_per_second(interval: Interval, seconds: f64) -> Option<f64> {
     per_second(interval, seconds).map(|bytes| bytes * 8.0)
 }
@@ -44,7 +45,7 @@ pub fn quantity(value: f64) -> String {
     scaled(value, &["k", "M", "G", "T", "P", "E"])
 }
 
-/// Formats with three digits and the first prefix that makes them fit.
+/// Formats a value with the first prefix that leaves at most three digits before the point.
 fn scaled(value: f64, prefixes: &[&str]) -> String {
     let (mut value, mut unit) = (value, "");
     for next in prefixes {
@@ -58,7 +59,7 @@ fn scaled(value: f64, prefixes: &[&str]) -> String {
     format!("{value:.decimals$} {unit}")
 }
 
-/// Formats a growth per second, or `UNKNOWN`.
+/// Formats the growth of a counter per second; [`UNKNOWN`] if it is not known.
 pub fn each_second(interval: Interval, seconds: f64) -> String {
     per_second(interval, seconds).map_or_else(unknown, quantity)
 }
@@ -72,7 +73,7 @@ pub fn bytes(bytes: u64) -> String {
     }
 }
 
-/// Formats a time of microseconds: `850 µs`, `12.3 ms`, `4.3 s`.
+/// Formats a time in microseconds: `850 µs`, `12.3 ms`, `4.3 s`.
 pub fn microseconds(time: f64) -> String {
     match time {
         _ if !time.is_finite() => "?".to_owned(),
@@ -123,7 +124,7 @@ pub fn timestamp(at_ms: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{}Z", clock(at_ms))
 }
 
-/// Formats a duration of whole seconds: `35 s`, `12 min`, `3.5 h`.
+/// Formats a duration in seconds: `35 s`, `12 min`, `3.5 h`.
 pub fn duration(seconds: f64) -> String {
     match seconds {
         _ if !seconds.is_finite() || seconds < 0.0 => "?".to_owned(),

@@ -61,7 +61,8 @@ impl Point {
         }
     }
 
-    /// Returns a figure of an interface; `None` if the figure is unknown.
+    /// Returns a figure of an interface, or the host's lost packets per second; `None` if the figure is
+    /// unknown.
     #[must_use]
     pub fn figure(&self, interface: &str, figure: Figure) -> Option<f64> {
         let trend = || self.interfaces.iter().find(|trend| &*trend.name == interface);
@@ -78,7 +79,7 @@ impl Point {
     }
 }
 
-/// Number of points that a live view keeps: more than the characters of the widest sparkline.
+/// Minimum number of last points that a live view keeps: more than the characters of the widest sparkline.
 const MOST: usize = 512;
 
 /// The last points of a live view, the oldest first.

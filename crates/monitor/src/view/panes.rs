@@ -46,7 +46,7 @@ pub fn content<'a>(scene: &Scene<'a>, interface: Option<&'a Interface>, pane: Pa
 /// Height of the fairness pane in the grid: its name, its summary, its lines and an empty line.
 pub const FAIRNESS_HEIGHT: u16 = 9;
 
-/// Returns the figures of fairness and cost, each with a sparkline.
+/// Returns the figures of fairness, cost and loss, each with a sparkline, and a line about the cost.
 pub fn fairness(
     scene: &Scene<'_>,
     interface: Option<&Interface>,
@@ -79,7 +79,7 @@ struct Trend {
     label: &'static str,
     value: String,
     figure: Figure,
-    /// Minimum end of the scale.
+    /// Smallest upper end of the scale.
     most: f64,
     words: fn(f64) -> String,
 }
@@ -105,7 +105,7 @@ fn figures(scene: &Scene<'_>, interface: &Interface) -> [Trend; 5] {
     ]
 }
 
-/// Formats a share that is usually below some per cent.
+/// Formats a share that is usually below a few per cent.
 fn fine_percent(share: f64) -> String {
     if share.is_finite() && share.abs() < 0.1 {
         format!("{:.1} %", share.abs() * 100.0)

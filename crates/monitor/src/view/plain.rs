@@ -10,7 +10,7 @@ use crate::view::{Point, answers};
 
 /// Maximum number of rows of each table.
 const MOST_ROWS: usize = 10;
-/// Width of a line: no terminal limits it.
+/// Width of a line, columns: no terminal limits the width.
 const WIDTH: usize = 200;
 
 const OF_INTERFACE: [Pane; 3] = [Pane::Queues, Pane::Flows, Pane::Fairness];

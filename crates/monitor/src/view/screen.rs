@@ -22,7 +22,7 @@ use crate::view::{answers, help};
 pub const LEAST_WIDTH: u16 = 80;
 pub const LEAST_HEIGHT: u16 = 24;
 
-/// Minimum size at which the screen shows all panes: two columns of the smallest width.
+/// Minimum size at which the screen shows all panes: two columns of 78 characters, with a gap of 2.
 const ALL_WIDTH: u16 = 2 * LEAST_WIDTH - 2;
 const ALL_HEIGHT: u16 = 40;
 
@@ -36,7 +36,7 @@ pub enum Origin {
 /// All data of a screen, apart from the user's choices.
 pub struct Scene<'a> {
     pub sample: &'a Sample,
-    /// The figures of the samples up to this sample, the oldest first.
+    /// The figures of the samples up to `sample`, the oldest first.
     pub points: &'a [Point],
     pub origin: &'a Origin,
 }
@@ -97,7 +97,7 @@ fn write(buffer: &mut Buffer, area: Rect, row: u16, line: &Line<'_>) {
     }
 }
 
-/// Places one text at the left end and one text at the right end of a line.
+/// Places one text at the left end and, if there is room, one text at the right end of a line.
 fn ends(left: Vec<Span<'static>>, right: &str, width: usize) -> Line<'static> {
     let mut line = Line::from(left);
     let gap = width.saturating_sub(line.width() + right.width());
@@ -151,8 +151,9 @@ fn duration_words(interval: Duration) -> String {
     if seconds < 1.0 { format!("{:.0} ms", seconds * 1e3) } else { duration(seconds) }
 }
 
-/// Returns the lines of the interface: summary, rates, device and missing facts. Apart from missing
-/// facts, the number of lines depends on the width only, so that the panes keep their positions.
+/// Returns the lines of the interface: summary, rates, device and missing facts. For each interface, the
+/// number of lines depends only on the width and on whether facts are missing, so that the panes keep their
+/// positions.
 fn head(
     scene: &Scene<'_>,
     interface: Option<&Interface>,

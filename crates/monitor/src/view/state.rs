@@ -136,9 +136,10 @@ impl ViewState {
         }
     }
 
-    /// Returns the position of the chosen interface in a sample. Without a choice, returns the
-    /// interface with a session, or the interface that sent most bytes since boot. A choice by rate
-    /// would change from sample to sample.
+    /// Returns the position of the chosen interface in a sample; `None` if the sample has no interface.
+    /// Without a choice, or if the sample lacks the chosen interface, returns the interface with a
+    /// session, or the interface that sent most bytes since boot. A choice by rate would change from
+    /// sample to sample.
     #[must_use]
     pub fn interface_in(&self, sample: &Sample) -> Option<usize> {
         let chosen = |name: &String| sample.interfaces.iter().position(|interface| interface.name == *name);

@@ -12,8 +12,8 @@ use crate::view::state::PaneState;
 pub struct Column {
     pub heading: &'static str,
     pub right: bool,
-    /// Width that does not change with the values, so that columns keep their positions; 0 means the
-    /// width of the widest value.
+    /// Minimum width, so that columns keep their positions when values change. A column is wider if its
+    /// heading or a visible value is wider.
     pub width: usize,
     /// Minimum width of a column that may shrink; 0 if the column may not shrink.
     pub least: usize,
@@ -25,7 +25,7 @@ pub const fn number(heading: &'static str, width: usize, rank: u8) -> Column {
     Column { heading, right: true, width, least: 0, rank }
 }
 
-/// A column of text that may shrink.
+/// Returns a column of text that may shrink to the width `least`.
 pub const fn text(heading: &'static str, least: usize, rank: u8) -> Column {
     Column { heading, right: false, width: 0, least, rank }
 }
@@ -49,7 +49,8 @@ impl<'a> Key<'a> {
         Self::number(value.map(|value| value.into() as f64))
     }
 
-    /// Returns the default order: large numbers first, texts alphabetically, unknown values last.
+    /// Returns the order: large numbers first and texts alphabetically, or both reversed. Unknown values are
+    /// always last.
     fn order(&self, other: &Self, reversed: bool) -> Ordering {
         let turn = |order: Ordering| if reversed { order.reverse() } else { order };
         match (self, other) {
@@ -84,7 +85,7 @@ impl Cell {
         Self { text: text.into(), tone: if is_alert { Tone::Alert } else { Tone::Plain } }
     }
 
-    /// A text from outside Evenkeel. The function escapes terminal controls.
+    /// Returns a cell with the beginning of a text from outside Evenkeel. Escapes terminal controls.
     pub fn foreign(text: Option<&str>) -> Self {
         Self::plain(text.map_or_else(super::figures::unknown, excerpt))
     }
@@ -105,7 +106,7 @@ pub trait Rows {
     fn noun(&self) -> &'static str;
 }
 
-/// Display of attributes. Without colours, bold and reverse remain.
+/// Display of attributes. Without colours, bold, underline and reverse remain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Palette {
     pub colours: bool,
@@ -156,8 +157,9 @@ pub struct Extent {
 
 const GAP: usize = 2;
 
-/// Lays out the rows in the given columns and lines of text. The first line has the headings. If rows
-/// are hidden or a filter is set, the last line states the visible rows and the filter.
+/// Lays out the rows in an area of `width` characters and `height` lines. The first line has the headings,
+/// unless no row matches. If rows are hidden or a filter is set, the last line states the visible rows and
+/// the filter.
 pub fn lay_out(
     rows: &dyn Rows,
     state: &PaneState,
@@ -348,7 +350,7 @@ pub fn cut(text: &str, width: usize) -> String {
     kept
 }
 
-/// Breaks a text at blanks into at most `most` lines of at most this width. The last line is shortened.
+/// Breaks a text at blanks into at most `most` lines. A line that is wider than `width` is cut.
 pub fn wrapped(text: &str, width: usize, most: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ') {

@@ -23,7 +23,7 @@ impl<C: EthtoolCalls> ReceiveRules<C> {
                 Some(libc::EOPNOTSUPP) => Ok(false),
                 _ => Err(error),
             },
-            // A driver without contexts ignores the number and returns its only table.
+            // Some drivers without contexts ignore the number and return their only table.
             Ok(()) => Ok(false),
         }
     }
@@ -36,8 +36,8 @@ impl<C: EthtoolCalls> ReceiveRules<C> {
         }
     }
 
-    /// Creates a context with this indirection table, and the device's key and function. Returns its number:
-    /// the lowest free number.
+    /// Creates a context with this indirection table, and the device's hash key and hash function. Returns
+    /// the context's number, which is the lowest free number.
     ///
     /// # Errors
     /// Returns an error if the driver has no further context, or refuses the table.

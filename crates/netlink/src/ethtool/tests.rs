@@ -82,7 +82,8 @@ fn what_is_not_read_is_not_taken_for_something_else() {
         put(&mut bytes, at, value);
         Rule::from_bytes(bytes, 0)
     };
-    // A VLAN in the extension's mask, a type of service, another flow type, a drop action.
+    // `matches` does not support a VLAN in the extension's mask, a type of service or another flow type. A
+    // drop action has no queue.
     assert_eq!(changed(128 + 10, &[0xff]).matches(), None);
     assert_eq!(changed(76 + 12, &[0xff]).matches(), None);
     let other = changed(0, &[0x12]);
@@ -130,7 +131,7 @@ impl EthtoolCalls for &Driver {
                 None => return Err(io::Error::from_raw_os_error(libc::ENOENT)),
             },
             SRXCLSRLINS => {
-                // The context follows in the field of the count.
+                // The RSS context is in the field of the rule count (`rule_cnt`), which follows the rule.
                 let rule = data[RXNFC_RULE..RXNFC_RULE + RULE_LENGTH + 4].to_vec();
                 self.rules.borrow_mut().insert(location(), rule);
             }
@@ -225,7 +226,7 @@ fn contexts_are_made_changed_and_taken_out_as_ethtool_does_it() {
 }
 
 /// Compares a rule with `ethtool -N lo flow-type tcp4 dst-port 443 context 1 loc 9`: from its flow
-/// specification to the location, followed by the context in the field of the count.
+/// specification to the location, followed by the RSS context in the field of the rule count.
 #[test]
 fn a_rule_may_name_a_context() {
     const RECORDED: &str = concat!(

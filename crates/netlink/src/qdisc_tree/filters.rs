@@ -1,9 +1,9 @@
 //! Filters in the kernel's format: u32, flower, and classic BPF.
 //!
-//! One program of classic BPF sends each flow or role to its class, for any number of flows. The
-//! program computes the class from the destination port. It returns the number of the class, or 0 if no
-//! class matches (`cls_bpf_classify`, `net/sched/cls_bpf.c`). Layouts follow
-//! `include/uapi/linux/pkt_cls.h` and `filter.h`.
+//! One program of classic BPF sends each flow or role to its class, for any number of flows. The program
+//! computes the class from the destination port, and returns the number of the class. For other packets, it
+//! returns the class for the rest, or 0 without such a class: the filter then does not match
+//! (`cls_bpf_classify`, `net/sched/cls_bpf.c`). Layouts follow `include/uapi/linux/pkt_cls.h` and `filter.h`.
 
 use evenkeel_model::qdisc::{BULK_PORT, Classifier, Filter, PROBE_PORT};
 
@@ -41,8 +41,8 @@ pub(super) fn of_tree(filter: &Filter) -> Encoded {
     }
 }
 
-/// Returns the rule with this number, from 0, that matches no packet. Returns `None` from
-/// [`MOST_IDLE_RULES`] on.
+/// Returns one of the rules that match no packet; the numbers of these rules start at 0. Returns `None` if
+/// `number` is [`MOST_IDLE_RULES`] or more.
 pub(super) fn idle_rule(classifier: Classifier, number: u32, class: Handle) -> Option<Encoded> {
     let number = u16::try_from(number).ok().filter(|number| u32::from(*number) < MOST_IDLE_RULES)?;
     Some(of_port(classifier, IDLE_PORT + number, class))
@@ -106,7 +106,7 @@ enum To {
     Next,
     /// A target that skips this number of instructions.
     Skip(u8),
-    /// A target at the last instruction, for packets of no flow.
+    /// A target at the last instruction, for all other packets.
     Last,
 }
 
@@ -135,8 +135,8 @@ const RETURN: u16 = 0x06;
 /// `BPF_RET | BPF_A`.
 const RETURN_RESULT: u16 = 0x16;
 
-/// Loads the destination port of a TCP or UDP packet over IPv4. All other packets jump to the last
-/// instruction, as do fragments after the first, which have no port.
+/// Returns instructions that load the destination port of a TCP or UDP packet over IPv4. For other packets,
+/// they jump to the last instruction. They do the same for fragments after the first, which have no port.
 fn load_port() -> Vec<Instruction> {
     use Instruction::{Jump, Plain};
     const ETHERTYPE: u32 = 12;

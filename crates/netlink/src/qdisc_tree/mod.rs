@@ -173,7 +173,7 @@ fn take_root_away(netlink: &mut Netlink, index: u32) -> Result<(), NetlinkError>
     }
 }
 
-/// Inserts rules that match no packet of flows and probes before the filters of a qdisc.
+/// Inserts rules before the filters of a qdisc. The rules match no packet of the flows and probes.
 ///
 /// # Errors
 /// Returns an error if the kernel refuses a rule; earlier rules remain.
@@ -221,11 +221,12 @@ pub fn qdisc_counters(netlink: &mut Netlink, index: u32) -> Result<Vec<QdiscCoun
     Ok(netlink.all_qdiscs()?.into_iter().filter_map(of_interface).collect())
 }
 
-/// Returns the qdisc kinds that the kernel lacks, even as a module. The interface must not be in use, because
-/// its root qdisc is deleted.
+/// Returns those of `kinds` that the kernel lacks, even as a module. The interface must not be in use,
+/// because its root qdisc is deleted.
 ///
 /// # Errors
-/// Returns an error if the kernel refuses for any reason except an unknown kind or its options.
+/// Returns an error if the exchange with the kernel fails, or the kernel refuses with `EPERM` or `ENODEV`.
+/// Any other refusal of a qdisc shows that the kernel has the kind.
 pub fn missing_kinds<'k>(
     netlink: &mut Netlink,
     index: u32,

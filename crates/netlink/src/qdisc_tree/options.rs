@@ -168,7 +168,7 @@ impl Values<'_> {
     }
 }
 
-/// Returns a value as a count, bytes, bytes per second, or microseconds.
+/// Returns a value as a count, bytes, bytes per second, or microseconds; 0 for other values.
 fn number_of(value: &SettingValue) -> u64 {
     match value {
         SettingValue::Count(count) => *count,

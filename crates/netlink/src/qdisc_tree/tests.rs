@@ -1,5 +1,5 @@
-//! Compares layouts with the requests of iproute2 6.1.0's `tc`: `strace -e trace=sendmsg -e write=3 tc COMMAND`
-//! in a namespace with an interface `v0`.
+//! Compares layouts with the requests of iproute2 6.1.0's `tc`: `strace -e trace=sendmsg -e write=3 tc
+//! COMMAND` in a namespace with an interface `v0`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 use super::*;
 use crate::tc_state::NESTED;
@@ -146,9 +146,9 @@ fn bands_are_nested() {
     assert_eq!(options_of(&step), Some((TCA_OPTIONS | NESTED, bytes(expected))));
 }
 
-/// Removes fields that `tc` adds for kernels before 3.8. These fields are the rate tables (attributes 3
-/// and 4 of HTB, 2 and 3 of TBF), and the first and third field of `struct tc_ratespec`, which belong
-/// to the tables. The function has no effect if both rates are 0.
+/// Removes fields that `tc` adds for kernels before 3.8: `cell_log` and `cell_align` of both `struct
+/// tc_ratespec`. They belong to the rate tables (attributes 3 and 4 of HTB, 2 and 3 of TBF). In a `struct
+/// tc_ratespec` without a rate, the fields are 0 already.
 fn without_cells(options: &[u8]) -> Vec<u8> {
     let mut plain = options.to_vec();
     for at in [4, 16] {

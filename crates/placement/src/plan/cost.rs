@@ -59,8 +59,8 @@ fn crossing(problem: &Problem, (one, here): (&Unit, Slot), (other, there): (&Uni
     (crossed + OTHER_NODE * (near(interrupts) + near(application))) * one.traffic
 }
 
-/// Returns the cost of a unit on its own. If a NIC's applications are unknown, they count as if they
-/// ran on the NIC's node.
+/// Returns the cost of a unit on its own; 0 if the NIC has known applications. Unknown applications count as
+/// if they ran on the NIC's node.
 pub(crate) fn alone(problem: &Problem, unit: &Unit, slot: Slot, has_applications: bool) -> f64 {
     if unit.application.is_some() || has_applications {
         return 0.0;

@@ -18,8 +18,8 @@ const MOST_THREADS: u32 = 64;
 ///
 /// - the cores that are not isolated;
 /// - the NICs with receive interrupts;
-/// - the processes whose connections through these NICs have carried much data, with one thread for each connection. A
-///   pinned process keeps its processors.
+/// - the processes whose connections through these NICs have carried much data, with one thread for each of
+///   these connections, at most 64. A pinned process keeps its processors.
 #[must_use]
 pub fn problem(view: &View<'_>) -> Problem {
     let mut cores: BTreeMap<(u32, u32, u32), Vec<u32>> = BTreeMap::new();

@@ -5,7 +5,8 @@
 //!
 //! - whole cores before SMT siblings;
 //! - the NIC's node before other nodes of its package;
-//! - first the cores that the planner gives the NIC.
+//! - cores without an interrupt of another NIC before other cores;
+//! - the cores that the planner gives the NIC before other cores.
 //!
 //! If there are more queues than cores, the plan first reduces the number of queues, if the driver
 //! supports this change.
@@ -22,13 +23,13 @@ struct Place {
     /// Rank of the core; a smaller rank is better.
     rank: (Distance, bool, usize, u32),
     processors: Vec<u32>,
-    /// Whether another NIC has an interrupt on this core, and the plan has the core for another NIC.
+    /// Whether another NIC has an interrupt on this core, and the plan does not give the core to this NIC.
     is_contested: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Distance {
-    /// On the NIC's memory node, or on any node if the NIC has no node.
+    /// On the NIC's memory node. Also used if the node of the NIC or of the processor is unknown.
     OwnNode,
     /// On another node of the NIC's package, without an interconnect between packages on the path.
     OwnPackage,
@@ -67,8 +68,9 @@ pub struct Places {
     pub queues: u32,
 }
 
-/// Returns the cores that may take a NIC's interrupts: near cores that are not isolated. Cores to which
-/// applications with connections through the NIC are pinned are left out if other cores remain.
+/// Returns the cores that may take a NIC's interrupts: near cores that are not isolated, or far cores if
+/// there are no such near cores. Cores to which applications with connections through the NIC are pinned are
+/// left out if other cores remain.
 #[must_use]
 pub fn interrupt_places(view: &View<'_>, nic: &Interface) -> Places {
     let (places, queues) = places(view, nic);
@@ -90,9 +92,9 @@ fn pinned(view: &View<'_>, nic: &Interface) -> BTreeSet<u32> {
     view.with_siblings(&pinned)
 }
 
-/// Returns the processors of a NIC's node that are reserved for applications. These applications are
-/// pinned to another package and should move to this node. The set is half of the node's cores, cores
-/// without interrupts first. It is empty if no application has to move.
+/// Returns the processors of a NIC's node that are reserved for applications. These applications are pinned
+/// to another package and should move to this node. The set is half of the node's cores to which no
+/// application is pinned, cores without interrupts first. It is empty if no application has to move.
 #[must_use]
 pub fn cores_for_applications(view: &View<'_>, nic: &Interface) -> BTreeSet<u32> {
     let is_far = |number: &u32| view.is_other_package(nic, *number);
@@ -153,7 +155,7 @@ fn places(view: &View<'_>, nic: &Interface) -> (Vec<Place>, u32) {
     // other cores of the node.
     let left = cores_for_applications(view, nic);
     keep_if_any(&mut places, &|place| !place.processors.iter().any(|number| left.contains(number)));
-    // Use only the NIC's node if it has a core for each queue.
+    // Use only the NIC's node if it has a core for each queue, or if applications should move to it.
     let own = places.iter().filter(|place| place.rank.0 == Distance::OwnNode).count();
     if own >= nic.receive_queue_count() as usize || !left.is_empty() {
         keep_if_any(&mut places, &|place| place.rank.0 == Distance::OwnNode);
@@ -162,9 +164,9 @@ fn places(view: &View<'_>, nic: &Interface) -> (Vec<Place>, u32) {
     (places, u32::try_from(queues).unwrap_or(u32::MAX))
 }
 
-/// Returns the changes that give a NIC this number of receive queues. The list is empty if the driver
-/// has no such setting. Drivers without combined channels (gve) set receive and transmit channels
-/// separately.
+/// Returns the changes that give a NIC `number` receive queues, or the driver's maximum if it is less. The
+/// list is empty if the driver has no such setting. Drivers without combined channels (gve) set receive and
+/// transmit channels separately.
 #[must_use]
 pub fn channel_changes(nic: &Interface, number: u32) -> Vec<Change> {
     let Some(channels) = nic.channels else { return Vec::new() };
@@ -227,7 +229,8 @@ pub fn interrupt_changes(view: &View<'_>, nic: &Interface) -> Vec<Change> {
     changes
 }
 
-/// Returns the one processor that serves a queue now. Receive interrupts take precedence.
+/// Returns the processor that serves a queue now. Returns `None` if the interrupt may go to several
+/// processors. Receive interrupts take precedence.
 fn place_now(interrupts: &[&Interrupt]) -> Option<u32> {
     let receiving = interrupts.iter().find(|interrupt| interrupt.receives).or(interrupts.first())?;
     match receiving.target() {
@@ -241,9 +244,9 @@ fn assign(places: &[Place], now: &BTreeMap<u32, Option<u32>>) -> BTreeMap<u32, u
     let core_of = |processor: u32| places.iter().position(|place| place.processors.contains(&processor));
     let mut placed: BTreeMap<u32, u32> = BTreeMap::new();
     let mut used_cores = BTreeSet::new();
-    // Keep a queue on its current core if that core is near and no other queue uses it. Of several
-    // queues on a core, the first queue stays. It moves if the plan has the core for another NIC and
-    // each queue can have a core.
+    // Keep a queue on its current core if that core is one of `places` and no other queue uses it. Of several
+    // queues on a core, the first queue stays. It moves, too, if the core is contested and there are more
+    // cores than queues.
     let is_crowded = |core: usize| {
         let here = |processor: &&Option<u32>| processor.and_then(core_of) == Some(core);
         now.values().filter(here).count() > 1

@@ -9,9 +9,10 @@ use super::interrupts::distance;
 use crate::View;
 use crate::rules::mask;
 
-/// Returns the changes for a NIC. A map with a processor in the package of its queue's interrupt stays.
-/// The remaining processors are divided among the other queues. A processor goes to the queue whose
-/// interrupt it serves, or else to a queue of its package.
+/// Returns the changes for a NIC. If several queues have a map, a map with a processor in the package of its
+/// queue's interrupt stays, and so does the map of a queue whose interrupt has no single processor. The
+/// remaining processors are divided among the other queues. A processor goes to the queue whose interrupt it
+/// serves, or else, if possible, to a queue of its package.
 #[must_use]
 pub fn map_changes(view: &View<'_>, nic: &Interface) -> Vec<Change> {
     let package = |number: u32| view.facts.processor(number).map(|processor| processor.package);
@@ -58,7 +59,8 @@ pub fn map_changes(view: &View<'_>, nic: &Interface) -> Vec<Change> {
     }
     let mut changes = Vec::new();
     for (queue, mut share) in shares {
-        // If the near processors are all assigned to other queues, the processor of the queue's own interrupt is added.
+        // If all near processors are assigned to other queues, add the processor of the queue's own
+        // interrupt.
         let is_near =
             home.get(&queue).is_none_or(|home| share.iter().any(|number| package(*number) == package(*home)));
         if share.is_empty() || !is_near {

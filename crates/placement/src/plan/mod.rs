@@ -35,7 +35,7 @@ const JUMBO: u32 = 8_000;
 
 /// Returns the number of cores that a NIC's interrupts need at a rate, with a fraction. The paper's hardware
 /// needed one core for 25 Gbit/s, or for 43 Gbit/s with jumbo frames. Newer processors need fewer cores, so
-/// the result is never too low.
+/// for them the result is an upper bound.
 #[must_use]
 pub fn interrupt_cores_for(rate_bps: u64, mtu: u32) -> f64 {
     let per_core = if mtu >= JUMBO { PER_CORE_JUMBO_BPS } else { PER_CORE_BPS };
@@ -129,7 +129,8 @@ const FEW_CORES: usize = 8;
 const LEAST_NEED: f64 = 0.01;
 
 impl Problem {
-    /// Returns the number of queues that a NIC needs: its need in cores, rounded up, at most its maximum.
+    /// Returns the number of queues that a NIC needs: its need in cores, rounded up, at least 1, and at most
+    /// its maximum.
     fn queues_needed(nic: &Nic) -> u32 {
         let needed = nic.need.max(0.0).ceil().min(f64::from(nic.queues_most));
         (needed as u32).max(1)
@@ -184,13 +185,14 @@ impl Problem {
         self.share(placement, |cores| if cores < FEW_CORES { cores } else { cores / 2 });
     }
 
-    /// Divides the remaining free cores among the NICs that have more queues than cores. An existing
-    /// queue is better on a separate core than on a core with a queue of another NIC.
+    /// Divides the remaining free cores among the NICs that can have more queues than the placement plans. An
+    /// existing queue is better on a separate core than on a core with another queue.
     pub(crate) fn share_rest(&self, placement: &mut Placement) {
         self.share(placement, |cores| cores);
     }
 
-    /// Divides free cores until interrupts use `most` of a node's cores.
+    /// Divides the free cores of each node until interrupts use the number of cores that `most` returns for
+    /// the node's number of cores.
     fn share(&self, placement: &mut Placement, most: impl Fn(usize) -> usize) {
         let busy: BTreeSet<u32> =
             placement.interrupts.iter().chain(&placement.applications).flatten().copied().collect();

@@ -10,7 +10,8 @@ use super::{Placement, Problem, Slot, Unit};
 /// Costs with a smaller difference count as equal, because costs are sums of the same terms in another
 /// order.
 const SAME: f64 = 1e-9;
-/// Largest number of improvement rounds for one initial placement. Each round lowers the cost, and few are needed.
+/// Maximum number of improvement rounds for one initial placement. Each round lowers the cost, and few
+/// rounds are needed.
 const MOST_ROUNDS: usize = 1000;
 /// Maximum number of placements for which the search finally tries every placement, as on small hosts.
 const MOST_TRIALS: f64 = 1e6;
@@ -127,8 +128,8 @@ fn all_slots(problem: &Problem) -> Vec<Slot> {
     problem.cores.iter().enumerate().flat_map(threads).collect()
 }
 
-/// Returns the orders in which to place the units: as listed (interrupts first), the applications first, the highest
-/// need first, NIC by NIC.
+/// Returns the orders in which to place the units: as listed (interrupts first), the applications first,
+/// the highest need first, NIC by NIC, and NIC by NIC backwards. Fixed units are first in each order.
 fn beginnings(units: &[Unit]) -> Vec<Vec<usize>> {
     let listed: Vec<usize> = (0..units.len()).collect();
     let by = |compare: &dyn Fn(&Unit, &Unit) -> Ordering| {
@@ -180,7 +181,8 @@ impl<'a> Search<'a> {
         cost
     }
 
-    /// Returns the slots that differ for a unit: all empty cores of a node are equivalent.
+    /// Returns the slots that differ for a unit. The empty cores of a node are equivalent if they have the
+    /// same number of processors. A fixed unit has only its fixed slot.
     fn places(&self, number: usize) -> Vec<Slot> {
         if let Some(fixed) = self.units[number].fixed {
             return vec![fixed];
@@ -246,8 +248,8 @@ impl<'a> Search<'a> {
         false
     }
 
-    /// Removes all units of one kind of a NIC and places them again. Moving single units may find no
-    /// improvement, because a unit away from the other units costs more.
+    /// Removes the units of one kind of a NIC, or all units of the NIC, and places them again on one node.
+    /// Moving single units may find no improvement, because a unit away from the other units costs more.
     fn move_a_nic(&mut self) -> bool {
         let kinds: BTreeSet<(usize, Option<usize>)> =
             self.units.iter().map(|unit| (unit.nic, unit.application)).collect();

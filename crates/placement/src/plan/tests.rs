@@ -3,8 +3,8 @@ use super::*;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 
-/// Creates sockets with this number of cores each. Processors are numbered as Linux does: first threads of all cores
-/// first.
+/// Creates the cores of `nodes` sockets with `cores` cores each. Processors are numbered as Linux does: the
+/// first threads of all cores come first.
 fn host(nodes: u32, cores: u32, threads: u32) -> Vec<Core> {
     let all = nodes * cores;
     let processors = |core: u32| (0..threads).map(|thread| core + thread * all).collect();
@@ -49,12 +49,14 @@ fn cheapest(problem: &Problem) -> f64 {
     least
 }
 
-/// Figures 8 to 11: one queue on node 1. The host has two sockets with two cores of two processors each.
+/// Checks Figures 8 to 11 of *TCP at 100 Gbit/s*: one queue on node 1. The host has two sockets with two
+/// cores of two processors each.
 #[test]
 fn the_papers_cases_and_distributions_are_in_its_order() {
     let nics = vec![nic("ens2f0", 1, 40_000_000_000, 1)];
     let problem = Problem { cores: host(2, 2, 2), nics, applications: vec![application(0, 1)] };
-    // Each pair is interrupts, application. Processors 0 and 1 are on node 0; 2, 3 and their siblings 6, 7 on node 1.
+    // Each pair is the processor of the interrupts and the processor of the application. Processors 0 and 1
+    // are on node 0; 2, 3 and their siblings 6, 7 on node 1.
     let [one, two, three, four] = [[2, 3], [0, 2], [2, 0], [0, 1]].map(|places| cost_of(&problem, &places));
     assert!(one < three && three < four && four < two, "{one} {three} {four} {two}");
     assert_eq!(one, 0.0);
@@ -124,7 +126,8 @@ fn nodes_of_a_package_are_near() {
     assert_eq!(places, [0, 1, 2, 3]);
 }
 
-/// A node without usable cores (all isolated, or memory only): interrupts and application stay on one node.
+/// If the NIC's node has no usable cores (all isolated, or memory only), interrupts and application stay on
+/// one other node.
 #[test]
 fn a_nic_whose_node_has_no_cores_keeps_both_on_one_node() {
     let nics = vec![nic("eth0", 7, 40_000_000_000, 1)];

@@ -77,10 +77,11 @@ fn busy_processes(view: &View<'_>, nic: &Interface) -> BTreeMap<u32, u64> {
     found
 }
 
-/// Processes of one name that are pinned to the same processors. One finding covers the whole group.
+/// Processes of one name that are pinned to the same processors, or one process that is not pinned. One
+/// finding covers the whole group.
 struct Group<'a> {
     processes: Vec<&'a ProcessFacts>,
-    /// The processors to which the processes are pinned; `None` if the processes may run anywhere.
+    /// The processors to which the processes are pinned; `None` if the process is not pinned.
     allowed: Option<Vec<u32>>,
     bytes: u64,
 }
@@ -135,8 +136,8 @@ fn busy_groups<'a>(view: &View<'a>, nic: &Interface) -> Vec<Group<'a>> {
 /// Smallest traffic of a process that counts as measured load, bytes.
 const MUCH: u64 = 100_000_000;
 
-/// Returns the basis of a finding about a process: measured if it has carried much data, at a high rate or through a
-/// loaded NIC.
+/// Returns the basis of a finding about a process: measured if the process has carried much data, at a high
+/// or unknown rate or through a loaded NIC.
 fn load_of(view: &View<'_>, nic: &Interface, bytes: u64) -> Basis {
     const BYTES_PER_SECOND: f64 = 1e6;
     let busy = view.per_second(bytes).is_none_or(|rate| rate >= BYTES_PER_SECOND) || view.is_loaded(nic);
@@ -175,12 +176,13 @@ fn remote_node(view: &View<'_>) -> Vec<Found> {
                 "payload crosses the interconnect of the packages, which carried 68 of 100 Gbit/s on the hosts of the LCN 2019 paper; the link has {}",
                 gigabits(speed as f64)
             );
-            // The interrupts and the applications share the node: the planner reserves these cores for applications.
+            // The interrupts and the applications share the node: the planner reserves these cores for
+            // applications.
             let reserved: Vec<u32> = cores_for_applications(view, nic).into_iter().collect();
             let (cores, place) = match (reserved.is_empty(), free_cores(view, nic)) {
                 (false, _) => (reserved, ", on cores without its interrupts"),
                 (true, free) if !free.is_empty() => (free, ", on cores without its interrupts"),
-                // Other applications are pinned to all of these cores.
+                // No core is reserved, and every core of the node serves interrupts.
                 (true, _) => (view.local_cores(nic), ""),
             };
             let list = processor_list(&cores);
@@ -239,7 +241,7 @@ fn on_interrupts(view: &View<'_>) -> Vec<Found> {
             let shared = same.len() + twins.len();
             // Near cores exist to which no application is pinned.
             let is_free = places.clear && places.near;
-            // The interrupts use all cores of the node, so first reduce the number of queues.
+            // If the interrupts use most of the application's cores, first reduce the number of queues.
             let own: Vec<u32> = allowed.iter().copied().filter(|core| !busy_cores.contains(core)).collect();
             let crowded = !is_free
                 && same.len() >= CROWDED

@@ -49,8 +49,7 @@ fn vf_unused(view: &View<'_>) -> Vec<Found> {
         };
         let all = nic.received_packets().saturating_add(nic.sent_packets());
         let by_function = received.saturating_add(sent);
-        // If no virtual function has received a packet, this size of virtual machine may include no
-        // virtual function.
+        // The virtual function is below the NIC, or has a name with a PCI domain (`enP...`).
         let function = view.facts.interfaces.iter().find(|other| {
             nic.lower.contains(&other.name) || other.name != nic.name && other.name.starts_with("enP")
         });
@@ -58,8 +57,8 @@ fn vf_unused(view: &View<'_>) -> Vec<Found> {
             continue;
         }
         if function.is_none() && by_function == 0 {
-            // This size of virtual machine may include no virtual function. The lack has a cost only if
-            // the processors are busy receiving.
+            // This size of virtual machine may include no virtual function. The lack has a cost only under
+            // load: many packets, losses, or much softirq time.
             if view.is_loaded(nic) {
                 let text = format!(
                     "no virtual function carries its packets (vf_rx_packets 0, vf_tx_packets 0), {} received and {} sent{}",

@@ -373,8 +373,8 @@ fn ports(view: &View<'_>) -> Vec<Found> {
             per_cent(alone),
             count(ports)
         );
-        // The kernel counts TIME_WAIT sockets for the whole host. This destination can have at most the remaining
-        // ports.
+        // The kernel counts TIME_WAIT sockets for the whole host. This destination can have at most the
+        // remaining ports.
         if waiting > 0 {
             text += &format!(
                 ", and up to {} of the host's {} sockets in TIME_WAIT take others",

@@ -267,8 +267,8 @@ fn is_too_long(name: &str) -> bool {
     !name.starts_with("tx") && kinds.iter().any(|kind| name.contains(kind))
 }
 
-/// Returns the number of received frames that were longer than the MTU allows. Drivers count them in total, or for each
-/// queue.
+/// Returns the number of received frames that were longer than the MTU allows. Drivers count them in total,
+/// or for each queue.
 pub(super) fn frames_too_long(nic: &Interface) -> u64 {
     let named = nic.driver_statistics.iter().filter(|(name, _)| is_too_long(&name.to_ascii_lowercase()));
     named.map(|(_, value)| *value).max().unwrap_or(0)

@@ -114,7 +114,8 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-/// Adds to a finding the changes that move a NIC's interrupts to cores near it.
+/// Adds to a finding the changes that move a NIC's interrupts to cores near the NIC. If all processors
+/// near the NIC are isolated, adds only advice.
 pub(super) fn with_placement(view: &View<'_>, nic: &Interface, found: Found) -> Found {
     if !interrupt_places(view, nic).near {
         let advice = "all processors of the NIC's package are isolated: keep some of them for interrupts";
@@ -227,7 +228,8 @@ fn other_node(view: &View<'_>, nic: &Interface) -> Option<Found> {
     Some(with_placement(view, nic, Found::setting(Low, &nic.name, text, effect)))
 }
 
-/// Returns the load of a NIC without much traffic as text. The text explains the low severity.
+/// Returns the load of a NIC as text that explains a low severity; empty for a loaded NIC, and for an
+/// unknown load.
 fn load_words(view: &View<'_>, nic: &Interface) -> String {
     match view.load(nic) {
         Some(load) if !view.is_loaded(nic) => {
@@ -237,8 +239,8 @@ fn load_words(view: &View<'_>, nic: &Interface) -> String {
     }
 }
 
-/// Returns whether more than `few` queues receive packets. With fewer queues, no placement of
-/// interrupts spreads the load.
+/// Returns whether more than `few` queues cause a substantial share of the interrupts. With fewer such
+/// queues, no placement of interrupts spreads the load.
 fn is_spread_over_queues(interrupts: &[&Interrupt], few: usize) -> bool {
     const MOST: f64 = 0.8;
     let mut counts: Vec<u64> = interrupts.iter().map(|interrupt| interrupt.total()).collect();
@@ -249,7 +251,8 @@ fn is_spread_over_queues(interrupts: &[&Interrupt], few: usize) -> bool {
 }
 
 /// Returns how many interrupts now target the processors in `from`, if these interrupts have less than
-/// `share` of all counts. Most counts are then from an earlier affinity.
+/// `share` of all counts. Most counts are then from an earlier affinity. Returns `None` if irqbalance
+/// moves the interrupts.
 fn moved_away(
     view: &View<'_>,
     nic: &Interface,

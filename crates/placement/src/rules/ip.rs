@@ -1,4 +1,5 @@
-//! Rules about packets that IP drops: fragments that are not reassembled, and packets that fail reverse path filtering.
+//! Rules about the counters of IP and of the protocols above it: fragments, the reverse-path filter, wrong
+//! checksums, missing routes, discards, expired times to live, and UDP ports without a program.
 
 use super::{Found, Rule, needs};
 use crate::Severity::{High, Low, Medium};
@@ -99,7 +100,7 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-/// Returns the sum of counters of the network stack, and the names of those that are not 0.
+/// Returns the sum of counters of the network stack, and the names and values of those that are not 0.
 fn named(view: &View<'_>, names: &[&str]) -> (u64, String) {
     let parts: Vec<(&str, u64)> =
         names.iter().map(|name| (*name, view.facts.counter(name))).filter(|(_, value)| *value > 0).collect();
@@ -120,7 +121,8 @@ fn packets(view: &View<'_>) -> (u64, u64) {
     )
 }
 
-/// Returns the severity of lost packets by two limits on their share: low from the first, medium from the second.
+/// Returns the severity of `lost` packets of `of`: low from one in `limits.0`, medium from one in `limits.1`.
+/// Returns `None` below `least` packets, or below the first limit.
 fn severity(least: u64, limits: (u64, u64), lost: u64, of: u64) -> Option<crate::Severity> {
     let is_one_in = |limit: u64| lost.saturating_mul(limit) >= of;
     (lost >= least && is_one_in(limits.0)).then(|| if is_one_in(limits.1) { Medium } else { Low })

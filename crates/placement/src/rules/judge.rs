@@ -374,7 +374,8 @@ fn found_beside<'f>(
         Some(interface) => {
             is_absent(gap) && found.iter().any(|found| found.concerns().any(|subject| subject == interface))
         }
-        // The loss is judged; only a figure of its fix is missing. A missing mask may hide a finding on another NIC.
+        // The loss is judged; only a figure of its fix is missing. A missing affinity mask may hide a
+        // finding on another NIC, so its gap stays.
         None => gap.source.starts_with(SYSCTLS) && !found.is_empty(),
     };
     let gaps = gaps.into_iter().filter(|gap| !is_found(gap)).collect();
@@ -392,8 +393,8 @@ impl Found {
     }
 
     /// Returns the finding without changes that the host already has, and without sysctls that cannot
-    /// be set in this network namespace. If the whole fix is already made, a finding about a setting is
-    /// dropped, and a finding about a loss stays.
+    /// be set in this network namespace. Returns `None` if the whole fix is already made, unless the finding
+    /// is measured or has advice.
     fn with_possible_changes(mut self, facts: &HostFacts) -> Option<Self> {
         let remedy = &mut self.remedy;
         if remedy.changes.is_empty() {
@@ -450,7 +451,7 @@ fn reasons(gaps: &[&Unknown]) -> String {
 }
 
 fn finding(rule: &Rule, found: Found) -> Finding {
-    // A rule may be temporary, as in tests, so only its texts are kept.
+    // A rule may be temporary, as in tests, so the finding keeps only the rule's texts.
     let Rule { name, source, .. } = *rule;
     let Found { basis, severity, subject, evidence, effect, remedy } = found;
     Finding { rule: name, severity, basis, subject, evidence, effect, remedy, source }

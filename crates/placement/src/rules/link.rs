@@ -98,7 +98,7 @@ fn half_duplex(view: &View<'_>) -> Vec<Found> {
     .collect()
 }
 
-/// Returns the speeds of a link that is at half or less of what its NIC supports.
+/// Returns a text with the link's speed and the NIC's highest speed, if the link runs at half of it or less.
 fn slow_words(nic: &Interface) -> Option<String> {
     let (speed, supported) = (nic.speed_bps?, nic.supported_bps?);
     (speed.saturating_mul(2) <= supported).then(|| {
@@ -134,7 +134,7 @@ fn flaps(view: &View<'_>) -> Vec<Found> {
     const VERY_MANY: u64 = 100;
     const A_DAY: f64 = 4.0;
     let mut found = Vec::new();
-    // A link that flaps may be down now.
+    // Include NICs whose link is down now, because a link that flaps may be down.
     for nic in view.counted_nics() {
         if let Some(changes) = nic.carrier_changes.filter(|changes| *changes >= MANY) {
             let a_day = view.per_second(changes).map_or(f64::MAX, |rate| rate * 86_400.0);
@@ -162,8 +162,8 @@ fn flaps(view: &View<'_>) -> Vec<Found> {
     found
 }
 
-/// Returns the driver's error counters of the wire: frame checksums, and blocks that forward error correction could not
-/// repair.
+/// Returns the driver's error counters of the wire: wrong frame checksums, and blocks that forward error
+/// correction could not repair.
 fn named_errors(nic: &Interface) -> Vec<(&str, u64)> {
     const KINDS: [&str; 3] = ["crc_err", "fcs_err", "fec_uncorrectable"];
     let is_named = |name: &str| KINDS.iter().any(|kind| name.contains(kind)) && !name.starts_with("tx");
@@ -222,7 +222,8 @@ struct Pauses {
     severity: Severity,
 }
 
-/// Returns the priority number in a counter's name: `rx_prio3_pause`, `rx_priority_3_xoff`, `mac_rx_pfc_pri3_pkt_num`.
+/// Returns the priority number in a counter's name, such as `rx_prio3_pause`, `rx_priority_3_xoff` or
+/// `mac_rx_pfc_pri3_pkt_num`.
 fn priority_of(name: &str) -> Option<u8> {
     let behind = name.split_once("pri")?.1;
     let digits =
@@ -231,7 +232,7 @@ fn priority_of(name: &str) -> Option<u8> {
     digits[..end].parse().ok()
 }
 
-/// Returns text such as `priorities 3, 5`: the priorities whose pauses are counted in a direction, `rx` or `tx`.
+/// Returns text such as `priorities 3, 5`: the priorities with counted pauses in a direction, `rx` or `tx`.
 fn paused_priorities(nic: &Interface, direction: &str) -> Option<String> {
     const KINDS: [&str; 4] = ["pause", "xoff", "pfc", "pxoff"];
     let of_direction = |name: &str| name.split(['_', '.']).any(|word| word == direction);
@@ -307,8 +308,8 @@ fn many_pauses(
     Some(Pauses { words, severity })
 }
 
-/// Returns a size of the receive ring that bridges longer delays of its processor. Returns `None` if the ring is
-/// already that large, or if another rule enlarges it.
+/// Returns a size of the receive ring that bridges longer delays of its processor. Returns `None` if the
+/// size of the ring is unknown or already that large, or if another rule enlarges the ring.
 fn longer_ring(view: &View<'_>, nic: &Interface) -> Option<u32> {
     const ENTRIES: u32 = 8192;
     let rings = nic.rings?;

@@ -148,8 +148,8 @@ fn buffers_missing(view: &View<'_>) -> Vec<Found> {
     found
 }
 
-/// Returns two shares. The first: pages intended for a node that were allocated elsewhere. The second: pages allocated
-/// on the node for processes that run elsewhere.
+/// Returns two shares. The first is the share of a node's intended pages that were allocated elsewhere. The
+/// second is the share of the pages on the node that were allocated for processes that run elsewhere.
 fn remote_shares(pages: &NodeAllocations) -> (f64, f64) {
     let share = |remote: u64, local: u64| remote as f64 / remote.saturating_add(local).max(1) as f64;
     (share(pages.foreign, pages.hit), share(pages.other, pages.local))
@@ -334,7 +334,7 @@ fn reclaim(view: &View<'_>) -> Vec<Found> {
 
 /// Returns the memory to keep free for bursts of received packets, kB.
 fn kept_free_kb(view: &View<'_>) -> u64 {
-    /// A share of the memory, at most the size of the buffers of a few large rings.
+    /// The memory is divided by this number. The upper limit is the size of the buffers of a few large rings.
     const PART: u64 = 100;
     const LEAST_KB: u64 = 65_536;
     const MOST_KB: u64 = 2_097_152;

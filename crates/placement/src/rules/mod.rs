@@ -58,8 +58,8 @@ pub struct Rule {
     pub why: &'static str,
     pub fix: &'static str,
     pub source: &'static str,
-    /// The sources without which the rule cannot judge ([`needs`]). A fact that does not exist on a host is not a gap:
-    /// a driver without `ethtool -g` has no rings to judge.
+    /// The sources without which the rule cannot judge ([`needs`]). A fact that does not exist on a host is
+    /// not a gap: a driver without `ethtool -g` has no rings to judge.
     pub needs: &'static [&'static str],
     pub check: fn(&View<'_>) -> Vec<Found>,
 }
@@ -96,7 +96,7 @@ impl Found {
         Self::on_basis(Basis::Limit, severity, subject, evidence, effect)
     }
 
-    /// Creates a finding of a setting whose cost no counter shows: at most medium.
+    /// Creates a finding about a setting whose cost no counter shows: at most medium.
     pub fn setting(
         severity: Severity,
         subject: &str,

@@ -97,8 +97,8 @@ fn path_mtu(socket: &SocketFacts) -> Option<u64> {
     socket.tcp.as_ref().map(|tcp| tcp.pmtu).filter(|mtu| *mtu > 0)
 }
 
-/// Returns whether the network behind a NIC carries less than the NIC's MTU on a part of the paths, so
-/// that jumbo frames cannot pass.
+/// Returns whether the network behind a NIC carries less than the NIC's MTU on at least a tenth of the known
+/// paths, so that jumbo frames cannot pass.
 fn has_smaller_paths(view: &View<'_>, nic: &Interface, mtu: u32) -> bool {
     const ONE_IN: usize = 10;
     let paths: Vec<u64> = view.connections(nic).into_iter().filter_map(path_mtu).collect();

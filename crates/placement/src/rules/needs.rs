@@ -93,7 +93,7 @@ pub const SOCKSTAT: &str = "/proc/net/sockstat";
 pub const VMSTAT: &str = "/proc/vmstat";
 /// Counters of the receive softirq.
 pub const SOFTNET: &str = "/proc/net/softnet_stat";
-/// Time of each CPU.
+/// Time that each CPU spent in each state.
 pub const TIMES: &str = "/proc/stat";
 pub const TOPOLOGY: &str = "/sys/devices/system/cpu/cpu*/topology";
 pub const UDP: &str = "/proc/net/udp";

@@ -131,7 +131,8 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-/// Returns the PCI Express link of a NIC; `None` in a virtual machine, where the hypervisor emulates the bus.
+/// Returns the PCI Express link of a NIC; `None` if it is unknown, or in a virtual machine, where the
+/// hypervisor emulates the bus.
 fn pcie_link(view: &View<'_>, nic: &Interface) -> Option<PcieLink> {
     nic.pcie.filter(|_| !view.facts.virtual_machine)
 }
@@ -249,7 +250,7 @@ pub(super) fn slow_bus(view: &View<'_>, nic: &Interface) -> Option<(&'static str
     first_of(view, nic, &BUS)
 }
 
-/// Returns whether a NIC lost at least half of its packets in its own memory, in front of the ring.
+/// Returns whether a NIC lost at least half of its lost packets in its own memory, in front of the ring.
 fn loses_in_front(nic: &Interface) -> bool {
     nic.losses.nic.unwrap_or(0).saturating_mul(2) >= ring_losses(&nic.losses)
 }
@@ -406,8 +407,8 @@ fn transmit_stops(view: &View<'_>) -> Vec<Found> {
     found
 }
 
-/// Returns a coalescing time that a quarter of the ring bridges at line rate, with at most 20,000 interrupts per
-/// second, µs.
+/// Returns the coalescing time in which packets at line rate fill a quarter of the ring, from 4 to 50 µs.
+/// Returns 50 µs, 20,000 interrupts per second, if the time to fill the ring is unknown.
 fn suitable_wait_us(nic: &Interface) -> u32 {
     let quarter = View::ring_time_us(nic).map_or(50.0, |time| time / 4.0);
     quarter.clamp(4.0, 50.0) as u32

@@ -1,4 +1,4 @@
-//! Rules about power saving of processors, and about other users of their time.
+//! Rules about power saving of processors, and about other uses of processor time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -385,7 +385,8 @@ fn softirq(view: &View<'_>) -> Vec<Found> {
     };
     let others = shares.iter().filter(|(other, _)| *other != number).map(|(_, share)| share).sum::<f64>();
     let others = others / shares.len().saturating_sub(1).max(1) as f64;
-    // Several processors that are equally busy share the work: most processors of a large host serve no queue.
+    // If another processor is at least half as busy, the processors share the work: most processors of a
+    // large host serve no queue.
     let busy = shares.iter().filter(|(_, share)| share * 2.0 >= most).count();
     if shares.len() < 2 || most < SHARE || others * 5.0 > most || busy > 1 {
         return Vec::new();

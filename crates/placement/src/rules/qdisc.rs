@@ -85,14 +85,14 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-/// Returns the qdiscs that hold packets: the leaves, or the root if there are no leaves.
+/// Returns the qdiscs, except kinds that never hold packets in a queue of their own.
 fn leaves(nic: &Interface) -> Vec<&QdiscFacts> {
     const WITHOUT_PACKETS: [&str; 6] = ["mq", "mqprio", "clsact", "ingress", "taprio", "multiq"];
     nic.qdiscs.iter().filter(|qdisc| !WITHOUT_PACKETS.contains(&qdisc.kind.as_str())).collect()
 }
 
-/// Returns whether a tree has a qdisc that an administrator chose for its delays, rates or classes. No rule replaces
-/// such a tree.
+/// Returns whether a tree has a qdisc that an administrator chose for its delays, rates or classes. No
+/// rule replaces such a tree.
 fn is_chosen(nic: &Interface) -> bool {
     const KINDS: [&str; 12] =
         ["tbf", "htb", "hfsc", "cake", "etf", "netem", "prio", "drr", "ets", "qfq", "multiq", "dualpi2"];
@@ -209,7 +209,8 @@ fn one_lock(view: &View<'_>) -> Vec<Found> {
     for nic in view.nics().filter(|nic| nic.speed_bps.is_some_and(|speed| speed >= FAST)) {
         let Some(root) = nic.root_qdisc() else { continue };
         let shapes = root.rate_bps.is_some() || is_chosen(nic);
-        // Count the queues that the NIC could have: a shaper remains one qdisc with one lock after channels are added.
+        // Count the queues that the NIC could have: a shaper remains one qdisc with one lock after channels
+        // are added.
         let most = nic.channels.map_or(0, |channels| channels.receive_max() as usize);
         let queues = if shapes { nic.transmit_queues.len().max(most) } else { nic.transmit_queues.len() };
         if FOR_EACH.contains(&root.kind.as_str()) || queues < QUEUES {

@@ -224,7 +224,7 @@ fn needed_queues(nic: &Interface, possible: u32) -> u32 {
             u32::try_from(speed.div_ceil(PER_QUEUE_BPS).max(LEAST)).unwrap_or(u32::MAX).min(possible)
         }
         Some(_) => 2.min(possible),
-        // Virtual NICs report no speed. They count as fast if they have many queues.
+        // Virtual NICs report no speed. They need as many queues as a NIC of 10 Gbit/s.
         None => u32::try_from(LEAST).unwrap_or(4).min(possible),
     }
 }
@@ -242,8 +242,8 @@ fn few(view: &View<'_>) -> Vec<Found> {
         let possible = most.min(cores);
         // More queues do not get more interrupts. The rule queues-share-interrupts explains the reason.
         let no_interrupts = shared_interrupts(view, nic).is_some();
-        // More queues do not spread packets that all arrive in one queue. The rule rss-skew explains
-        // the reason.
+        // More queues do not spread packets that almost all arrive in one queue. The rule rss-skew
+        // explains the reason.
         let in_one = super::spread::busiest(view, nic)
             .is_some_and(|(_, share, _, what)| what == "packets" && share >= IN_ONE);
         if now == 0 || now >= possible || in_one || no_interrupts {
@@ -260,7 +260,7 @@ fn few(view: &View<'_>) -> Vec<Found> {
             nic.speed_bps.map(|speed| format!(", {}", gigabits(speed as f64))).unwrap_or_default(),
             overload.as_ref().map_or_else(|| view.softirq_words(nic), |why| format!("; {}", why.words))
         );
-        // The link's speed exceeds what this number of processors can receive at best.
+        // Whether the link is faster than these queues can receive at best.
         let limit = fast.is_some_and(|speed| u64::from(now) * PER_QUEUE_MOST_BPS < speed);
         let basis = match overload {
             _ if limit => Basis::Limit,
@@ -309,7 +309,7 @@ fn share_interrupts(view: &View<'_>) -> Vec<Found> {
         let effect = "the same processor serves queues that share an interrupt one after the other";
         let severity = if view.is_loaded(nic) { Medium } else { Low };
         let entry = Found::setting(severity, &nic.name, text, effect);
-        // As many queues as interrupts would be too few (queues-few).
+        // Whether as many queues as interrupts would be too few (queues-few).
         let is_few = possible_queues(view, nic).is_some_and(|possible| {
             lines < needed_queues(nic, possible)
                 || lines.saturating_mul(2) <= possible && overload(view, nic).is_some()
@@ -363,8 +363,8 @@ pub(crate) fn mask(processors: &[u32]) -> String {
     words.join(",")
 }
 
-/// Returns the share of their time that processors spend in softirqs: `processors 0,5 spend 30 % of their time in
-/// softirqs`.
+/// Formats the share of time that processors spend in softirqs: `processors 0,5 spend 30 % of their time
+/// in softirqs`.
 fn busy_words(processors: &BTreeSet<u32>, share: f64) -> String {
     let (list, share) = (processor_list(&processors.iter().copied().collect::<Vec<_>>()), per_cent(share));
     if processors.len() == 1 {
@@ -520,8 +520,8 @@ fn rps_one_of(view: &View<'_>, nic: &Interface) -> Option<Found> {
     };
     let servers = view.interrupt_targets(nic);
     let others: Vec<u32> = places.iter().copied().filter(|place| !servers.contains(place)).collect();
-    // If there are few queues, the fix replaces the mask by a mask that spreads packets. The fix
-    // removes the mask if each core has a queue, or if fewer than two processors are left.
+    // With at most one queue for two cores, the fix sets a mask that spreads packets over the other
+    // processors. With more queues, or with fewer than two other processors, the fix removes the mask.
     let is_few = queues * 2 <= places.len() && others.len() > 1;
     let wanted = if is_few { mask(&others) } else { "0".to_owned() };
     let changed = single.iter().filter(|queue| busy || is_own(queue));
@@ -531,8 +531,8 @@ fn rps_one_of(view: &View<'_>, nic: &Interface) -> Option<Found> {
     }))
 }
 
-/// Returns whether one processor receives the packets of all queues. The rule rps-one-processor reports
-/// this fault with its cost.
+/// Returns whether RPS steers the packets of all queues to one busy processor. The rule rps-one-processor
+/// reports this fault with its cost.
 fn is_steered_to_one(view: &View<'_>, nic: &Interface) -> bool {
     rps_one_of(view, nic).is_some_and(|found| found.basis == Basis::Measured)
 }

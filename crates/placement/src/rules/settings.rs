@@ -66,8 +66,8 @@ impl Setting {
         self
     }
 
-    /// Returns the default of a release, and its description. For an unknown release, returns the
-    /// newest default.
+    /// Returns the default in a release, and text for the user about this default. For an unknown release,
+    /// returns the newest default.
     fn default_of(&self, kernel: Option<Release>) -> (i64, String) {
         let is_known = |(since, _): &&(Release, i64)| kernel.is_none_or(|kernel| *since <= kernel);
         let newest = self.defaults.iter().rfind(is_known).or_else(|| self.defaults.first());
@@ -135,7 +135,8 @@ const SETTINGS: &[Setting] = &[
         Medium,
         "a connection has too little data in qdisc and ring to fill a fast link",
     ),
-    // Since Linux 6.6, the window follows from the measured ratio of payload to memory (`scaling_ratio`, net/ipv4/tcp.c).
+    // Since Linux 6.6, the window follows from the measured ratio of payload to memory (`scaling_ratio`,
+    // net/ipv4/tcp.c).
     row(
         ("/proc/sys/net/ipv4/tcp_adv_win_scale", -1, 4, &[(ALWAYS, 1)]),
         Medium,
@@ -240,8 +241,8 @@ const FEATURES: &[FeatureRow] = &[
     ),
 ];
 
-/// Returns the share of datagrams among the packets that this host sends, if the share is at least a
-/// fifth.
+/// Returns text about the share of UDP among the packets that this host has sent. Returns `None` if the
+/// share is below a fifth, or if the host has sent less than a million datagrams.
 fn udp_share(view: &View<'_>) -> Option<String> {
     let counter = |name: &str| view.facts.counter(name);
     let udp = counter("Udp.OutDatagrams").saturating_add(counter("Snmp6.Udp6OutDatagrams"));

@@ -1,4 +1,5 @@
-//! Rules about TCP's counters and connections: slow readers, the peer's windows, buffers that applications set.
+//! Rules about TCP's counters and connections: slow readers, the peer's windows, buffers that applications
+//! set.
 
 use evenkeel_model::host::{SocketFacts, TcpFacts};
 
@@ -127,7 +128,8 @@ fn windows_closed(view: &View<'_>) -> Vec<Found> {
     let segments = counter("Tcp.InSegs");
     let mut full: Vec<&SocketFacts> =
         view.facts.sockets.iter().filter(|socket| socket.tcp.is_some()).collect();
-    // About half of a buffer is overhead: packets take more memory than their payload.
+    // About half of a buffer is overhead, because packets take more memory than their payload. So a buffer
+    // counts as full from 40 %.
     full.retain(|socket| {
         socket.receive_queue >= FULL_BYTES
             && socket
@@ -186,7 +188,8 @@ fn peer_window(view: &View<'_>) -> Vec<Found> {
             milliseconds(View::round_trip_of(socket).unwrap_or(0)),
             bytes(tcp.bytes_acked)
         );
-        // Data that one round trip carried. The rule window-scaling-off reports connections without window scaling.
+        // Data that one round trip carried. The rule window-scaling-off reports connections without window
+        // scaling.
         let in_flight = u128::from(tcp.bytes_acked) * u128::from(View::round_trip_of(socket).unwrap_or(0))
             / u128::from(tcp.busy_us.max(1));
         let severity = if share(tcp) >= 0.5 && in_flight > UNSCALED { Medium } else { Low };
@@ -230,7 +233,8 @@ fn buffer_set(view: &View<'_>) -> Vec<Found> {
                 // The kernel doubles the requested size.
                 let is_limit = number(limit).is_some_and(|limit| buffer == limit.saturating_mul(2));
                 match direction {
-                    // If other buffers have grown further, neither tcp_wmem nor its previous value was the limit.
+                    // If other buffers have grown further, neither tcp_wmem nor its previous value was the
+                    // limit.
                     Direction::Send => waits && (is_limit || buffer.saturating_mul(2) <= largest),
                     Direction::Receive => is_short && is_limit,
                 }

@@ -115,9 +115,9 @@ fn with_even_table(nic: &Interface, rss: &Rss, found: Found) -> Found {
     found.on(&nic.name).change(Knob::RssTable, Value::Table(table))
 }
 
-/// Returns the processors that serve the queues in the table. Interrupts of VMBus (hv_netvsc) are not
-/// in `/proc/interrupts`. For a NIC that receives most of the host's packets, the function then returns
-/// the busiest processors.
+/// Returns the processors that serve the queues in the table, from interrupts with a single target. Some NICs
+/// have no interrupts in `/proc/interrupts`, such as NICs of VMBus (hv_netvsc). If such a NIC receives at
+/// least half of the host's packets, returns the busiest processors; otherwise none.
 fn servers_of_table(view: &View<'_>, nic: &Interface, rss: &Rss) -> BTreeSet<u32> {
     let is_named = |interrupt: &&&Interrupt| {
         interrupt.queue.is_some_and(|queue| rss.indirection.contains(&queue)) && interrupt.target().len() == 1
@@ -141,8 +141,9 @@ fn servers_of_table(view: &View<'_>, nic: &Interface, rss: &Rss) -> BTreeSet<u32
     busiest.into_iter().take(entries(rss).len()).collect()
 }
 
-/// Returns the share of time in softirqs of the processors that serve the queues in the table, and the
-/// text. Returns `None` if the share is not much higher than on the other processors.
+/// Returns the share of time in softirqs of the processors that serve the queues in the table, and a text for
+/// the finding. Returns `None` if the share is unknown, below 30 %, or less than twice the share of the other
+/// processors.
 fn hot_servers(view: &View<'_>, nic: &Interface, rss: &Rss) -> Option<(f64, String)> {
     const MUCH: f64 = 0.3;
     let servers = servers_of_table(view, nic, rss);
@@ -328,8 +329,8 @@ fn field_words(fields: &str) -> String {
     fields.chars().map(word).collect::<Vec<_>>().join(" and ")
 }
 
-/// Returns the busiest queue: its number, its share, the sum over queues, and the counted unit. Returns `None` if too
-/// little was counted or the load is even.
+/// Returns the busiest queue: its number, its share, the sum over all queues, and the counted unit. Returns
+/// `None` if there is one queue, too little was counted, or no queue has a large share.
 pub(super) fn busiest(view: &View<'_>, nic: &Interface) -> Option<(usize, f64, u64, &'static str)> {
     const ENOUGH_PACKETS: u64 = 1_000_000;
     const ENOUGH_INTERRUPTS: u64 = 100_000;
@@ -353,7 +354,8 @@ pub(super) fn busiest(view: &View<'_>, nic: &Interface) -> Option<(usize, f64, u
     of(&counts, ENOUGH_INTERRUPTS, "interrupts")
 }
 
-/// Returns the connection that carries at least 80 % of all received bytes.
+/// Returns the connection that received at least 80 % of all bytes, and its share, if it received at least
+/// 100 MB.
 fn dominant<'a>(connections: &[&'a SocketFacts]) -> Option<(&'a SocketFacts, f64)> {
     const SHARE: f64 = 0.8;
     const LEAST: u64 = 100_000_000;
@@ -482,7 +484,7 @@ fn queue_of(rss: &Rss, socket: &SocketFacts) -> Option<u32> {
         input.extend(remote.port().to_be_bytes());
         input.extend(local.port().to_be_bytes());
     }
-    // Bytes that a key lacks are not 0.
+    // If the key is too short, the hash is unknown: the missing bytes need not be 0.
     if rss.key.len() < input.len() + 4 {
         return None;
     }
@@ -541,8 +543,8 @@ fn collide(view: &View<'_>) -> Vec<Found> {
     const LEAST: u64 = 100_000_000;
     /// Below this probability, the flows are clearly spread worse than by a random hash.
     const CHANCE: f64 = 0.05;
-    /// If flows on a shared queue carried less than this share of the other flows' traffic, sharing
-    /// slows them down, regardless of the probability.
+    /// If the flows on a shared queue carried on average at most this share of the traffic of flows with
+    /// their own queue, sharing slows them down, regardless of the probability.
     const SUFFERS: f64 = 0.7;
     const EVEN_SHARES: usize = 2;
     const NAMED: usize = 8;
@@ -565,8 +567,8 @@ fn collide(view: &View<'_>) -> Vec<Found> {
         }
         let flows: usize = queues.values().map(Vec::len).sum();
         let entries = entries(rss);
-        // With more flows than queues, some flows must share a queue. The fault is more than an even
-        // share.
+        // With more flows than queues, some flows must share a queue. The fault is a queue with at least
+        // twice the even share.
         let is_crowded =
             |list: &Vec<&SocketFacts>| list.len() > 1 && list.len() * entries.len() >= EVEN_SHARES * flows;
         let Some((queue, shared)) =

@@ -178,7 +178,7 @@ fn share(lost: u64, of: u64, one_in: u64, grave_one_in: u64) -> Option<crate::Se
     Some(if lost.saturating_mul(grave_one_in) >= of { High } else { Medium })
 }
 
-/// Returns how many packets of 1,500 bytes arrive at line rate in 2 ms, a typical delay of a softirq.
+/// Returns the packets of 1,500 bytes that arrive at line rate in 2 ms, a typical delay of a softirq.
 fn burst_packets(view: &View<'_>) -> u64 {
     view.fastest_bps().map_or(2000, |speed| speed / 8 / 1538 / 500)
 }
@@ -187,7 +187,7 @@ fn backlog(view: &View<'_>) -> Vec<Found> {
     let dropped: u64 = view.facts.softnet.iter().map(|line| line.dropped).saturating_sum();
     let counted: u64 = view.facts.softnet.iter().map(|line| line.processed).saturating_sum();
     let received = view.nics().map(Interface::received_packets).fold(0_u64, u64::saturating_add);
-    // These counters have 32 bits, and can only have wrapped if more packets than that arrived.
+    // The counters of 32 bits in softnet_stat have wrapped only if more than 2^32 - 1 packets arrived.
     let processed = if received > u64::from(u32::MAX) { counted.max(received) } else { counted };
     let Some(severity) = share(dropped, processed, 1_000_000, 10_000) else { return Vec::new() };
     let limit = view.facts.sysctl_number("net/core/netdev_max_backlog");
@@ -225,7 +225,7 @@ fn backlog(view: &View<'_>) -> Vec<Found> {
     }]
 }
 
-/// Returns the processors with the highest counts, as text.
+/// Returns the three processors with the highest counts, and the number of others with a count, as text.
 fn worst(lines: &[Softnet], of: impl Fn(&Softnet) -> u64) -> Vec<String> {
     let mut lines: Vec<(u32, u64)> =
         lines.iter().map(|line| (line.processor, of(line))).filter(|(_, count)| *count > 0).collect();
@@ -238,7 +238,7 @@ fn worst(lines: &[Softnet], of: impl Fn(&Softnet) -> u64) -> Vec<String> {
     names
 }
 
-/// Returns text such as `CPU 0 ran out of budget 5 times, CPU 3 twice` for the processors with the highest counts.
+/// Returns text such as `CPU 0 ran out of budget 5 times` for the processors with the highest counts.
 fn out_of_budget(lines: &[Softnet]) -> String {
     let words = |(at, name): (usize, String)| match name.split_once(": ") {
         Some((processor, times)) if at == 0 => format!("CPU {processor} ran out of budget {times} times"),
@@ -256,11 +256,10 @@ fn squeezed(view: &View<'_>) -> Vec<Found> {
     let lines = &view.facts.softnet;
     let sum = |of: fn(&Softnet) -> u64| lines.iter().map(of).saturating_sum();
     let (processed, all) = (sum(|line| line.processed), sum(|line| line.squeezed));
-    // These counters have 32 bits. If the interfaces received more packets, the counters have wrapped.
+    // Counters of 32 bits in softnet_stat have wrapped if the interfaces received more packets.
     let received = view.nics().map(Interface::received_packets).fold(0_u64, u64::saturating_add);
     let has_wrapped = received > processed;
-    // If one CPU has most squeezes, a smaller share of all packets counts, because the other CPUs
-    // received most packets in time.
+    // If one CPU has most squeezes after a wrap, a smaller share counts: the others were in time.
     let is_one = |line: &Softnet| line.squeezed.saturating_mul(10) >= all.saturating_mul(7);
     let is_squeezed = |line: &&Softnet| {
         let share = if has_wrapped && is_one(line) { ONE_IN_OF_ALL } else { ONE_IN };
@@ -270,7 +269,7 @@ fn squeezed(view: &View<'_>) -> Vec<Found> {
     if !lines.iter().any(|line| is_squeezed(&line)) {
         return Vec::new();
     }
-    // At most the values that the rule budget-large still accepts.
+    // For each sysctl, the least and the largest new value. The rule budget-large still accepts the largest.
     const BUDGETS: [(&str, i64, i64); 2] =
         [("netdev_budget", 600, 1000), ("netdev_budget_usecs", 4000, 10_000)];
     let budgets: Vec<(&str, i64, i64)> = BUDGETS
@@ -294,7 +293,7 @@ fn squeezed(view: &View<'_>) -> Vec<Found> {
     let one = most.filter(|line| view.facts.processors.len() > 1 && is_one(line));
     let effect = "packets wait in the ring meanwhile, and are lost when it is full";
     // Under load, softirqs exhaust their budget by design. An exhausted budget has a cost only if the
-    // ring overflows meanwhile, or if the processor has no idle time.
+    // ring overflows meanwhile, or if softirqs use a large share of the processor's time.
     let loses = !own_losses(view).is_empty();
     let busy = lines
         .iter()
@@ -341,7 +340,7 @@ fn small_budget(view: &View<'_>) -> Vec<Found> {
 }
 
 /// Returns `tcp_rmem` with a larger third field: at least twice the current value, and at least twice
-/// the bandwidth-delay product.
+/// the bandwidth-delay product, at most 2 GiB. `None`: unknown, at this maximum, or TCP lacks memory.
 pub(super) fn larger_receive_buffers(view: &View<'_>) -> Option<String> {
     let field = |at| view.facts.sysctl_field("net/ipv4/tcp_rmem", at);
     let (least, default, most) = (field(0)?, field(1)?, field(2)?);
@@ -484,7 +483,8 @@ fn udp(view: &View<'_>) -> Vec<Found> {
     );
     let number = |path: &str| facts.sysctl_number(path).and_then(|value| u64::try_from(value).ok());
     let (default, most) = (number("net/core/rmem_default"), number("net/core/rmem_max"));
-    // A buffer must bridge the reader's pauses, whose length is unknown. A first step is four times the present size.
+    // A buffer must bridge the reader's pauses, whose length is unknown. A first step is four times the
+    // present size, from 8 MiB to 64 MiB.
     const LEAST: u64 = 8 << 20;
     let larger = |default: u64| default.saturating_mul(4).clamp(LEAST, 67_108_864);
     // A larger rmem_max has no effect on a socket that does not set SO_RCVBUF. New sockets have rmem_default, which
@@ -579,7 +579,7 @@ fn listen(view: &View<'_>) -> Vec<Found> {
     let limit = facts.sysctl_number("net/core/somaxconn");
     let at_limit =
         |socket: &SocketFacts| i64::try_from(socket.send_queue).is_ok_and(|queue| Some(queue) >= limit);
-    // A listener whose queue is full now shows which of the two limits it has reached.
+    // A listener whose queue is full now shows its limit: somaxconn, or the application's backlog.
     let is_limited = if full.is_empty() {
         listeners.iter().any(|socket| at_limit(socket)) || limit.is_some_and(|limit| limit < 1024)
     } else {
@@ -657,7 +657,7 @@ fn retransmissions(view: &View<'_>) -> Vec<Found> {
     vec![Found::measured(severity, "host", text, effect).advice(advice)]
 }
 
-/// Returns the packets that this host lost between the wire and TCP, as text for each place.
+/// Returns a text for each place between the wire and TCP with at least [`FEWEST`] losses.
 fn own_losses(view: &View<'_>) -> Vec<String> {
     let mut places = Vec::new();
     for nic in view.counted_nics() {
@@ -722,8 +722,8 @@ fn conntrack(view: &View<'_>) -> Vec<Found> {
     // An administrator can lower the maximum below the entries.
     let wanted = most.max(table.map_or(0, |(entries, _)| entries)).saturating_mul(2);
     let mut entry = entry.sysctl(MAXIMUM, wanted);
-    // The entries decide, not the maximum. The maximum grows with each plan, because counters since
-    // boot include losses from before the previous plan.
+    // The entries decide on more buckets, not the maximum. The maximum grows with each plan, because
+    // counters since boot include losses from before the previous plan.
     let is_short = |buckets: u64| table.is_some_and(|(entries, _)| buckets < entries / 2);
     if number(BUCKETS).is_some_and(is_short) {
         entry = entry.sysctl(BUCKETS, wanted / 2);
@@ -747,7 +747,7 @@ fn neighbours(view: &View<'_>) -> Vec<Found> {
             let path = |number: u32| format!("net/{version}/neigh/default/gc_thresh{number}");
             let (full, forced, entries) =
                 (counter("table_fulls"), counter("forced_gc_runs"), counter("entries"));
-            /// The kernel's default (`arp_tbl`, `nd_tbl`), used if the sysctl is missing.
+            /// The kernel's default (`arp_tbl`, `nd_tbl`); assumed if the number of entries is close to it.
             const DEFAULT: u64 = 1024;
             let named = view.facts.sysctl_field(&path(3), 0);
             let most = named.or_else(|| (entries.abs_diff(DEFAULT) <= DEFAULT / 16).then_some(DEFAULT));
@@ -776,7 +776,7 @@ fn neighbours(view: &View<'_>) -> Vec<Found> {
                     "`sysctl -w {name}.gc_thresh3=16384 {name}.gc_thresh2=8192 {name}.gc_thresh1=4096`"
                 )));
             };
-            // Fixed values: counters from before a raise must not cause another raise.
+            // Not derived from the present value: counters from before a raise must not cause another.
             const WANTED: u64 = 16_384;
             let wanted = power_of_two(entries.saturating_mul(2)).max(WANTED);
             if most >= wanted {

@@ -206,7 +206,7 @@ fn power_of_two_for(product: u64) -> u64 {
 fn is_held_up(view: &View<'_>, nic: &Interface, direction: Direction, most: u64) -> bool {
     const SHARE: u64 = 10;
     view.bulk(nic, direction).into_iter().any(|socket| match direction {
-        // Autotuning has grown the buffer to its limit.
+        // Autotuning has grown the buffer to at least 90 % of its limit.
         Direction::Receive => {
             socket.receive_buffer.is_some_and(|buffer| buffer.saturating_mul(10) >= most.saturating_mul(9))
         }
@@ -230,7 +230,7 @@ fn window(view: &View<'_>, path: &str, direction: Direction) -> Vec<Found> {
     let Some((nic, product, time)) = view.largest_product(direction) else { return Vec::new() };
     let field = |at| view.facts.sysctl_field(path, at);
     let (Some(least), Some(default), Some(most)) = (field(0), field(1), field(2)) else { return Vec::new() };
-    // About half of a send buffer is also overhead of packets.
+    // As for receive buffers, about half of a send buffer is overhead of packets.
     let (window, what) = match direction {
         Direction::Receive => (window_of(view, most), "receive"),
         Direction::Send => (most / 2, "send"),
@@ -299,7 +299,8 @@ pub(super) fn buffer_sizes(least: u64, default: u64, most: u64) -> String {
     format!("{} {default} {most}", least.min(default))
 }
 
-/// Returns text such as ` for 91 % of its time with data to send`, of the connections that carried much data.
+/// Returns text such as ` for 91 % of its time with data to send`, of the connections that sent much data.
+/// The text is empty for the receive direction, and if no connection waited.
 fn waited(view: &View<'_>, nic: &Interface, direction: Direction) -> String {
     let connections = view.bulk(nic, direction);
     let sum = |of: fn(&TcpFacts) -> u64| {
@@ -312,7 +313,8 @@ fn waited(view: &View<'_>, nic: &Interface, direction: Direction) -> String {
     format!(" for {} of its time with data to send", per_cent(share))
 }
 
-/// Returns the bandwidth-delay product of the busier direction.
+/// Returns the larger bandwidth-delay product of the two directions. A product with a measured round-trip
+/// time takes precedence over one with an assumed time.
 fn either_product<'a>(view: &View<'a>) -> Option<(&'a Interface, u64, RoundTrip)> {
     let products =
         [Direction::Receive, Direction::Send].into_iter().filter_map(|way| view.largest_product(way));
@@ -536,7 +538,8 @@ fn timestamps(view: &View<'_>) -> Vec<Found> {
 }
 
 fn mtu_probing(view: &View<'_>) -> Vec<Found> {
-    /// A path that drops full-size segments shows in timeouts: the peer acknowledges nothing after such a segment.
+    /// At least one timeout in this many sent segments shows a path that drops full-size segments: the peer
+    /// acknowledges nothing after such a segment.
     const TIMEOUTS_ONE_IN: u64 = 1000;
     const FEWEST: u64 = 1000;
     let jumbo = view.facts.interfaces.iter().find(|interface| {

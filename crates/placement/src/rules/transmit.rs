@@ -253,7 +253,7 @@ fn ring_short(view: &View<'_>) -> Vec<Found> {
     found
 }
 
-/// Returns the resets and stuck queues that drivers count.
+/// Returns the three highest counters above 0 of resets and stuck queues in the driver's statistics.
 fn named_resets(nic: &Interface) -> Vec<(&str, u64)> {
     const NAMES: [&str; 12] = [
         "tx_timeout",

@@ -33,7 +33,8 @@ pub use undo::{of_queues, undo};
 pub struct Item {
     /// The rule's name, by which a user selects the item.
     pub rule: &'static str,
-    /// Other rules whose changes are all among the changes of this item.
+    /// Other rules without an item of their own, because the plan already makes their changes, at least one
+    /// of them for this item.
     pub also: Vec<&'static str>,
     /// The highest severity of the findings.
     pub severity: Severity,
@@ -212,8 +213,8 @@ impl TuningPlan {
     }
 }
 
-/// Returns whether a finding concerns an interface or its host. A finding that settings of another
-/// interface fix does not concern them.
+/// Returns whether a finding concerns an interface or its host. A finding whose fix changes another interface
+/// concerns neither.
 #[must_use]
 pub fn concerns(facts: &HostFacts, finding: &Finding, interface: &str) -> bool {
     match &finding.remedy.interface {
@@ -225,8 +226,8 @@ pub fn concerns(facts: &HostFacts, finding: &Finding, interface: &str) -> bool {
     }
 }
 
-/// Returns the interface to which an interrupt, or a sysctl such as `net/ipv4/conf/eth0/rp_filter`,
-/// belongs; `None` if the knob is host-wide.
+/// Returns the interface to which an interrupt, or a sysctl such as `net/ipv4/conf/eth0/rp_filter`, belongs.
+/// Returns `None` for other knobs, for sysctls of the host, and for unknown interrupts.
 #[must_use]
 pub fn owner<'a>(facts: &'a HostFacts, knob: &'a Knob) -> Option<&'a str> {
     match knob {
@@ -311,7 +312,7 @@ const LAST_STAGE: u8 = 11;
 fn stage(knob: &Knob) -> u8 {
     match knob {
         Knob::Channels(_) => 0,
-        // The remaining queues take over the flows of the removed queues.
+        // Set this value with the channels: the remaining queues take over the flows of the removed queues.
         Knob::InterfaceFile(file) if file.ends_with("/rps_flow_cnt") => 0,
         Knob::Ring(_) => 1,
         Knob::Mtu => 2,

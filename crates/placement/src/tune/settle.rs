@@ -181,7 +181,7 @@ impl TuningPlan {
         (*after, *found) = (with, then);
     }
 
-    /// Leaves out the changes of a finding's fix that the plan does not make, and records the reason.
+    /// Records each change of a finding's fix that the plan does not make, with the reason.
     fn explain(
         &mut self,
         finding: &Finding,

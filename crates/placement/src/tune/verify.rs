@@ -122,9 +122,9 @@ pub enum Verdict {
 pub struct Compared {
     pub place: Place,
     pub subject: String,
-    /// Lost packets per million packets of the interface or host, lost packets included, before.
+    /// Lost packets per million packets of the interface or host, lost packets included, before the changes.
     pub before_ppm: f64,
-    /// The same, after.
+    /// Lost packets per million packets, as in `before_ppm`, after the changes.
     pub after_ppm: f64,
     pub verdict: Verdict,
 }
@@ -133,14 +133,14 @@ pub struct Compared {
 pub struct Watched {
     #[serde(flatten)]
     pub effect: Effect,
-    /// The loss counters that could not be read before or after.
+    /// The loss counters that could not be read before or after the changes.
     pub not_read: BTreeSet<Unknown>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Effect {
-    /// Too few packets before or after for a conclusion, lost packets included.
+    /// Too few packets before or after the changes for a conclusion. The numbers include lost packets.
     NoTraffic { before: u64, after: u64 },
     /// The losses at each place with at least one loss; empty if no packet was lost.
     Losses(Vec<Compared>),
@@ -220,7 +220,8 @@ mod tests {
         assert!(compare(&stretch(5000, 0), &stretch(5000, 4000)).is_worse());
     }
 
-    /// A watch of 10 parts with one burst of losses; another has its burst of the double size.
+    /// Two watches of 10 parts with one burst of losses each can differ by chance, even if one burst has
+    /// twice the size.
     #[test]
     fn bursts_are_not_poisson() {
         let watch = |lost: [u64; 10]| {

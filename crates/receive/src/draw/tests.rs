@@ -85,7 +85,7 @@ fn very_many_filters_are_one_box() {
     assert!(drawing.vertices.len() < 24, "{}", drawing.vertices.len());
     let svg = drawing.to_svg();
     assert!(svg.contains(">8000 filters<") && svg.len() < 20_000, "{}", svg.len());
-    // The box has arrows to each of four queues and to the next node.
+    // The box of the filters has arrows to each of four queues and to the next node.
     let of_table = |vertex: &Vertex| vertex.lines.iter().any(|line| line == "8000 filters");
     let place = drawing.vertices.iter().position(of_table).unwrap();
     let targets: BTreeSet<usize> =

@@ -35,7 +35,7 @@ pub enum ConfigureError {
     #[error("an indirection table with {found} entries does not fit the NIC; write {wanted} entries")]
     Entries {
         found: usize,
-        /// Entries of the NIC's table.
+        /// Number of entries of the NIC's table.
         wanted: usize,
     },
     #[error("this NIC has no RSS, so it has no indirection table; remove the table")]
@@ -92,14 +92,14 @@ pub struct ConfiguredNic {
     hashed_ports: HashedPorts,
     /// The length is a power of two. Empty if the model has no RSS, or RSS is off.
     pub(super) indirection: Vec<QueueId>,
-    /// Indirection tables, each as long as the NIC's own table.
+    /// Indirection tables of the RSS contexts, each with the model's number of entries.
     contexts: Vec<Vec<QueueId>>,
     most_contexts: u16,
     pub(super) tables: Vec<Filled>,
 }
 
 impl ConfiguredNic {
-    /// Creates a NIC with the default configuration: no filters, and RSS over all `queues` round robin.
+    /// Creates a NIC with the default configuration: no filters, and the [`Self::default_indirection`].
     ///
     /// # Errors
     /// Returns an error if the model does not support this number of queues.
@@ -222,7 +222,8 @@ impl ConfiguredNic {
     /// context has no effect until a filter uses it.
     ///
     /// # Errors
-    /// Returns an error if the limit is reached, or an entry cannot name one of the queues.
+    /// Returns an error if the limit is reached, an entry cannot name one of the queues, `queues` is empty,
+    /// or the model has no RSS.
     pub fn add_context(&mut self, queues: &[QueueId]) -> Result<ContextId, ConfigureError> {
         let limit = self.rss_queues();
         if let Some(queue) = queues.iter().find(|queue| queue.0 >= limit) {
@@ -248,7 +249,8 @@ impl ConfiguredNic {
         Ok(ContextId(index as u16))
     }
 
-    /// Returns the indirection table of a spreading filter; `None` for other filters, or if RSS is off.
+    /// Returns the indirection table of a spreading filter; `None` for other filters, for a filter with an
+    /// unknown context, or if RSS is off.
     #[must_use]
     pub fn spread_table(&self, filter: &Filter) -> Option<&[QueueId]> {
         let table = match filter.context {
@@ -282,7 +284,7 @@ impl ConfiguredNic {
         self.model.supports(table, matches)
     }
 
-    /// Returns the lowest free location; `None` if the table is full.
+    /// Returns the lowest free location; `None` if the table is full or does not exist.
     #[must_use]
     pub fn free_location(&self, table: TableId) -> Option<u32> {
         (self.free(table) > 0).then(|| self.tables.get(table.index()).map(Filled::free_location)).flatten()
@@ -307,8 +309,8 @@ impl ConfiguredNic {
         })
     }
 
-    /// Installs a filter. If the precedence is by location, the filter names its location. Otherwise
-    /// the filter gets the lowest free location.
+    /// Installs a filter. If the precedence is by location, the filter's priority is its location.
+    /// Otherwise the filter gets the lowest free location.
     ///
     /// # Errors
     /// Returns an error if the NIC refuses the change, which then has no effect.
@@ -357,8 +359,8 @@ impl ConfiguredNic {
         Ok(before)
     }
 
-    /// Returns the pattern of a filter if the NIC accepts the filter. `replaced` is the location of a filter
-    /// that it would replace.
+    /// Returns the pattern of a filter if the NIC accepts the filter. `replaced` is the location of the
+    /// filter that the new filter would replace, if any.
     fn check(&self, filter: &Filter, replaced: Option<u32>) -> Result<Pattern, InsertError> {
         let table = self.model.tables().get(filter.table.index()).ok_or(InsertError::NoTable)?;
         let filled = &self.tables[filter.table.index()];

@@ -145,7 +145,8 @@ impl Filled {
         }
     }
 
-    /// Removes the filter at a location. `pattern` is the pattern of this filter.
+    /// Removes the filter at a location, and returns its slot; `None` without such a filter. `pattern` is the
+    /// pattern of this filter.
     pub(super) fn take(&mut self, location: u32, pattern: &Pattern) -> Option<Slot> {
         let removed = self.slots.get_mut(location as usize)?.take()?;
         self.used -= 1;

@@ -40,11 +40,11 @@ pub struct Operand {
     pub port: usize,
 }
 
-/// True result of an operator. A source has only this port. A configuration node uses this port for the
-/// packets that it steers.
+/// Index of the port for the true result of an operator. A source has only this port. A configuration node
+/// uses this port for the packets that it steers.
 pub const TRUE: usize = 0;
-/// False result of an operator. A configuration node uses this port for the packets that it does not
-/// steer.
+/// Index of the port for the false result of an operator. A configuration node uses this port for the packets
+/// that it does not steer.
 pub const FALSE: usize = 1;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,7 +79,7 @@ pub(super) struct Walk {
     pub(super) met: Vec<NodeId>,
     pub(super) last: Option<NodeId>,
     pub(super) queues: Vec<NodeId>,
-    /// A function node with no enabled port, or several, for the packet.
+    /// The first function node of which no port, or more than one port, fits the packet.
     pub(super) undecided: Option<NodeId>,
 }
 
@@ -89,8 +89,8 @@ impl Graph {
         &self.nodes
     }
 
-    /// Follows a packet of this kind through the graph. `hit` is the configuration node that steers it, if
-    /// any.
+    /// Follows a packet with `header` through the graph. `hit` is the configuration node that steers the
+    /// packet, if any.
     pub(super) fn walk(&self, header: &Header, hit: Option<NodeId>) -> Walk {
         let mut walk = Walk::default();
         let mut reached = vec![false; self.nodes.len()];
@@ -143,7 +143,8 @@ fn evaluate(operands: &[Operand], enabled: &[Option<usize>], early: usize, late:
     }
 }
 
-/// Returns the only port whose predicate holds, or the port without predicate if no predicate holds.
+/// Returns the only port whose predicate holds, or the port without predicate if no predicate holds. Returns
+/// `None` if several predicates hold, or if no predicate holds and each port has one.
 fn function_port(ports: &[Port], header: &Header) -> Option<usize> {
     let holds = |port: &Port| port.when.as_ref().is_some_and(|when| when.holds(header));
     let mut holding = ports.iter().enumerate().filter(|(_, port)| holds(port)).map(|(index, _)| index);

@@ -51,7 +51,7 @@ struct Values<T> {
 }
 
 impl<T: Copy + Ord + From<u8> + std::ops::Add<Output = T>> Values<T> {
-    /// Returns `None` if there are too many values.
+    /// Sorts the named values, and finds another value. Returns `None` if there are too many named values.
     fn new(mut named: Vec<T>) -> Option<Self> {
         named.sort_unstable();
         named.dedup();
@@ -84,7 +84,7 @@ pub(super) struct Fault {
     pub(super) problem: String,
 }
 
-/// Returns the index for the flows of one IP version and transport protocol.
+/// Returns the index of a kind of flow: its IP version and transport protocol.
 pub(crate) fn flow_kind(ether_type: u16, transport: Transport) -> usize {
     usize::from(ether_type == ETHER_TYPE_IPV6) * 2 + usize::from(transport == Transport::Udp)
 }
@@ -166,7 +166,7 @@ impl Program {
         &self.chains[usize::from(self.flows[kind])]
     }
 
-    /// Returns whether matching packets reach a table.
+    /// Returns whether any packet that `matches` describes reaches a table.
     pub(crate) fn brings(&self, matches: &FilterMatch, table: TableId) -> bool {
         let version_of = |address: Option<AddressMatch>| address.map(|address| bits(address.address()).1);
         let (source, destination) = (version_of(matches.source), version_of(matches.destination));
@@ -210,8 +210,9 @@ impl Program {
     }
 }
 
-/// Returns the path of one kind of packet. The path must end in one queue for each configuration node
-/// that may steer the packet.
+/// Returns the path of one kind of packet. The path must end in exactly one queue if no configuration node
+/// steers the packet. After a configuration node steers the packet, the packet must
+/// reach no queue and no further configuration node.
 fn chain(graph: &Graph, header: &Header) -> Result<Chain, Fault> {
     let fault = |node: Option<NodeId>, problem: &str| {
         let problem = format!("{problem}: {}", described(header));

@@ -51,7 +51,8 @@ impl ConfiguredNic {
     }
 
     /// Returns whether packets of some flow reach a filter. Filters of higher precedence may match all
-    /// packets of the filter. In a table that no flow's packets reach, a filter is for other packets.
+    /// packets of the filter. The result is also true for a filter in a table that no flow's packets reach,
+    /// because the filter is for other packets, and for a filter in a table that compares signatures.
     #[must_use]
     pub fn decides(&self, id: FilterId, filter: &Filter) -> bool {
         let Some(pattern) = self.compared(filter).filter(|_| !self.is_signature(filter.table)) else {

@@ -21,7 +21,7 @@ impl RssKey {
     ]);
 
     /// Parses a key as printed by `ethtool --show-rxfh-indir`: hexadecimal bytes separated by colons.
-    /// Only the first 40 bytes are used. Returns `None` if there are fewer bytes.
+    /// Only the first 40 bytes are used. Returns `None` for fewer bytes or another format.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         hexadecimal_bytes(text.trim())?.first_chunk().copied().map(Self)
@@ -67,8 +67,8 @@ impl Toeplitz {
         let table = |at: usize| {
             let mut table = [0; 256];
             for value in 1..256_usize {
-                // Take the entry without the lowest set bit, and add that bit. Bit positions count from the
-                // highest bit.
+                // XOR the entry without the lowest set bit with the contribution of that bit. Bit positions
+                // count from the highest bit.
                 let bit = 7 - value.trailing_zeros() as usize;
                 table[value] = table[value & (value - 1)] ^ key.window(at * 8 + bit);
             }
@@ -139,7 +139,7 @@ impl HashedPorts {
         self.0[Self::index(transport, is_ipv6)]
     }
 
-    /// Returns the set with this kind of flows changed.
+    /// Returns the set in which `hashed` states whether the ports of this kind of flows are hashed.
     #[must_use]
     pub const fn with(mut self, transport: Transport, is_ipv6: bool, hashed: bool) -> Self {
         self.0[Self::index(transport, is_ipv6)] = hashed;

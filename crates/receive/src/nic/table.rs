@@ -116,8 +116,8 @@ impl FilterFields {
         self.one_version && matches.source.is_none() && matches.destination.is_none()
     }
 
-    /// Returns why filters of the table cannot have this match: a reason for each field that the table
-    /// does not support.
+    /// Returns why filters of the table cannot have this match: a missing IP version, and a reason for each
+    /// field whose match the table does not support.
     #[must_use]
     pub fn obstacles(&self, matches: &FilterMatch) -> Vec<String> {
         let version = self.lacks_version(matches).then(|| {
@@ -158,7 +158,7 @@ impl FilterFields {
         five.iter().all(|field| field.takes_whole()) && others.iter().all(|field| field.takes_nothing())
     }
 
-    /// Returns whether all filters of the table have the same mask.
+    /// Returns whether at least one field has the same mask in all filters of the table.
     #[must_use]
     pub fn share_mask(&self) -> bool {
         self.named().iter().any(|(_, field)| *field == FieldMatch::GlobalMask)

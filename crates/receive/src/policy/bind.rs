@@ -87,8 +87,8 @@ impl PolicyFile {
         BindProblem::TooMany { classes, wanted, queues }
     }
 
-    /// Returns, for each class, whether its queues are exclusive, and the queues that it names. The list is
-    /// empty if the class shares the queues of the rest.
+    /// Returns, for each class, whether its queues are exclusive, and the queues that it names or gets. The
+    /// list is empty if the class shares the queues of the rest.
     fn shares(&self, count: u16) -> Result<Vec<(bool, Vec<QueueId>)>, BindProblem> {
         let mut own = vec![false; usize::from(count)];
         for spec in &self.classes {
@@ -104,8 +104,7 @@ impl PolicyFile {
                 *taken = matches!(spec.queues, QueueShare::Own(_));
             }
         }
-        // Reject a pinned list that contains an exclusive queue before checking exclusive lists for
-        // duplicates.
+        // Also reject a pinned list with a queue that a later class uses exclusively.
         for spec in &self.classes {
             let QueueShare::Pinned(list) = &spec.queues else { continue };
             if let Some(queue) = list.iter().find(|queue| own[queue.index()]) {
@@ -122,7 +121,7 @@ impl PolicyFile {
             .collect();
         let wanted = |spec: &ClassSpec| match &spec.queues {
             QueueShare::Count(wanted) => usize::from(*wanted),
-            // No truncation: at most the number of existing queues.
+            // The cast cannot overflow: the result is at most the number of existing queues.
             QueueShare::Percent(share) => ((f64::from(count) * share / 100.0) as usize).max(1),
             QueueShare::Own(list) => list.len(),
             QueueShare::Shared | QueueShare::Pinned(_) => 0,

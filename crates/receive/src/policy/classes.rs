@@ -14,7 +14,7 @@ const TRANSPORTS: [Transport; 2] = [Transport::Tcp, Transport::Udp];
 const MOST_PAIRS: usize = 4_000;
 
 /// Conditions for a class. A flow must meet all conditions that are set. A flow that names the class
-/// needs to meet no other condition.
+/// needs to meet no other condition. A flow that names another class does not match.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selector {
     /// Names by which a flow declares its class; upper and lower case are equal.
@@ -52,8 +52,8 @@ impl Selector {
         self.selects_with(flow, !flow.is_unowned)
     }
 
-    /// Returns whether the flow meets all conditions. `unknown` is the result for an unknown process or
-    /// cgroup.
+    /// Returns whether the selector selects a flow. `unknown` is the result of a condition on a process or
+    /// cgroup that is unknown.
     fn selects_with(&self, flow: &ObservedFlow, unknown: bool) -> bool {
         if let Some(class) = &flow.class {
             return self.labels.iter().any(|label| label.eq_ignore_ascii_case(class));
@@ -86,6 +86,7 @@ impl Selector {
     }
 
     /// Returns whether the conditions on the process and the cgroup hold for every flow of another class.
+    /// Returns false if one of the two classes has no condition other than a name.
     fn covers_sockets_of(&self, other: &Self) -> bool {
         let cgroup = |cgroup: &String| {
             let below = other.cgroup.as_ref().and_then(|path| path.strip_prefix(cgroup.as_str()));
@@ -98,7 +99,7 @@ impl Selector {
     }
 
     /// Returns the earlier classes that have flows in common with this class, if together they take all
-    /// of its flows. Returns an empty list if the limits of time do not allow a decision.
+    /// of its flows. Otherwise, or if there are too many masks to compare, returns an empty list.
     pub(super) fn covered_by<'c, T>(&self, before: &'c [T], selector: impl Fn(&T) -> &Self) -> Vec<&'c T> {
         let own = self.patterns();
         let parts: Vec<Pattern> = own.iter().flat_map(parts).collect();
@@ -120,9 +121,9 @@ impl Selector {
         }
     }
 
-    /// Returns the part of a match that the conditions on headers take, as masks. With a condition on
-    /// the process or the cgroup, the list is empty, because headers do not show whether a packet meets
-    /// this condition.
+    /// Returns the part of a match that the conditions on headers take, as masks. With only a name, or with
+    /// a condition on the process or the cgroup, the list is empty: headers do not show whether a packet
+    /// belongs to the class.
     pub(super) fn part_of(&self, matches: &FilterMatch) -> Vec<Pattern> {
         let Some(whole) = Pattern::of(matches).filter(|_| self.is_by_headers()) else { return Vec::new() };
         self.patterns().iter().filter_map(|pattern| pattern.and(&whole)).collect()

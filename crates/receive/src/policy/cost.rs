@@ -201,8 +201,8 @@ pub trait CostFunction: fmt::Debug + Send {
         None
     }
 
-    /// Returns the fact that the function needs and that is unknown, so that the cost of the flow is unknown. A flow that no
-    /// process reads has no reader, and a new flow has no previous queue.
+    /// Returns the fact that the function needs and that is unknown, so that the cost of the flow is
+    /// unknown. A flow that no process reads has no reader, and a new flow has no previous queue.
     fn unknown(&self, flow: &Flow) -> Option<Fact> {
         self.lacks(flow).filter(|fact| match fact {
             Fact::Rate => true,

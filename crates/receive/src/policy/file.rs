@@ -84,7 +84,7 @@ pub struct PolicyFile {
     pub classes: Vec<ClassSpec>,
     /// Names of the script files, as the caller gave them ([`ScriptSource::origin`]).
     pub script_files: Vec<String>,
-    /// Remarks on classes that get no flows, each with file and line.
+    /// Remarks on classes that get no flows, or only flows that name them, each with file and line.
     pub remarks: Vec<String>,
     pub(super) origin: String,
 }
@@ -343,7 +343,7 @@ impl Reader<'_> {
         self.complaints.push(kind, &(place..place), path, problem, "");
     }
 
-    /// Compiles a script. Errors have their position in the policy file.
+    /// Compiles a script from the policy file or from a script file. Errors have their position in that file.
     fn compile(&self, script: &ScriptField<'_>) -> Option<Arc<Script>> {
         if script.is_file {
             return self.compile_file(script);

@@ -68,7 +68,7 @@ pub struct Flow {
     pub is_unowned: bool,
     /// Previous queue.
     pub before: Option<QueueId>,
-    /// Whether an earlier class may take the flow, because its process or cgroup is unknown.
+    /// Whether an earlier class may take the flow, because the flow's process or cgroup is unknown.
     pub is_unsure: bool,
 }
 
@@ -129,7 +129,7 @@ impl Policy {
         let earlier = &self.classes[..class.unwrap_or(rest)];
         Flow {
             tuple: observed.tuple,
-            // No truncation: the file has a limit of classes.
+            // No truncation: the file format limits the number of classes.
             class: ClassId(class.unwrap_or(rest) as u8),
             rate_bps: observed.rate_bps,
             reader: observed.reader,
@@ -288,7 +288,7 @@ impl Policy {
             .filter(|class| has_flows && class.flows == 0 && class.selector.is_by_name_only())
             .map(|class| {
                 let name = &class.name;
-                // The first pool belongs to the rest.
+                // The rest uses the queues of the first pool, so they do not stay empty.
                 let queues = match class.pool {
                     0 => String::new(),
                     _ => format!(", and its queues ({}) stay empty", queue_ranges(&class.allowed)),

@@ -128,7 +128,8 @@ pub struct Script {
     ast: AST,
     source: ScriptSource,
     has: [bool; HOOKS.len()],
-    /// Whether the script may read the rate of a flow or queue.
+    /// Whether the text of the script contains `.rate`: the script then possibly reads the rate of a flow or
+    /// queue.
     reads_rates: bool,
     watch: Arc<Watch>,
 }
@@ -167,7 +168,8 @@ impl Script {
     /// Compiles a script whose calls may take `limit` per search.
     ///
     /// # Errors
-    /// Returns an error if the script does not compile, or defines none of the functions.
+    /// Returns an error if the script is too long or does not compile, if one of the functions has a wrong
+    /// number of parameters, or if the script defines none of the functions.
     pub fn compile(source: ScriptSource, limit: Duration) -> Result<Self, ScriptError> {
         let watch = Arc::new(Watch { start: Instant::now(), deadline: AtomicU64::new(0), limit });
         watch.wind();
@@ -276,9 +278,9 @@ const FIELDS: [(&str, &[&str]); 2] = [
     ),
 ];
 
-/// Rewrites the engine's message about an unknown field with the names of the reference. Returns `None` for
-/// other messages. The engine's messages are `Unknown property 'x' - a getter is not registered for type
-/// 'queue'` and `No writable property 'x' - a setter …`.
+/// Rewrites the engine's message about a field that is unknown or cannot be set, in the terms of the
+/// documentation. Returns `None` for other messages. The engine's messages are `Unknown property 'x' - a
+/// getter is not registered for type 'queue'` and `No writable property 'x' - a setter …`.
 fn unknown_field(text: &str) -> Option<String> {
     let mut parts = text.split('\'');
     let (problem, name, middle, kind) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
@@ -295,14 +297,15 @@ fn unknown_field(text: &str) -> Option<String> {
     Some(format!("{kind} has no field '{name}'; {}", suggestion(name, known.iter().copied())))
 }
 
-/// Converts a cost to steps of a term. Returns `None` if the cost is negative, not finite or too large.
+/// Converts a cost to a whole number of units of 1 / [`TERM_UNIT`]. Returns `None` if the cost is negative,
+/// not finite or too large.
 fn fixed(number: f64) -> Option<i128> {
     (0.0..=LARGEST).contains(&number).then(|| (number * TERM_UNIT as f64).round() as i128)
 }
 
 /// Implements `reject(flows, cost)`.
 fn verdict(flows: i64, cost: f64) -> Result<Verdict, Box<EvalAltResult>> {
-    // Larger than any number of flows that an index can name.
+    // As many flows as a 32-bit index can number.
     const MOST_FLOWS: i64 = 1 << 32;
     if !(0..=MOST_FLOWS).contains(&flows) {
         return Err(format!("reject({flows}): the number of flows must be between 0 and {MOST_FLOWS}").into());
@@ -314,7 +317,7 @@ fn verdict(flows: i64, cost: f64) -> Result<Verdict, Box<EvalAltResult>> {
 
 fn sandbox(watch: &Arc<Watch>) -> Engine {
     let mut engine = Engine::new_raw();
-    // The core package is left out, because it can sleep.
+    // The core package is left out, because it has the function `sleep`.
     for module in [
         ArithmeticPackage::new().as_shared_module(),
         LogicPackage::new().as_shared_module(),

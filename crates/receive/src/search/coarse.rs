@@ -59,7 +59,7 @@ impl Search {
     ///
     /// The search installs filters for each class that has exclusive queues and that one filter can
     /// express. New flows of such a class then never use a wrong queue. The search omits these filters
-    /// if they prevent filters for single flows.
+    /// if they prevent filters for single flows and the placement without them costs less.
     pub(super) fn settle_classes(&mut self, order: &[FlowIndex]) -> bool {
         let all = self.policy.default_queues();
         let listed = self.policy.classes_as_matches();
@@ -112,9 +112,9 @@ impl Search {
         self.move_last(filters.installed);
     }
 
-    /// Installs a filter for all flows of a class, or one filter per protocol and IP version if filters
-    /// must name them. If the class has several queues and the NIC has an RSS context, the filter
-    /// spreads the flows over the context.
+    /// Installs a filter for all flows of a class. If filters must name the protocol, or also the IP
+    /// version, installs one filter for each. If the class has several queues and the NIC has an RSS
+    /// context, the filter spreads the flows over the context.
     fn cover(
         &mut self,
         class: ClassId,
@@ -233,7 +233,7 @@ impl Search {
                 *self = fitted;
             }
         }
-        // Treat flows on forbidden queues first: they take filters from flows that do not need one.
+        // Flows on forbidden queues take filters from flows that do not need one.
         let mut donors = None;
         for index in order {
             if self.policy.cost().is_accepted() {
@@ -258,8 +258,8 @@ impl Search {
         }
     }
 
-    /// Sets each entry of the indirection table to the queue of least cost, starting with the entries that
-    /// have most flows.
+    /// Sets each entry of the indirection table that has flows to the queue of least cost. The entries with
+    /// most flows come first.
     fn fit_indirection(&mut self) {
         let mut entries: Vec<usize> = (0..self.map.nic().indirection().len()).collect();
         entries.retain(|entry| !self.map.flows_of_entry(*entry).is_empty());
@@ -287,8 +287,8 @@ impl Search {
         best.1 != before
     }
 
-    /// Returns the candidate queues for an entry: the least loaded queues for each class among the
-    /// entry's flows.
+    /// Returns the candidate queues for an entry: for each class among the entry's flows, the allowed
+    /// queues, or only the cheapest of them if the cost depends only on the queues' loads.
     fn sensible_queues(&self, entry: usize) -> Vec<QueueId> {
         /// Number of queues to try per class. One queue is not enough, because load is not the only
         /// cost.

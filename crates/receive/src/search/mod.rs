@@ -95,7 +95,7 @@ pub struct Search {
     flow_tables: Vec<TableId>,
     /// Whether to recompute the flow map at each step, to measure the cost of recomputation.
     is_basic: bool,
-    /// Whether a search over all flows has run since the last removal of a flow.
+    /// False from the removal of a flow until the next search over all flows.
     is_arranged: bool,
     progress: Arc<Progress>,
 }
@@ -103,8 +103,8 @@ pub struct Search {
 /// Returns an upper bound of the memory of a search in bytes: flows, their list, and filters for single
 /// flows. Flows count twice, because the search keeps its best placement while it tries another start.
 ///
-/// The constants come from the sizes of the types on x86_64. The bound for 900,000 flows is 495 MB. On
-/// an i82599, `balance` uses 307 MB and `isolation` 463 MB.
+/// The constants come from the sizes of the types on x86_64. For 900,000 flows on an i82599, the bound is 495
+/// MB; `balance` uses 307 MB and `isolation` 463 MB.
 #[must_use]
 pub fn memory(flows: usize, filters: usize) -> u64 {
     const FLOW: u64 = 540;
@@ -116,7 +116,7 @@ impl Search {
     /// Creates a search without flows. Existing filters of the NIC stay.
     ///
     /// If the NIC's indirection table allows it, packets that match no filter go to the queues of the
-    /// policy's rest.
+    /// policy's *rest*, the flows without a class.
     pub fn new(nic: ConfiguredNic, policy: Policy) -> Result<Self, SearchError> {
         if policy.queues() != nic.queues() {
             return Err(SearchError::Queues { policy: policy.queues(), nic: nic.queues() });
@@ -235,8 +235,9 @@ impl Search {
         Ok(indices)
     }
 
-    /// Adds flows, each on the queue of least cost, without moving other flows. If a new flow is on a
-    /// forbidden queue, the function arranges all flows again.
+    /// Adds flows, and moves each new flow to a better queue if a filter can steer it there. A new flow on a
+    /// forbidden queue may take the filter of another flow. If the placement was accepted before and no
+    /// longer is, arranges all flows again.
     pub fn add(&mut self, flows: &[ObservedFlow]) -> Result<Vec<FlowIndex>, SearchError> {
         self.policy.begin();
         let was_accepted = self.policy.cost().is_accepted();
@@ -275,8 +276,7 @@ impl Search {
         }
     }
 
-    /// Removes filters that have no owner or no effect. Arranges the flows again if this improves the
-    /// placement.
+    /// Removes stale filters, and filters without effect. Then moves flows to better queues.
     pub fn compact(&mut self) -> Result<(), SearchError> {
         self.policy.begin();
         for table in 0..self.stale.len() {
@@ -293,8 +293,8 @@ impl Search {
         self.check()
     }
 
-    /// Returns whether a search over all flows has run since the last removal of a flow. Only then does
-    /// [`Self::unmet`] know the obstacles.
+    /// Returns false from the removal of a flow until the next search over all flows. During this time,
+    /// [`Self::unmet`] does not know the obstacles.
     #[must_use]
     pub fn is_arranged(&self) -> bool {
         self.is_arranged
@@ -305,7 +305,7 @@ impl Search {
         self.map.find(tuple)
     }
 
-    /// Adds a flow on the queue that the NIC selects.
+    /// Adds or updates a flow, on the queue that the NIC selects.
     fn enter(&mut self, observed: &ObservedFlow) -> FlowIndex {
         self.progress.step();
         let flow = self.policy.classify(observed);
@@ -355,7 +355,8 @@ impl Search {
     }
 
     /// Installs filters for flows while filters are available: first for flows on forbidden queues, then for
-    /// flows on overloaded queues, then for all others. Returns whether a filter was missing.
+    /// flows on overloaded queues, then for all flows. Returns whether a filter was missing for a flow on a
+    /// forbidden queue, or in the last pass over all flows.
     fn greedy(&mut self, order: &[FlowIndex]) -> bool {
         let mut starved = false;
         for index in order {
@@ -378,8 +379,8 @@ impl Search {
             .is_some_and(|(flow, queue)| holds(&self.policy, flow, queue))
     }
 
-    /// Repeats passes over the flows until no flow moves. Returns whether a filter was missing in the last
-    /// pass.
+    /// Repeats passes over the flows until no flow moves, at most [`MOST_ROUNDS`] times. Returns whether a
+    /// filter was missing in the last pass.
     fn rounds(&mut self, order: &[FlowIndex]) -> bool {
         let mut starved = false;
         for _ in 0..MOST_ROUNDS {
@@ -448,8 +449,8 @@ impl Search {
     }
 }
 
-/// Returns the indirection table with the queues of the rest round robin. Returns `None` if the NIC
-/// already has this table.
+/// Returns the indirection table with the queues of the rest round robin. Returns `None` if the NIC already
+/// has this table, if the rest may use all queues, or if RSS reaches none of its queues.
 fn base_indirection(nic: &ConfiguredNic, policy: &Policy) -> Option<Vec<QueueId>> {
     if policy.default_queues().len() == usize::from(nic.queues()) {
         return None;

@@ -16,8 +16,10 @@ pub struct Optimum {
 /// bound or unknown.
 const MOST_PLACEMENTS: usize = 200_000;
 
-/// Returns the lowest cost of the flows if each flow had a filter. Returns `None` if there are too many
-/// placements to try, and no bound is known. `policy` must not have flows yet.
+/// Returns the lowest cost of the flows if each flow had a filter. `policy` must not have flows yet.
+///
+/// Returns `None` if a flow has no allowed queue, or if a script failed. Also returns `None` if
+/// there are too many placements to try, and no bound is known.
 ///
 /// The function tries only one of several equivalent empty queues.
 #[must_use]
@@ -32,7 +34,7 @@ pub fn optimum(policy: &Policy, flows: &[Flow]) -> Option<Optimum> {
         let occupied = &mut vec![0; usize::from(policy.queues())];
         let mut tried = Tried { policy, groups, best: None };
         tried.place(&flows, 0, occupied);
-        // The best cost is not valid if a script exceeded its time limit.
+        // The best cost is not valid if a script failed, for example at its time limit.
         let is_sound = tried.policy.fault().is_none();
         return tried.best.filter(|_| is_sound).map(|cost| Optimum { cost, is_exact: true });
     }

@@ -55,8 +55,8 @@ impl Search {
         true
     }
 
-    /// Returns the priority of filters for single flows, which is higher than the priority of class
-    /// filters.
+    /// Returns the priority of a filter for a single flow: the location, if the location decides in the
+    /// table; otherwise a priority above the class filters.
     fn priority(&self, table: TableId, location: u32) -> u32 {
         let table = &self.map.nic().model().tables()[table.index()];
         match table.precedence {
@@ -88,7 +88,8 @@ impl Search {
         let _ = self.apply(Change::Remove(id));
     }
 
-    /// Removes a flow's filter if the flow then moves to `to`. Otherwise flow and filter stay.
+    /// Removes a flow's filter if the flow then moves to `to`. Otherwise flow and filter stay. Returns
+    /// whether the flow is on `to` without the filter.
     fn release(&mut self, index: FlowIndex, to: QueueId) -> bool {
         let Some(Some(placed)) = self.placed.get_mut(index.index()) else { return false };
         let Some(id) = placed.filter.take() else { return false };

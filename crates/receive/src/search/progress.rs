@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const PASSES: u64 = 13;
 const MOST: f64 = 0.99;
 
-/// Number of examined flows. Only one thread writes the counter, so the counter needs no atomic
-/// read-modify-write instruction.
+/// Numbers of examined and of expected flows. Only one thread writes the two counters, so they need no
+/// atomic read-modify-write instruction.
 #[derive(Debug, Default)]
 pub struct Progress {
     examined: AtomicU64,
@@ -16,8 +16,8 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Returns the estimated fraction of the work that is done. The number of moves is not known in
-    /// advance.
+    /// Returns the estimated fraction of the work that is done, at most 0.99. The number of moves is not
+    /// known in advance.
     #[must_use]
     pub fn fraction(&self) -> f64 {
         let expected = self.expected.load(Ordering::Relaxed).max(1);

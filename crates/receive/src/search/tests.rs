@@ -468,7 +468,7 @@ fn the_time_limit_of_scripts_begins_anew_after_a_search() {
     check(&search);
 }
 
-/// A cost that an unknown fact decides does not meet a policy.
+/// If the cost of a policy depends on an unknown fact, the policy is not judged: neither met nor missed.
 #[test]
 fn unknown_rates_and_readers_leave_the_policy_unjudged() {
     let script = |body: &str| format!("policy = 'script'\nscript = 'fn queue_cost(queue) {{ {body} }}'\n");
@@ -638,7 +638,7 @@ fn a_class_with_several_queues_shares_one_rule_through_a_context() {
         search.solve(&flows).unwrap();
         check(&search);
         assert!(search.cost().is_accepted());
-        // Class and rest have 15 clients each.
+        // Fifteen clients are in the class, and fifteen are not.
         for range in [0..6, 6..10] {
             let loads = &loads(&search)[range];
             assert!(loads.iter().max().unwrap() - loads.iter().min().unwrap() <= 1, "{loads:?}");

@@ -36,11 +36,13 @@ impl fmt::Display for Unmet {
 pub struct Verdict {
     pub flows: usize,
     pub violations: usize,
-    /// Number of flows on allowed queues that have a better queue to which the NIC cannot steer them.
+    /// Number of flows on allowed queues that have a better queue. The NIC cannot steer them to that queue,
+    /// or no search of all flows has run since flows ended.
     pub improvable: usize,
     /// Number of flows whose class is unknown, because their process or cgroup is unknown.
     pub unsure: usize,
-    /// A fact that the policy needs, and the number of flows of which it is unknown.
+    /// A fact that the policy needs, and the number of flows of which the fact is unknown; `None` if all
+    /// such facts are known.
     pub unknown: Option<(Fact, usize)>,
 }
 
@@ -52,14 +54,14 @@ impl Verdict {
         Self { flows, violations, improvable, unsure: 0, unknown: None }
     }
 
-    /// Returns whether no flow is on a forbidden queue; `None` if unknown.
+    /// Returns whether no flow is on a forbidden queue; `None` if unknown, or without flows.
     #[must_use]
     pub fn is_accepted(self) -> Option<bool> {
         self.unless_unsure(self.violations == 0)
     }
 
     /// Returns whether no flow is on a forbidden queue, and no flow could be placed better; `None` if
-    /// unknown.
+    /// unknown, or without flows.
     #[must_use]
     pub fn is_met(self) -> Option<bool> {
         if self.violations == 0 && self.unknown.is_some() {
@@ -108,7 +110,8 @@ impl Search {
         (Verdict { unsure: self.unsure(), unknown: self.unknown(), ..verdict }, unmet)
     }
 
-    /// Returns a fact that the policy needs, and the number of flows of which it is unknown.
+    /// Returns a fact that the policy needs, and the number of flows of which the fact is unknown; `None` if
+    /// all such facts are known.
     fn unknown(&self) -> Option<(Fact, usize)> {
         let indices = self.indices();
         let facts = || indices.iter().filter_map(|index| self.policy.unknown(self.flow(*index)?));
@@ -150,7 +153,7 @@ impl Search {
         unmet.collect()
     }
 
-    /// Returns the reason why no filter of the NIC can send such a flow to a queue.
+    /// Returns the reason why no filter of the NIC can steer a flow with these header fields to a queue.
     fn obstacle(&self, matches: &FilterMatch, to: QueueId) -> String {
         let nic = self.map.nic();
         let tables = || (0..).map(TableId).zip(nic.model().tables());

@@ -435,7 +435,7 @@ fn shared_repeats(first: &Record, second: &Record) -> Option<Shared> {
     (count > 0).then(|| Shared { count: usize::try_from(count).unwrap_or(usize::MAX), first: numbers })
 }
 
-/// Returns the keys with different values, and the keys that only one of the two has.
+/// Returns the keys with different values, and the keys that only one of the two maps has.
 fn differing<'r>(first: &'r BTreeMap<String, String>, second: &'r BTreeMap<String, String>) -> Vec<&'r str> {
     let keys: BTreeSet<&String> = first.keys().chain(second.keys()).collect();
     keys.into_iter().filter(|key| first.get(*key) != second.get(*key)).map(String::as_str).collect()

@@ -85,7 +85,7 @@ fn columns(comparison: &Comparison) -> Vec<Column> {
     columns
 }
 
-/// Returns the sentence that explains how the intervals determine the verdicts.
+/// Returns the sentences that explain how the intervals determine the verdicts.
 pub(crate) fn rule(comparison: &Comparison) -> String {
     let least = format!(
         "Changes in % and the means beside them are geometric. No interval below {LEAST_REPEATS} repeats."

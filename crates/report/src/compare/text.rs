@@ -111,7 +111,8 @@ pub(super) fn setup(record: &Record) -> String {
     text
 }
 
-/// Returns the answer: one line per variant with a result.
+/// Returns the lines of the answer. The first two variants that differ have a line each. Further lines
+/// summarize the other variants.
 pub(crate) fn answer(comparison: &Comparison) -> Vec<String> {
     if let Some(margin) = comparison.question.within {
         return vec![same_within(comparison, margin)];

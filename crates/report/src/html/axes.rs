@@ -4,7 +4,7 @@ use crate::format::short;
 
 /// An axis of times is logarithmic if the largest value exceeds the smallest by more than this factor.
 const WIDE: f64 = 50.0;
-/// Ends of a logarithmic axis.
+/// Limits of the values on a logarithmic axis.
 const LEAST: f64 = 1e-12;
 const MOST: f64 = 1e15;
 
@@ -15,8 +15,8 @@ pub(super) enum Scale {
 }
 
 impl Scale {
-    /// Returns the scale for values with a unit: linear from 0, or logarithmic for times that span more
-    /// than a factor of [`WIDE`].
+    /// Returns the scale for values with a unit: linear and including 0, or logarithmic for times that span
+    /// more than a factor of [`WIDE`].
     pub(super) fn of(values: impl IntoIterator<Item = f64>, unit: &str) -> Self {
         let (low, high) = ends(values);
         let is_time = ["s", "ms", "µs"].contains(&unit);
@@ -34,7 +34,7 @@ impl Scale {
     }
 
     pub(super) fn logarithmic(low: f64, high: f64) -> Self {
-        // A record can contain any value. Clamp times to the ends of the axis.
+        // A record can contain any value. Clamp times to the limits of the axis.
         let (low, high) = (low.clamp(LEAST, MOST), high.clamp(LEAST, MOST));
         let (low, high) = if high > low { (low, high) } else { (low / 2.0, high * 2.0) };
         // Leave space for a marker at each end.
@@ -101,7 +101,7 @@ fn logarithmic(low: f64, high: f64, most: usize) -> Vec<f64> {
     })
 }
 
-/// Returns the label of a tick: 0.05, 20, 1.5k, 20M.
+/// Returns the label of a tick: 0.05, 20, 15k, 20M.
 pub(super) fn label(value: f64) -> String {
     match value.abs() {
         size if size >= 1e9 => format!("{}G", short(value / 1e9)),

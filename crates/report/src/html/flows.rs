@@ -93,7 +93,8 @@ pub(super) fn figure(source: &Source<'_>, variants: &Variants) -> Result<Figure,
     })
 }
 
-/// Returns the panels of the variants with a readable series, and a reason for each other variant.
+/// Returns the panels of the first [`MOST_PANELS`] variants, and a reason for each of these variants whose
+/// series cannot be drawn. Skips variants without a recorded series.
 fn from_series(source: &Source<'_>, variants: &Variants) -> (Vec<Panel>, Vec<String>) {
     let (mut panels, mut remarks) = (Vec::new(), Vec::new());
     let Some(directory) = source.directory else { return (panels, remarks) };
@@ -196,7 +197,8 @@ impl Panel {
         self.lines.iter().map(|(_, values)| mean(values)).collect()
     }
 
-    /// Returns the rate of the slowest flow as a share of the fastest flow's rate.
+    /// Returns the rate of the slowest flow as a share of the fastest flow's rate; `None` for fewer than two
+    /// flows, or if all rates are 0.
     fn evenness(&self) -> Option<f64> {
         let (low, high) = axes::ends(self.means());
         (self.lines.len() > 1 && high > 0.0).then(|| low / high)

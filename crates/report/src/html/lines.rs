@@ -10,7 +10,7 @@ use crate::format::{number, trimmed};
 /// Maximum number of lines in one panel. More lines are drawn as small multiples.
 const MOST_TOGETHER: usize = 9;
 const NAME_COLUMNS: usize = 36;
-/// Vertical distance of two names in pixels.
+/// Minimum vertical distance of two names in pixels.
 const NAME_HEIGHT: f64 = 15.0;
 
 #[derive(Clone, Debug)]
@@ -18,8 +18,7 @@ pub(super) struct Lines {
     pub title: String,
     pub across: String,
     pub up: String,
-    /// Labelled values on the horizontal axis, in addition to its round values. If empty, only the
-    /// round values have labels.
+    /// Labelled values on the horizontal axis. If empty, the round values have labels.
     pub ticks: Vec<(f64, String)>,
     pub is_across_logarithmic: bool,
     /// Whether the vertical axis is logarithmic. If `None`, the unit and the values decide.

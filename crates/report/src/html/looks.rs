@@ -32,7 +32,7 @@ impl Variants {
     }
 }
 
-/// Returns the class by which the filter hides a variant.
+/// Returns the class by which the filter hides a variant; empty without a variant.
 pub(super) fn class(number: Option<usize>) -> String {
     number.map(|number| format!("v{number}")).unwrap_or_default()
 }

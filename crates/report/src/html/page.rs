@@ -13,7 +13,7 @@ const SCRIPT: &str = include_str!("page.js");
 /// SHA-256 of [`SCRIPT`] in base64. The browser runs no other script.
 const SCRIPT_HASH: &str = "ONRtJXTaMf7Rx9Iz7uEIwd9lOgPGgbBuB6fTgMFLtDQ=";
 
-/// Returns the page of a record. It reads the raw series of one repeat of each variant.
+/// Returns the page of a record. Reads the raw series of one repeat of each variant.
 #[must_use]
 pub fn record(source: &Source<'_>) -> String {
     let variants = Variants::of(source.record.variants.iter().map(|variant| variant.name.as_str()));
@@ -69,7 +69,7 @@ fn plots(source: &Source<'_>, variants: &Variants, level: Level) -> Markup {
 }
 
 /// Returns the check boxes that show or hide variants. They work by CSS alone. The form's reset button
-/// shows all variants again.
+/// shows all variants again. Returns nothing if there is only one variant.
 pub(super) fn filter(variants: &Variants) -> Markup {
     let names = variants.names();
     html! {
@@ -122,8 +122,8 @@ pub(super) fn document(title: &str, variants: &Variants, content: &Markup) -> St
     displayed(&page.into_string())
 }
 
-/// Returns text with its line breaks, without other control characters. Removes bidirectional controls,
-/// too, because they can disguise text.
+/// Replaces control characters and invisible characters with U+FFFD, except line breaks and tabs.
+/// Bidirectional controls, for example, can disguise text.
 fn displayed(text: &str) -> String {
     text.chars()
         .map(|character| match character {

@@ -47,7 +47,8 @@ fn is_response(family: &str) -> bool {
     family.split('.').next() == Some(metric::RESPONSE)
 }
 
-/// Returns the share that a percentile excludes: 0.001 for `p999`.
+/// Returns the inverse of the share that a percentile excludes: 1000 for `p999`. Returns `None` for other
+/// metrics.
 fn share_of(part: &str) -> Option<f64> {
     match part {
         "p50" => Some(0.5),

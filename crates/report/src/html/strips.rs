@@ -17,7 +17,8 @@ use crate::{answer, summaries};
 
 /// Maximum number of metrics with a plot. The table has all metrics.
 const MOST_FIGURES: usize = 8;
-/// Metrics with a larger number are details, such as the parts of processor time, and have no plot.
+/// Largest importance number of a metric with a plot. Metrics with a larger number are details, such as the
+/// parts of processor time.
 const LEAST_IMPORTANCE: u32 = 9;
 const MOST_ROWS: usize = 60;
 const NAME_COLUMNS: usize = 40;
@@ -25,8 +26,7 @@ const ROW: f64 = 24.0;
 /// Minimum relative difference between the smallest and the largest value for a plot.
 const WORTH_A_PLOT: f64 = 0.005;
 
-/// Returns a plot for each of the main metrics, and a text about the metrics that are equal for all
-/// variants.
+/// Returns a plot for each of the main metrics, and a text for each metric that is equal for all variants.
 pub(super) fn figures(record: &Record, variants: &Variants) -> (Vec<Figure>, Vec<String>) {
     let mut keys = catalogue::in_order(keys_of(record), &record.windows);
     let subject = answer::subject(record).map(|subject| subject.key).unwrap_or_default();

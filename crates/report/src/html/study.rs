@@ -17,7 +17,7 @@ pub struct Study {
     /// The results, one sentence each.
     pub answer: Vec<String>,
     pub findings: Vec<StudyFinding>,
-    /// The need, the recommended setups, and their figures.
+    /// For each recommendation: the need, the recommended setups, and their figures.
     pub recommendations: Vec<[String; 3]>,
     pub charts: Vec<Chart>,
     pub facts: Vec<(String, String)>,

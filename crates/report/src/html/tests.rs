@@ -135,7 +135,7 @@ fn tags(page: &str) -> Vec<Tag> {
     found
 }
 
-/// Checks that the page is well-formed, and loads nothing and runs only its own script.
+/// Checks that the page is well-formed, loads nothing, and runs only its own script.
 fn assert_inert(page: &str) {
     let tags = tags(page);
     let count = |name: &str| tags.iter().filter(|(tag, _)| tag == name).count();
@@ -313,7 +313,7 @@ fn flows_are_drawn_over_time() {
     assert!(text.contains("A point is a mean over 10 ms"));
     assert_eq!(text.matches("class=\"flow\"").count(), 8);
 
-    // With many flows, the plot has their range instead of a line for each flow.
+    // With many flows, the plot shows the range of the flows instead of a line for each flow.
     let (place, record) = with_series(&sample(&["dqa"]), 30, 10);
     let directory = place.path().join("record");
     let text = super::record(&Source { record: &record, directory: Some(&directory) });
@@ -421,7 +421,8 @@ fn without_an_interval_a_message_needs_ranges_apart() {
     assert!(page(&record).contains("dqa keeps NFM 1s at 0.3; cmax has 0.75"));
 }
 
-/// The command to run again names what the record cannot contain, and the topology of the run.
+/// The command to run again includes the topology of the run and a file of setups. The record cannot contain
+/// this file, so a remark names it.
 #[test]
 fn the_command_to_run_again_has_setups_and_topology() {
     let text = |name: &str| {

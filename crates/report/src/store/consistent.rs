@@ -1,8 +1,7 @@
 //! Checks that the figures of a repeat are possible for its scenario.
 //!
-//! The bounds hold for any run. A receiver can have received at most one full buffer before the
-//! measured time. In the simulator, it can also have received only the bytes that the line carried in
-//! the warm-up.
+//! The bounds hold for any run. When the measured time starts, a receiver can hold at most one full buffer of
+//! unread data. In the simulator, these are also at most the bytes that the line carried in the warm-up.
 
 use std::collections::BTreeMap;
 
@@ -66,8 +65,8 @@ pub(super) fn check_settings(record: &Record, scenario: &Scenario) -> Result<(),
     check_times(record, scenario)
 }
 
-/// Checks the times of a record, which follow from its scenario and its line rate. A repeat may have
-/// any number of the longest window.
+/// Checks the times of a record, which follow from its scenario and its line rate. If the scenario states no
+/// length, a repeat may last any multiple of the longest window.
 fn check_times(record: &Record, scenario: &Scenario) -> Result<(), Implausible> {
     let quickened = record.quick.then(|| scenario.clone().quickened());
     let scenario = quickened.as_ref().unwrap_or(scenario);
@@ -110,8 +109,8 @@ fn check_times(record: &Record, scenario: &Scenario) -> Result<(), Implausible> 
     Ok(())
 }
 
-/// Checks the values and verdicts of expectations against the repeats. The method for intervals may
-/// depend on the Evenkeel version that wrote the record.
+/// Checks the values and verdicts of expectations against the repeats. Does not compute the intervals again,
+/// because their method may depend on the Evenkeel version that wrote the record.
 ///
 /// # Errors
 /// Returns an error with the first expectation that does not follow from the repeats.
@@ -193,8 +192,8 @@ pub fn check_in_run(
     Ok(())
 }
 
-/// Checks the number of recorded queues. With tenants, the test bed omits unused queues after the last
-/// used queue.
+/// Checks the number of recorded queues and the queue of each flow. With tenants, the test bed omits unused
+/// queues after the last used queue.
 fn check_queues(repeat: &RepeatRecord, scenario: &Scenario, variant: &Variant) -> Result<(), Implausible> {
     let link = scenario.link.queues;
     let (least, most) = match &scenario.workload.kind {
@@ -233,8 +232,8 @@ fn flows_of(scenario: &Scenario, variant: &Variant) -> Option<u64> {
     }
 }
 
-/// Returns the rate that limits all flows together in bit/s, and the bits that can have crossed it
-/// before the measurement. Returns `None` if only processors limit the flows.
+/// Returns the rate that limits all flows together in bit/s, and the bits that receive buffers can have held
+/// when the measurement started. Returns `None` if only processors limit the flows.
 fn most_bits(run: &Run<'_>, scenario: &Scenario, variant: &Variant) -> Option<(f64, f64)> {
     let line = BitRate::from_bits_per_second(run.rate_bps);
     let buffers = |flows: u32, each: ByteSize| f64::from(flows) * each.bytes() as f64 * 8.0;

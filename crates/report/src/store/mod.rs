@@ -69,7 +69,7 @@ impl Writer {
     }
 
     /// Writes a series. [`Self::finish`] reports an error of this function. Calls `goes_on` with the
-    /// share that is written. Stops writing if `goes_on` returns false.
+    /// share that has been written. Stops writing if `goes_on` returns false.
     pub fn add(&self, series: &Series, goes_on: &mut dyn FnMut(f64) -> bool) {
         // Several threads may call this function at the same time.
         if self.written().is_err() {
@@ -130,8 +130,8 @@ impl Writer {
 /// Reads a record from its directory or its `record.json`.
 ///
 /// # Errors
-/// Returns an error if the record does not exist, is truncated or invalid, was written by a newer Evenkeel,
-/// or has an impossible figure.
+/// Returns an error if the record does not exist, is truncated or invalid, has another schema, or has an
+/// impossible figure.
 pub fn read(path: &Path) -> Result<Record, StoreError> {
     // A user may name a pipe as a file. In a directory, the record must be a regular file.
     let (path, read): (_, fn(&_, _) -> _) = if path.is_dir() {
@@ -155,7 +155,7 @@ pub fn read(path: &Path) -> Result<Record, StoreError> {
             }
         }
     };
-    // Check the schema first: the fields of a newer schema would look like damage.
+    // Check the schema first: the fields of another schema would look like damage.
     let version: Version = read_json(text).map_err(damaged)?;
     if version.schema != SCHEMA {
         return Err(StoreError::Schema { path, found: version.schema, supported: SCHEMA });

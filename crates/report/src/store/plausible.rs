@@ -16,7 +16,7 @@ use super::relations::{self, Facts};
 
 /// Above any possible figure: 10¹⁵ bit/s, 10¹⁵ packets, 32 years in µs.
 const MOST: f64 = 1e15;
-/// Rounding can produce shares above 1 by less than this.
+/// Rounding can raise a share above 1, by less than this.
 const ROUNDING: f64 = 1e-6;
 
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -55,7 +55,7 @@ impl Implausible {
     }
 }
 
-/// Returns a number in at most 25 characters: `1e308`.
+/// Formats a number. A number above [`MOST`] has an exponent, so that it stays short: `1e308`.
 fn figure(value: f64) -> String {
     if value.abs() > MOST { format!("{value:e}") } else { value.to_string() }
 }

@@ -42,7 +42,7 @@ const DURATION_S: f64 = 20.0;
 
 fn repeat(figures: [f64; 8], flows: [u32; 8], datapath: Option<(u64, u64)>) -> RepeatRecord {
     let [throughput, cpu, mean, p99, short, long, longest, jain] = figures;
-    // Two flows that have this index.
+    // Two flows whose shares have the Jain index `jain`.
     let tilt = 2.0 * jain - 1.0;
     let share = (1.0 - (1.0 - tilt * tilt).sqrt()) / tilt;
     let payload = (throughput * 1e9 * DURATION_S / 8.0).round() as u64;

@@ -52,7 +52,8 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Finds the rules for which no interface is present, except those whose interfaces earlier rules take.
+    /// Finds the rules that match no present interface. A rule counts as used even if earlier rules take its
+    /// interfaces.
     fn find_idle_rules(&mut self, found: &[Interface]) {
         (self.missing, self.idle_rules) = (Vec::new(), Vec::new());
         let used: BTreeSet<usize> = found

@@ -12,7 +12,8 @@ use crate::control::{Command, Request};
 use crate::status::Phase;
 
 impl Supervisor<'_> {
-    /// Reads the configuration again. Returns remarks about parts that are not in force yet.
+    /// Reads the configuration again. Returns remarks about parts that are not in force yet, or the error
+    /// because of which the previous configuration stays in force.
     pub(super) fn reload(&mut self, now: Instant) -> Result<Vec<String>, String> {
         self.notifier.reloading();
         let read = self.outside.configuration();
@@ -23,7 +24,7 @@ impl Supervisor<'_> {
                 self.configuration = configuration;
                 self.error = None;
                 self.log(Priority::Info, now, &format!("reloaded {}", self.origin));
-                // List the interfaces in this turn of the loop.
+                // Drop the list, so that this turn of the loop lists the interfaces again.
                 self.listed = None;
                 for unit in self.units.values_mut() {
                     if unit.phase == Some(Phase::Refused) {
@@ -43,7 +44,8 @@ impl Supervisor<'_> {
         result
     }
 
-    /// Compares a new configuration with the socket and group of the start.
+    /// Compares a new configuration with the socket and group of the start. Returns a remark for each
+    /// difference.
     fn needs_restart(&self, new: &Configuration) -> Vec<String> {
         let (socket, group) = &self.listens;
         let remark = |what| {
@@ -53,7 +55,6 @@ impl Supervisor<'_> {
         changed.into_iter().filter(|(is_new, _)| *is_new).map(|(_, what)| remark(what)).collect()
     }
 
-    /// Answers a client.
     pub(super) fn answer(&mut self, request: &Request, now: Instant) -> Value {
         match request.command {
             Command::Status => serde_json::to_value(self.status(now)).unwrap_or_default(),

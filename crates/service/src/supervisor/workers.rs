@@ -21,7 +21,8 @@ const DEVICE: &str = "device";
 /// Time in which a worker must begin to manage its interface, or report what it waits for.
 const BEGIN_LIMIT: Duration = Duration::from_secs(60);
 impl Supervisor<'_> {
-    /// Ends the workers of interfaces that got worse after the start.
+    /// Notes the reason for each unit whose counters got worse after its worker began, if the unit watches
+    /// the effect.
     pub(super) fn judge(&mut self, now: Instant) {
         let table = std::fs::read_to_string("/proc/thread-self/net/snmp").unwrap_or_default();
         let segments = tcp_counts(&table);
@@ -130,10 +131,10 @@ impl Supervisor<'_> {
                 Kind::Fair | Kind::Steer => worker.name != unit.name || worker.queues != queues,
             };
             let (ending, reason) = ending(&worker, status, has_changed);
-            // The device lost settings by itself: the next worker starts from its present values.
+            // The device has changed: the next worker starts from its present settings.
             unit.is_afresh |= ending == Ending::Device;
             let ran = now.saturating_duration_since(worker.began);
-            // No rule wants this unit, for example because the interface was removed. Do not restart the
+            // If no rule wants this unit, for example because the interface was removed, do not restart the
             // worker: the next reconciliation removes the unit.
             match unit.course.next(&ending, ran, now) {
                 _ if unit.wanted.is_none() => {
@@ -264,8 +265,8 @@ mod tests {
         }
     }
 
-    /// Returns the state of an interface whose worker has hung for a time since its start, and whether it is
-    /// asked to end.
+    /// Returns the phase of a unit whose worker has hung for `seconds` since its start, and whether the
+    /// service has asked the worker to end.
     fn hung_at_start(waits_for: Option<&str>, seconds: u64) -> (Option<Phase>, bool) {
         let (outside, began) = (Hanging::default(), Instant::now());
         let mut unit = Unit::new("evk0", 1, Kind::Fair, began);

@@ -36,7 +36,7 @@ pub struct Account {
     pub out_of_order_packets: u64,
     /// Queue of the flow's last segment.
     pub queue: u32,
-    /// Weight that the flow adds to this queue. The weight is 0 while the flow has no data below TCP.
+    /// Weight that the flow adds to [`Self::queue`]. The weight is 0 while the flow has no data below TCP.
     pub weight: u32,
 }
 

@@ -36,7 +36,7 @@ pub struct Fetched {
 struct Connection {
     /// Index of the client's group in the settings.
     group: u32,
-    /// Index of the requested size in the group's sizes.
+    /// Index of the size of the next request in the group's sizes.
     turn: u32,
     /// When the client sent the request, in the receiver's time.
     sent: Time,
@@ -74,7 +74,7 @@ impl Fetches {
 }
 
 impl Simulation {
-    /// Starts every client with its first request, each at a random time `within` this span.
+    /// Starts every client with its first request, each at a random time in the next `within`.
     pub fn start_fetches(&mut self, seed: u64, within: Span) {
         let Some(fetches) = &mut self.fetches else { return };
         for connection in &mut fetches.connections {

@@ -51,8 +51,8 @@ impl Simulation {
         self.plan_completion(queue, |nic| nic.next_finish(queue));
     }
 
-    /// Schedules the interrupt of a ring whose next segment leaves at `finish` or later, if this changes the
-    /// interrupt's time.
+    /// Schedules the interrupt of a ring whose next segment leaves at `finish` or later, but not before the
+    /// end of the moderation interval.
     #[inline]
     fn plan_completion(&mut self, queue: u32, finish: impl FnOnce(&Nic) -> Time) {
         let allowed = self.interrupt_allowed(queue);

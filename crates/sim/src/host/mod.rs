@@ -11,6 +11,7 @@
 //! | delayed acknowledgement | the receiver's timer of a flow expires |
 //! | watchdog of a qdisc | a shaper may send again |
 //! | weight of a queue | the NIC serves the queue with its new weight |
+//! | probe | the latency probe sends a request |
 //!
 //! Departures from the NIC have no events: the NIC computes them in closed form. `interrupts.rs` schedules
 //! the interrupts that they cause.
@@ -87,7 +88,8 @@ pub(crate) struct TransmitQueue {
     pub(crate) drops: u64,
 }
 
-/// An interrupt vector of the sender's NIC: completions of a transmit queue, and a share of the arrivals.
+/// An interrupt vector of the sender's NIC, for the completions of a transmit queue or for a share of the
+/// arrivals.
 #[derive(Debug, Default)]
 pub(crate) struct Vector {
     pub(crate) last_interrupt: Time,
@@ -331,12 +333,12 @@ impl Simulation {
         self.nic.set_scheduler(scheduler);
     }
 
-    /// Starts endless flows, each at a random time `within` this span.
+    /// Starts endless flows, each at a random time in the span `within`.
     pub fn start(&mut self, seed: u64, within: Span) {
         self.start_transfers(seed, within, u64::MAX);
     }
 
-    /// Starts flows that transfer this many bytes each, at random times `within` this span.
+    /// Starts flows that transfer `bytes` each, at random times in the span `within`.
     pub fn start_transfers(&mut self, seed: u64, within: Span, bytes: u64) {
         for flow in &mut self.flows {
             flow.remaining = bytes;
@@ -344,7 +346,7 @@ impl Simulation {
         self.start_flows(seed, within);
     }
 
-    /// Starts the flows with their own transfer sizes at random times `within` this span.
+    /// Starts the flows with their own transfer sizes at random times in the span `within`.
     pub(crate) fn start_flows(&mut self, seed: u64, within: Span) {
         let mut starts = Generator::new(seed, Component::Starts);
         for flow in 0..self.flows.len() as u32 {
@@ -392,7 +394,8 @@ impl Simulation {
         Ok(())
     }
 
-    /// Returns the time of the host's next event, without arrivals from the network.
+    /// Returns the time of the host's next event or departure, or `Time::NEVER`. Arrivals from the network
+    /// do not count.
     pub(crate) fn next_activity(&mut self) -> Time {
         self.engine.calendar.next_time().unwrap_or(Time::NEVER).min(self.nic.next_departure())
     }

@@ -22,8 +22,8 @@ use crate::qdisc::{Classifier, Dequeued, HtbClass, HtbConfig, HtbContent, Kind};
 use crate::segment::{HEADER_BYTES, PROBE, Segment};
 use crate::settings::{DEVICE_QUEUE, Settings};
 
-/// Returns the qdisc of a transmit queue of the device: the soft NIC, or no qdisc if the veth does not
-/// have this queue.
+/// Returns the qdisc of a transmit queue of the device: the soft NIC, or a FIFO with a limit of 0 if the
+/// veth does not have this queue.
 pub(crate) fn qdisc_of(settings: &Settings, queue: u32) -> Kind {
     if queue != DEVICE_QUEUE {
         return Kind::Pfifo { limit: 0 };

@@ -4,7 +4,7 @@
 //! A transmit queue's interrupt does three things in this order:
 //!
 //! - It completes sent segments.
-//! - The TCP small queues tasklet runs the flows that had reached their limit (`tcp_tasklet_func`).
+//! - It runs the TCP small queues tasklet, for the flows that had reached their limit (`tcp_tasklet_func`).
 //! - It restarts the qdisc that had found the ring full (`net_tx_action`).
 //!
 //! On the polling processor, the kernel runs the last two steps in reverse order, after the poll.
@@ -149,7 +149,8 @@ impl Simulation {
         flows.for_each(|flow| prefetch(&self.flows[flow as usize]));
     }
 
-    /// Handles the acknowledgements that have arrived. Their flows may send immediately.
+    /// Handles the acknowledgements, the answers to the probe and the requests that have arrived. The flows
+    /// of the acknowledgements may send immediately.
     fn take_acknowledgements(&mut self, vector: u32, processor: u32) {
         let now = self.engine.now;
         let are_many = self.flows.len() >= MANY_FLOWS;
@@ -302,7 +303,7 @@ impl Simulation {
         self.weight_changed(queue, processor);
     }
 
-    /// Releases the weight of a flow that has no data below TCP.
+    /// Releases the weight of a flow, if the flow has no data below TCP.
     fn release_if_idle(&mut self, number: u32, processor: u32) {
         let flow = &self.flows[number as usize];
         if flow.sender.bytes_below() == 0 && self.weights.release(&flow.word, flow.word.read(), false) {

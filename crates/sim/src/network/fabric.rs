@@ -113,7 +113,7 @@ impl Fabric {
         }
     }
 
-    /// Returns the time at which the next packet reaches a switch.
+    /// Returns the time at which the next packet reaches a switch; [`Time::NEVER`] without packets.
     pub(super) fn next_time(&mut self) -> Time {
         let waiting = self.entering.iter().map(|packet| packet.at).min().unwrap_or(Time::NEVER);
         waiting.min(self.engine.next_time())

@@ -12,7 +12,7 @@ use crate::time::{Span, Time};
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reader {
-    /// Number of its receive queue. Queues of all hosts are numbered together.
+    /// Number of the reader's receive queue. The queues of all hosts are numbered together.
     pub(super) queue: u32,
     pub(super) bytes: u64,
 }
@@ -81,7 +81,7 @@ impl Reception {
     #[inline]
     pub(super) fn deliver(&mut self, packet: Packet) {
         let number = self.readers[packet.flow as usize].queue;
-        // If another packet precedes it, an interrupt is already scheduled.
+        // If another packet precedes this packet, an interrupt is already scheduled.
         if self.queues[number as usize].arriving.is_empty() {
             self.expect(number, packet.at);
         }

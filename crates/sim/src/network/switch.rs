@@ -7,9 +7,10 @@ use crate::time::{Span, Time};
 pub struct SwitchConfig {
     /// Buffer in bytes that all output queues share.
     pub buffer_bytes: u64,
-    /// A queue accepts a packet while it holds less than alpha times the free buffer (dynamic thresholds;
-    /// Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory packet switches", IEEE/ACM
-    /// Transactions on Networking 6(2), 1998). Alpha is this power of two, as in switching chips.
+    /// Exponent of alpha: alpha is 2 to the power of this exponent, as in switching chips. A queue accepts a
+    /// packet while it holds less than alpha times the free buffer, and the packet fits into the free buffer
+    /// (dynamic thresholds; Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory packet
+    /// switches", IEEE/ACM Transactions on Networking 6(2), 1998).
     pub alpha_exponent: i8,
 }
 
@@ -71,8 +72,8 @@ impl Switch {
         Some(output.free_at + output.latency)
     }
 
-    /// Returns whether a queue that holds `queued` bytes accepts another packet, if all queues together hold
-    /// `held`.
+    /// Returns whether a queue that holds `queued` bytes accepts another packet of `bytes` bytes, if all
+    /// queues together hold `held` bytes.
     #[inline]
     fn takes(&self, held: u64, queued: u64, bytes: u32) -> bool {
         let free = self.config.buffer_bytes.saturating_sub(held);

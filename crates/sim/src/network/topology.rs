@@ -35,8 +35,8 @@ pub struct Topology {
 pub struct Hop {
     pub switch: u32,
     pub port: u32,
-    /// The link behind this port, with its direction: twice the link's number, plus 1 if the packet
-    /// enters the link at `to`.
+    /// The link behind this port, with its direction: twice the link's number, plus 1 if the packet enters
+    /// the link at [`Link::to`].
     pub line: u32,
 }
 

@@ -23,7 +23,7 @@ struct Processor {
     busy: Span,
 }
 
-/// Processors that run work in the order in which it is raised.
+/// Processors that run the work of each context in the order in which it is raised.
 #[derive(Clone, Debug)]
 pub struct Processors {
     all: Vec<Processor>,

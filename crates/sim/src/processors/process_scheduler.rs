@@ -8,9 +8,9 @@
 //! resumes when the woken process blocks. This is `wake_affine` with a synchronous wake-up, as sockets
 //! use it. The test bed's processes share a processor in this way.
 //!
-//! At most one process at a time is preempted in this way, and for at most one slice if other processes
-//! wait. Raised work, such as a softirq, delays the process on its processor. Raised work runs in order
-//! of arrival.
+//! Each processor has at most one process that is preempted in this way, and for at most one slice if other
+//! processes wait. Raised work, such as a softirq, delays the process on its processor. Raised work runs in
+//! order of arrival.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -58,7 +58,8 @@ struct Processor<T> {
     interrupted: Option<Piece>,
     /// Time at which the process last got the processor, or its run time was last updated.
     since: Time,
-    /// A process that was woken on this processor and runs next, and the process that it has preempted.
+    /// A process that was woken on this processor and runs next, and a process that a woken process has
+    /// preempted.
     woken: Option<u32>,
     displaced: Option<u32>,
     /// Time at which the processor took a process from the queue.
@@ -187,9 +188,9 @@ impl<T: Copy> ProcessScheduler<T> {
         }
     }
 
-    /// Wakes a process. It runs next on the waking processor, unless another woken process already
-    /// waits there. Otherwise it is queued. An idle processor takes it after `latency`, the wake-up
-    /// time of the processor.
+    /// Wakes a blocked process. It runs next on the processor to which it is pinned, otherwise on the
+    /// waking processor. It is queued if there is no waking processor, or if another woken process already
+    /// waits or runs there. An idle processor takes it after `latency`, the wake-up time of the processor.
     pub(crate) fn wake(
         &mut self,
         now: Time,
@@ -218,7 +219,8 @@ impl<T: Copy> ProcessScheduler<T> {
         self.queue(now, process, Some(latency), calendar);
     }
 
-    /// Queues a process for any processor. An idle processor takes the process at once.
+    /// Queues a process for any processor on which it may run. With `latency`, wakes one of these
+    /// processors if it is idle.
     fn queue(&mut self, now: Time, process: u32, latency: Option<Work<T>>, calendar: &mut Calendar) {
         let state = &mut self.processes[process as usize];
         state.state = State::Ready;
@@ -248,8 +250,9 @@ impl<T: Copy> ProcessScheduler<T> {
         }
     }
 
-    /// Starts the next work on a processor: raised work, or the rest of a piece. If it returns a process that
-    /// needs its next piece, [`Self::run`] or [`Self::block`] must follow.
+    /// Starts the next work on a processor: raised work, or the rest of a piece. Otherwise returns
+    /// [`Done::Switched`] after a context switch, or [`Done::Piece`] with a process that needs its next
+    /// piece. After [`Done::Piece`], [`Self::run`] or [`Self::block`] must follow.
     pub(crate) fn go_on(&mut self, now: Time, number: Slot, calendar: &mut Calendar) -> Option<Done<T>> {
         let processor = &mut self.processors[number as usize];
         if processor.running.is_some() {
@@ -316,7 +319,7 @@ impl<T: Copy> ProcessScheduler<T> {
         processor.rests() && processor.woken.is_none() && processor.displaced.is_none()
     }
 
-    /// Returns the work of a processor that has not begun.
+    /// Returns a processor's work that has not begun.
     pub(crate) fn waiting(&mut self, number: Slot) -> impl DoubleEndedIterator<Item = &mut Work<T>> {
         self.processors[number as usize].queue.iter_mut()
     }
@@ -345,7 +348,7 @@ impl<T: Copy> ProcessScheduler<T> {
         }
     }
 
-    /// Adds the time since the process got the processor to the run time of the process.
+    /// Adds the time since the last update to the run time of the process on a processor.
     fn charge(&mut self, now: Time, number: Slot) {
         let processor = &mut self.processors[number as usize];
         if let Some(process) = processor.process {
@@ -518,8 +521,8 @@ mod tests {
         host.run(Time(500 * MICROSECOND));
         for process in [1, 2] {
             host.pieces[process as usize] = 20;
-            // Another processor wakes the second process, which waits for the processor that already
-            // has two processes.
+            // Processor 1 wakes process 1, which runs next on processor 0. Process 2 has no waker and is
+            // queued.
             let waker = (process == 1).then_some(1);
             host.processors.wake(Time(500 * MICROSECOND), process, waker, IDLE, &mut host.calendar);
         }

@@ -75,7 +75,7 @@ pub(super) struct Transaction {
 }
 
 impl Transaction {
-    /// Returns the sizes of a request without a value: an echo, or a get of memcached.
+    /// Returns a transaction whose request has no value: an echo, or a get of memcached.
     pub(super) fn of(server: ServerKind, message: ByteSize, rate: BitRate) -> Self {
         let (request, response) = match server {
             ServerKind::Echo => (message.bytes(), message.bytes()),

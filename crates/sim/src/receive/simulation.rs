@@ -43,7 +43,8 @@ struct Request {
     is_set: bool,
     /// Time at which the client began to create the request.
     made: Time,
-    /// Time at which the request reached its present queue.
+    /// Time of the next step: the client sends the request, the request reaches the ring, or the
+    /// application has the response.
     ready: Time,
 }
 
@@ -101,10 +102,10 @@ enum Change {
     Configure,
 }
 
-/// Counts of all requests, by present location.
+/// Numbers of requests. `sent` is the sum of `answered`, `under_way` and `lost`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Account {
-    /// Requests that clients have begun to create.
+    /// Requests that clients create, including those that wait for the client's thread.
     pub sent: u64,
     /// Responses that clients have read, or will read when their thread is free.
     pub answered: u64,
@@ -112,7 +113,7 @@ pub struct Account {
     pub under_way: u64,
     /// Requests lost because a receive ring was full.
     pub lost: u64,
-    /// Lost requests that their clients have given up.
+    /// Lost requests whose timeout has passed.
     pub given_up: u64,
 }
 
@@ -171,7 +172,7 @@ pub struct Setting<'s> {
     pub server: ServerKind,
     /// Share of requests that set a value, in per cent.
     pub set_percent: u32,
-    /// Time after which a client gives up a request without a response. `None` for no timeout.
+    /// Time after which a client gives up a lost request. `None` for no timeout.
     pub timeout: Option<Span>,
     pub groups: usize,
     pub measured: Range<Time>,
@@ -257,7 +258,8 @@ impl ReceiveSimulation {
         Ok(simulation)
     }
 
-    /// Draws random start times for clients that arrive together.
+    /// Draws a random start time for each client, so that clients that arrive together start at different
+    /// times.
     fn draw_starts(&mut self, seed: u64) {
         let mut starts = Generator::new(seed, Component::Starts);
         for (number, client) in (0..).zip(&self.clients) {
@@ -268,7 +270,7 @@ impl ReceiveSimulation {
     /// Runs until `until`.
     ///
     /// # Errors
-    /// Returns an error if the search for a configuration fails.
+    /// Returns an error if the search for a configuration fails, or the simulation makes no progress.
     pub fn run(&mut self, until: Time) -> Result<(), RequestsError> {
         if self.engine.now < self.begin && self.begin <= until {
             self.handle_events(self.begin)?;
@@ -358,7 +360,8 @@ impl ReceiveSimulation {
         }
     }
 
-    /// Gives up lost requests, and creates new requests for them.
+    /// Gives up the lost requests whose timeout has passed. Clients that have not left create new requests
+    /// for them.
     fn give_up(&mut self) {
         while let Some(Reverse((at, flow, client))) = self.lost.peek().copied() {
             if at > self.engine.now {
@@ -462,7 +465,7 @@ impl ReceiveSimulation {
         }
     }
 
-    // ---- Results -------------------------------------------------------------------------------------------
+    // ---- Results ------------------------------------------------------------------------------------------
 
     #[must_use]
     pub fn account(&self) -> Account {
@@ -480,8 +483,9 @@ impl ReceiveSimulation {
         }
     }
 
-    /// Returns the average number of busy processors in the measured interval: the threads of the queue pairs
-    /// and of the application, each on its own processor. A waiting thread counts as idle, even if it polls.
+    /// Returns the average number of the server's busy processors in the measured interval. Each thread of a
+    /// queue pair or of the application has its own processor. A waiting thread counts as idle, even if it
+    /// polls.
     #[must_use]
     pub fn busy_cores(&self) -> f64 {
         self.server_cores.busy(self.end) as f64 / self.end.since(self.begin).max(1) as f64
@@ -505,8 +509,9 @@ impl ReceiveSimulation {
         (self.steering.filters(), self.steering.misplaced())
     }
 
-    /// Returns the configuration, the answered requests, the sum of their times in nanoseconds, and the
-    /// received payload of each client. Requests and times are per second of the measured interval.
+    /// Returns for each client: the configuration, the numbers of answered requests, the sums of their
+    /// response times in nanoseconds, and the received payload in bytes. Numbers and sums are per second of
+    /// the measured interval.
     pub fn clients(&self) -> impl Iterator<Item = (&ClientSpec, &[u64], &[u128], u64)> {
         self.clients.iter().map(|client| {
             (&client.spec, client.requests.as_slice(), client.response_ns.as_slice(), client.payload)
@@ -550,8 +555,8 @@ impl Handler for ReceiveSimulation {
 }
 
 /// Returns the times of client arrivals and departures, and of the NIC configuration after arrivals. At
-/// equal times, departures precede arrivals. For clients that are present from the beginning, the NIC
-/// is already configured.
+/// equal times, departures precede arrivals. The NIC is configured without delay for clients that are
+/// present from the beginning.
 fn changes_of(clients: &[Client], reaction: Span) -> VecDeque<(Time, Change)> {
     let mut changes = Vec::new();
     for (number, client) in clients.iter().enumerate() {

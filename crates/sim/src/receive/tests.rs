@@ -75,7 +75,7 @@ fn echo() -> Transaction {
     Transaction::of(ServerKind::Echo, ByteSize::from_bytes(1024), RATE)
 }
 
-/// Returns a client's time for a transaction, without a set value.
+/// Returns the time of a client's thread for a transaction: to send the request and to read the response.
 fn client_work(costs: &ReceiveCosts, transaction: &Transaction) -> Span {
     costs.handling(&transaction.request) + costs.handling(&transaction.response)
 }
@@ -402,7 +402,7 @@ proptest! {
             let most: u64 = clients.iter().map(|spec| u64::from(spec.flows * spec.outstanding)).sum();
             prop_assert!(account.under_way <= most);
         }
-        // The client has also created each lost request once.
+        // A ring loses requests only if more requests can be outstanding than the ring holds.
         let lost = simulation.account().lost;
         prop_assert!(lost == 0 || most_waiting > u64::from(ring));
         let costs = ReceiveCosts::DRAGONET;

@@ -13,8 +13,8 @@ use crate::engine::{self, Part};
 use crate::error::SimError;
 use crate::time::{NANOSECOND, Time, span_of};
 
-/// Returns the clients of a variant. Each group is spread over the hosts. It starts after the last host
-/// of the previous group.
+/// Returns the clients of a variant. Each group is spread over the hosts, and begins at the host after the
+/// last host of the previous group.
 fn clients_of(requests: &Requests, variant: &str, begin: Time) -> Vec<ClientSpec> {
     let mut clients = Vec::new();
     for (group, described) in requests.clients_with(variant).enumerate() {

@@ -36,7 +36,7 @@ pub(super) struct Connection {
     buffer: u64,
     low_water: u64,
     pub(super) read: u64,
-    /// Whether only the receiver's unread data keeps the sender from sending.
+    /// Whether the written data exceeds the space in the receive window.
     pub(super) window_full: bool,
     pub(super) writer: u32,
     pub(super) reader: u32,
@@ -82,12 +82,13 @@ impl Connection {
         self.reverse.is_some()
     }
 
-    /// Limits the unsent bytes that the program writes (`TCP_NOTSENT_LOWAT`).
+    /// Sets the number of unsent bytes at which the program stops writing (`TCP_NOTSENT_LOWAT`).
     pub(super) fn with_low_water(self, bytes: u64) -> Self {
         Self { low_water: bytes, ..self }
     }
 
-    /// Returns the space in the send buffer in bytes.
+    /// Returns the number of bytes that the program may write: the space in the send buffer, or 0 if the
+    /// unsent bytes have reached the low-water mark.
     pub(super) fn room(&mut self) -> u64 {
         let wanted = u64::from(self.sender.window_packets()) * SEND_BUFFER_PER_PACKET;
         self.buffer = self.buffer.max(wanted.min(LARGEST_SEND_BUFFER));
@@ -168,7 +169,7 @@ impl Connection {
         corks
     }
 
-    /// Returns the next segment, if one may be sent.
+    /// Returns the next segment, or the reason why no segment may be sent.
     pub(super) fn next_segment(&mut self, now: Time) -> Result<Segment, Blocked> {
         self.give();
         self.sender.next_segment(now)

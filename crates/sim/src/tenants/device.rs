@@ -60,7 +60,7 @@ pub(super) struct Device {
     counts: Vec<Count>,
     before: (Vec<Count>, Vec<u64>),
     line: Option<Line>,
-    /// The queue that the line serves next, round robin.
+    /// The queue that the device serves next, round robin.
     turn: usize,
     bins: Bins,
     backlog: u64,
@@ -111,8 +111,8 @@ impl Device {
         self.costs[queue as usize][flow as usize]
     }
 
-    /// Enqueues a segment. Adds the segments that the qdisc drops to `dropped`. Returns the number of
-    /// pieces.
+    /// Enqueues a segment. Adds the segments that the qdisc drops to `dropped`. Returns the number of pieces
+    /// into which the qdisc split the segment.
     pub(super) fn enqueue(
         &mut self,
         now: Time,
@@ -152,8 +152,8 @@ impl Device {
         }
     }
 
-    /// Returns the next segment of the device, or the time at which the device may have one. A line
-    /// takes one segment at a time: see [`Self::line_free_at`].
+    /// Returns the next segment of the device, or the time at which the device may have one. Returns `None`
+    /// if the device is empty, or while the line sends a segment (see [`Self::line_free_at`]).
     pub(super) fn next(&mut self, now: Time, dropped: &mut Vec<Segment>) -> Option<Offer> {
         if self.line.as_ref().is_some_and(|line| line.sending.is_some()) {
             return None;
@@ -233,7 +233,7 @@ impl Device {
         let number = now.since(self.bins.begin) / self.bins.length.max(1);
         let bin = if now < self.bins.begin { 0 } else { (number as usize).min(self.bins.count) };
         if now >= self.bins.begin {
-            // Since the last sample, the backlog was constant in all bins in between.
+            // Since the last change, the backlog was constant, so it is the backlog of all bins in between.
             for least in line.least.iter_mut().take(bin + 1).skip(self.backlog_bin) {
                 *least = (*least).min(self.backlog);
             }
@@ -282,7 +282,7 @@ impl Device {
         roots.into_iter().map(|root| self.counts[root].drops - self.before.0[root].drops).sum()
     }
 
-    /// Returns the line's trace at the end of the measurement.
+    /// Returns the line's trace at the end of the measurement; `None` without a line.
     pub(super) fn trace(&mut self, end: Time) -> Option<RawLine> {
         self.note_backlog(end);
         let bins = self.bins;

@@ -5,7 +5,7 @@
 //! | a processor completes work | a process has written or read; a segment or an acknowledgement has arrived |
 //! | watchdog of a queue | a shaper may send again |
 //! | line | the line has sent a segment, and takes the next segment |
-//! | timer of a connection | retransmission, pacing |
+//! | timer of a connection | retransmission, pacing, TCP small queues |
 //! | delayed acknowledgement | the receiver's timer of a connection expires |
 //! | start, on and off | a process begins to write, or stops |
 //!
@@ -31,7 +31,7 @@ use crate::time::{MICROSECOND, Span, Time};
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Then {
     Nothing,
-    /// A segment arrives. It was merged from this many segments.
+    /// A segment arrives, into which this many further segments were merged.
     Receive(Segment, u32),
     Acknowledge(u32, Ack),
     Window(u32),
@@ -121,7 +121,7 @@ impl Simulation {
         }
     }
 
-    /// Starts every program that does not wait for data, each at a random time `within` this span.
+    /// Starts every program that does not wait for data, each at a random time before `within` has passed.
     pub(super) fn start(&mut self, seed: u64, within: Span) {
         let mut starts = Generator::new(seed, Component::Starts);
         for number in 0..self.programs.len() {
@@ -184,7 +184,7 @@ impl Simulation {
         }
     }
 
-    /// Returns the wake-up work of an idle processor, which precedes the process.
+    /// Returns the wake-up work of an idle processor, which precedes its other work.
     fn wake_up(&self) -> Work<Then> {
         Work { cost: self.machine.wake_latency, account: Account::Idle, then: Then::Nothing }
     }
@@ -194,7 +194,7 @@ impl Simulation {
         self.processors.raise(self.engine.now, processor, work, &mut self.engine.calendar);
     }
 
-    /// Wakes a program. The cost goes to the waking processor.
+    /// Wakes a program if it waits. The cost goes to the waking processor.
     ///
     /// Data wakes its reader on this processor. Free buffer space wakes its writer on any processor.
     /// `sock_def_readable` is a synchronous wake-up, `sk_stream_write_space` is not.
@@ -211,15 +211,15 @@ impl Simulation {
         self.processors.wake(self.engine.now, program, processor, latency, &mut self.engine.calendar);
     }
 
-    /// Returns a processor for work that was not raised by a processor.
+    /// Returns the processor for the work of a connection's timer: the last that ran the qdisc of its queue.
     fn processor_of(&self, connection: u32) -> Slot {
         self.runner[self.queues[connection as usize] as usize]
     }
 
     // ---- Programs -------------------------------------------------------------------------------
 
-    /// Returns the next piece of a program's work, or `None` if the program waits. A bulk program first
-    /// calls `select`, which reports whether the program must wait.
+    /// Returns the next piece of a program's work, or `None` if the program waits. A program other than a
+    /// probe calls `select` before it waits.
     fn next_piece(&mut self, number: u32) -> Option<Piece> {
         let piece = self.work_of(number);
         let wait = self.machine.costs.wait;
@@ -525,8 +525,8 @@ impl Simulation {
         self.arrive(segment);
     }
 
-    /// Raises the softirq of a segment's receiver, on the processor that receive packet steering
-    /// selects for the flow. Without GRO, each packet has its own softirq work.
+    /// Raises the softirq of a segment's receiver, on the processor that receive packet steering selects for
+    /// the flow. Without GRO, the cost of the work is per packet.
     fn arrive(&mut self, segment: Segment) {
         let processor = self.receiver_of(segment.flow);
         if self.aggregation && self.merge(processor, &segment) {
@@ -549,8 +549,8 @@ impl Simulation {
         (flow + back) % self.machine.processors
     }
 
-    /// Merges a segment into a segment that waits for the same poll, if the new segment continues it
-    /// (GRO).
+    /// Merges a segment into a segment that waits for the same poll, if the new segment continues it (GRO).
+    /// Returns whether the segment was merged.
     fn merge(&mut self, processor: Slot, segment: &Segment) -> bool {
         let is_arrival = |work: &&mut Work<Then>| matches!(work.then, Then::Receive(..));
         let Some(work) = self.processors.waiting(processor).rev().find(is_arrival) else { return false };
@@ -654,7 +654,7 @@ impl Simulation {
         }
     }
 
-    /// Marks a connection as idle if the connection has no data left and the program does not write.
+    /// Marks a connection as idle if the connection has no unsent data and the program does not write.
     fn note_if_idle(&mut self, number: u32) {
         let connection = &self.connections[number as usize];
         let writer = &self.programs[connection.writer as usize];

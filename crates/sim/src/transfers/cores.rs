@@ -37,7 +37,7 @@ pub enum Soft {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Item {
     Soft(Soft),
-    /// A piece of the process with this number on the core.
+    /// A piece of work of the process with this index in [`Core::processes`].
     Process(usize),
 }
 
@@ -82,7 +82,7 @@ pub struct Core {
     rounds: u32,
     /// Remaining items of the present round.
     left: usize,
-    /// Number of rounds that ended with work left (`time_squeeze`).
+    /// Number of rounds that reached [`BUDGET`] with work left (`time_squeeze`).
     pub squeezes: u64,
     pub busy: Span,
     pub cycles: [f64; 8],
@@ -205,8 +205,8 @@ impl Core {
         Some(chosen)
     }
 
-    /// Accounts for the end of an item. `packets` is the number of packets of a poll. `more` is set if
-    /// the polled queue has further packets.
+    /// Accounts for the end of the running item. `packets` is the number of packets of a poll. `more` is set
+    /// if the polled queue has further packets. Returns the item, or `None` if no item was running.
     pub fn ended(&mut self, now: Time, packets: u32, more: Option<Soft>) -> Option<Item> {
         let (item, began) = self.running.take()?;
         let took = now.since(began);

@@ -2,14 +2,15 @@
 //! operation.
 //!
 //! The figures are those of a profile ([`evenkeel_model::machine`]), whose file has their sources. One table
-//! of cycles serves both ends of a connection. Work that happens for each packet in every row of the built-in
-//! profiles' source (driver and GRO, memory) is charged per packet, the rest per buffer that reaches TCP.
+//! of cycles serves both ends of a connection. The work of the driver, of GRO and of memory is charged per
+//! packet, because it occurs for each packet in every row of the built-in profiles' source. Other work is
+//! charged per buffer that reaches TCP.
 
 use evenkeel_model::machine::{MachineProfile, Operation};
 
 use crate::time::{SECOND, Span, span_of as span_of_time};
 
-/// Cycles per packet or buffer, by the subsystems of the profile.
+/// Cycles of one operation, by the subsystems of the profile.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Shares {
     pub copy: f64,
@@ -51,7 +52,7 @@ pub struct Cycles {
     /// causes.
     pub buffer: Shares,
     pub defer: Shares,
-    /// A packet's memory when the application has read it.
+    /// The other half of the costs of a packet's memory, after the application has read the packet.
     pub read_packet: Shares,
     /// A buffer's share of the system call that reads it.
     pub read_buffer: Shares,
@@ -86,7 +87,7 @@ pub struct Machine {
     pub turbo_hz: f64,
     /// Clock in Hz with all cores active.
     pub all_cores_hz: f64,
-    /// In Hz.
+    /// Base clock in Hz.
     pub base_hz: f64,
     pub cycles: Cycles,
     pub copy: CopyCycles,
@@ -147,13 +148,13 @@ impl From<&MachineProfile> for Machine {
 }
 
 impl Machine {
-    /// The servers of *TCP at 100 Gbit/s* (LCN 2019).
+    /// Returns the servers of *TCP at 100 Gbit/s* (LCN 2019).
     #[must_use]
     pub fn kit_2014() -> Self {
         Self::from(&MachineProfile::kit_2014())
     }
 
-    /// The servers of *Understanding Host Network Stack Overheads*.
+    /// Returns the servers of *Understanding Host Network Stack Overheads*.
     #[must_use]
     pub fn xeon_6128() -> Self {
         Self::from(&MachineProfile::xeon_6128())
@@ -210,7 +211,7 @@ impl Pipe {
         (self.wait(now) / self.picoseconds_per_byte) as u64
     }
 
-    /// Adds a transfer that arrives at `now`. Returns the end of the transfer.
+    /// Adds a transfer that arrives at `now`. Returns the time in ps at which the transfer ends.
     pub fn carry(&mut self, now: u64, bytes: f64) -> u64 {
         self.free = self.free.max(now as f64) + bytes * self.picoseconds_per_byte;
         self.free as u64

@@ -77,7 +77,7 @@ pub struct ReceiveQueue {
     /// bytes written before it.
     arriving: VecDeque<(Train, u64)>,
     ring: VecDeque<(Train, u64)>,
-    /// Buffers that GRO holds until the end of the poll.
+    /// Buffers that GRO holds until the end of a poll that empties the ring.
     held: Vec<Buffer>,
     pub buffers: Vec<Buffer>,
 }
@@ -242,7 +242,7 @@ impl ReceiveQueue {
     }
 
     /// Returns the numbers of packets between the NIC and TCP: first those on the way to the ring and in the
-    /// ring, then those in a poll and held by GRO.
+    /// ring, then those in buffers, which GRO holds or TCP has not taken yet.
     #[must_use]
     pub fn packets(&self) -> (u64, u64) {
         let trains = self.arriving.iter().chain(&self.ring).map(|(train, _)| u64::from(train.packets()));

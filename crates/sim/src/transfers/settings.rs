@@ -53,7 +53,7 @@ pub struct Settings {
     pub aggregation: bool,
     /// Whether TCP's segments are paced (fq).
     pub pacing: bool,
-    /// Flows are assigned to these algorithms round robin. At least one.
+    /// Algorithms, at least one. Flows are assigned to them round robin.
     pub congestion: Vec<CongestionControl>,
     /// Whether to record the state of each flow's TCP in each bin.
     pub tcp_series: bool,
@@ -88,7 +88,7 @@ pub struct FlowPlace {
 #[derive(Clone, Debug)]
 pub struct Placement {
     pub hosts: Vec<Host>,
-    /// In bit/s.
+    /// Rates of the ports of all sending hosts, bit/s.
     pub ports: Vec<u64>,
     pub queues: Vec<u32>,
     pub flows: Vec<FlowPlace>,

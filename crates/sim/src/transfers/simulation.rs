@@ -79,8 +79,8 @@ impl Hardware {
         &mut self.interconnect[(from * self.machine.nodes + to) as usize]
     }
 
-    /// Sends data from one node to another, with the protocol's load on the other direction. Returns
-    /// the end of the transfer.
+    /// Sends data from one node to another. The interconnect's protocol also loads the other direction.
+    /// Returns the end of the transfer.
     fn cross(&mut self, now: u64, from: u32, to: u32, bytes: f64) -> u64 {
         let reverse = bytes * self.machine.reverse_share;
         self.between(to, from).carry(now, reverse);
@@ -108,7 +108,7 @@ struct Flow {
     queue: u32,
     receiving_host: u32,
     answers: VecDeque<Answer>,
-    /// Whether the core already has a softirq for acknowledgements.
+    /// Whether `ack_core` already has a softirq for this flow's acknowledgements.
     is_raised: bool,
     /// The piece that the reader is copying.
     chunk: Option<Chunk>,
@@ -131,7 +131,7 @@ struct Port {
     is_busy: bool,
 }
 
-/// Dropped payload and packets, by location.
+/// Dropped packets, by location.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drops {
     pub ring: u64,
@@ -432,8 +432,7 @@ impl Simulation {
         self.start_core(number);
     }
 
-    // ---- The receiver's softirq
-    // ---------------------------------------------------------------------------
+    // ---- The receiver's softirq --------------------------------------------------------------------------
 
     fn interrupt(&mut self, number: u32) {
         let now = self.engine.now;

@@ -75,7 +75,7 @@ impl Socket {
     /// Creates a socket. Its buffer grows to `limit` bytes (the last value of `tcp_rmem`).
     #[must_use]
     pub fn new(receiver: Receiver, limit: u64, send_buffer: u64, mss: u32) -> Self {
-        // `tcp_default_init_rwnd`, `tcp_fixup_rcvbuf`: memory of four initial windows of packets.
+        // `tcp_default_init_rwnd`, `tcp_fixup_rcvbuf`: eight times the memory of an initial receive window.
         let window = u64::from(if mss > 1460 { (1460 * 20 / mss).max(2) } else { 20 });
         let packet = u64::from(mss) + PACKET_MEMORY;
         let buffer = (8 * window * packet).max(INITIAL_BUFFER).min(limit).max(u64::from(4 * mss));
@@ -222,8 +222,8 @@ impl Socket {
         self.adjust(now, rtt);
     }
 
-    /// Grows the receive buffer to twice the data that the application read in a round trip
-    /// (`tcp_rcv_space_adjust`, Linux 4.15).
+    /// Grows the receive buffer if the application read more data in a round trip than before. The new window
+    /// is two to four times this data (`tcp_rcv_space_adjust`, Linux 4.15).
     fn adjust(&mut self, now: Time, rtt: Span) {
         // The receiver estimates the round trip with the clock of timestamps (`TCP_TS_HZ`).
         if now.since(self.space_since) < rtt.max(MILLISECOND) {

@@ -95,7 +95,8 @@ fn a_small_ring_overflows() {
 
 const TWO_CORES: &str = "tcp100g-two-cores";
 
-/// The work of the application limits the throughput, and shares a core with the packets only in `same`.
+/// The work of the application limits the throughput. Only in `same`, it shares a core with the packet
+/// processing.
 #[test]
 fn the_application_s_work_limits_the_throughput() {
     let gbps = |variant| gbps(&measure(settings(TWO_CORES, variant, |_| {}), 1, 200, 500));
@@ -106,7 +107,7 @@ fn the_application_s_work_limits_the_throughput() {
     assert!(same < apart, "{same} and {apart} Gbit/s");
 }
 
-/// A read of at most 128 KiB takes at least 20 ms.
+/// Each read returns at most 128 KiB, and takes at least 20 ms.
 #[test]
 fn an_application_that_sleeps_in_a_read_reads_once_per_sleep() {
     let found = measure(settings(TWO_CORES, "stall", |_| {}), 1, 200, 500);

@@ -160,8 +160,8 @@ fn rates_by_control(flows: &[RawFlow], names: &[String], seconds: f64) -> BTreeM
     rates
 }
 
-/// Returns mean and maximum of the round-trip times of all flows. Returns an empty map if they were not
-/// recorded.
+/// Returns mean and maximum of the round-trip times of all flows, µs. Returns an empty map if the
+/// round-trip times were not recorded.
 fn round_trips(flows: &[RawFlow]) -> BTreeMap<String, f64> {
     let bins = || flows.iter().flat_map(|flow| &flow.tcp).filter(|bin| bin.rtt_ns > 0);
     let count = bins().count();

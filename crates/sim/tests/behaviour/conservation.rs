@@ -14,7 +14,7 @@ use crate::settings::{GIGABIT, STARTS_WITHIN, base, profiles, scenarios, simulat
 /// Bytes of a packet's headers that bins count.
 const HEADERS: u64 = 66;
 
-/// Checks every flow's account and the queues' weights.
+/// Checks every flow's account and the queues' weights. Returns the accounts.
 pub fn balance(simulation: &Simulation, settings: &Settings) -> Result<Vec<Account>, TestCaseError> {
     let accounts = simulation.accounts();
     let no_drops = accounts.iter().all(|account| account.dropped == 0);

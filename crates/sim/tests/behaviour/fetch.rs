@@ -179,7 +179,7 @@ proptest! {
         let mut simulation = started(&settings, parameters, seed);
         simulation.run(Time(30 * MILLISECOND)).unwrap();
         let fetched = simulation.take_fetched();
-        // Twelve values of 200 kB take at most 2 ms. A delayed acknowledgement takes 40 ms.
+        // Eleven values of 200 kB take at most 2 ms. A delayed acknowledgement takes 40 ms.
         for client in 0..count {
             let own: Vec<u64> =
                 fetched.iter().filter(|value| value.client == client).map(|value| value.bytes).collect();

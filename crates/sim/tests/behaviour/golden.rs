@@ -43,7 +43,8 @@ impl Observer for Unobserved {
     }
 }
 
-/// Describes the results of a repeat, one line per flow and queue.
+/// Describes the results of a repeat: one line per flow, queue and counter, then the latency and the busy
+/// cores.
 fn describe(name: &str, raw: &RawRepeat) -> String {
     let mut text = format!("{name}\n");
     for flow in &raw.flows {

@@ -62,7 +62,8 @@ fn priorities_that_do_not_fit_are_refused() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Checks every queue policy. The simulation also asserts the same for every segment.
+    /// Checks with each queue policy that a flow uses only the queues of its priority. The simulation also
+    /// asserts this for every segment.
     #[test]
     fn a_flow_never_leaves_its_pool(
         own in prop::collection::vec(1_u32..4, 1..4),

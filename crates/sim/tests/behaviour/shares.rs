@@ -105,8 +105,8 @@ fn with_queue_weights_two_flows_get_twice_as_much_as_one() {
 }
 
 /// Checks the time of a single packet. It takes 12.304 µs at 1 Gbit/s, and its acknowledgement arrives after
-/// two latencies of 2 µs. Neither end had an interrupt within the interval, so both interrupts are immediate.
-/// Only the receiver's first interrupt waits for the end of its 50 µs interval.
+/// two latencies of 2 µs. Both interrupts are immediate, because neither end had an interrupt within the
+/// interval. Exception: a packet that arrives in the first 50 µs waits until these 50 µs end.
 #[test]
 fn a_packet_alone_is_acknowledged_without_delay() {
     let settings = Settings { flows: 1, ..base() };

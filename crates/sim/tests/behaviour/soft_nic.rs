@@ -50,8 +50,8 @@ fn share(raw: &RawRepeat) -> f64 {
     (RATE / 8 * SECONDS) as f64 / busy as f64
 }
 
-/// Checks for any number of flows that busy queues get equal service, the line is full, and no packet
-/// is lost.
+/// Checks that busy queues get equal service whatever the number of their flows, that the line is full, and
+/// that no packet is lost.
 #[test]
 fn queues_share_the_line_evenly() {
     for (variant, seed) in [("dqa", 1), ("cmax", 1), ("cmax", 2), ("single-queue", 1)] {

@@ -38,7 +38,7 @@ fn balance(account: &Account) -> Result<(), TestCaseError> {
 }
 
 prop_compose! {
-    /// Generates a machine from one of the profiles. Each cost, rate and buffer is up to ten times
+    /// Generates a machine from one of the profiles. Some of its costs, rates and buffers are up to ten times
     /// larger or smaller.
     fn machines()(
         is_old in any::<bool>(),
@@ -256,7 +256,7 @@ fn a_ring_overflows_when_arrivals_exceed_service() {
     assert!((now.0 as f64 - expected).abs() <= poll, "{} instead of {expected} ps", now.0);
 }
 
-/// Checks that a flow that its window limits carries one window per round trip.
+/// Checks that a flow carries one window per round trip if its window limits it.
 #[test]
 fn a_window_limits_a_flow() {
     let knobs = TransferKnobs {

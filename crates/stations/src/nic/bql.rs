@@ -2,8 +2,8 @@
 //!
 //! The stack reports the bytes that it enqueues (`netdev_tx_sent_queue`). It also reports the bytes
 //! that the driver has completed (`netdev_tx_completed_queue`; both functions are in
-//! include/linux/netdevice.h). A queue is stopped only after it exceeds its limit, so the excess is
-//! less than one segment.
+//! include/linux/netdevice.h). A queue is stopped only after it exceeds its limit, so the excess is at
+//! most one segment.
 
 use crate::time::{MILLISECOND, SECOND, Span, Time};
 
@@ -39,7 +39,7 @@ impl ByteQueueLimit {
         }
     }
 
-    /// Handles a completion round of the driver that found this many bytes sent, summed over their segments.
+    /// Handles a completion round of the driver, which found `bytes` sent: the sum over the sent segments.
     #[inline]
     pub fn completed(&mut self, bytes: u64, now: Time) {
         match self {
@@ -203,9 +203,10 @@ impl Dql {
     /// Returns the slack: the bytes of the limit that this round did not need. The round completed
     /// `bytes`.
     ///
-    /// Slack is the part of the limit beyond twice the bytes that a round completes. If the last
-    /// segment exceeded the limit, its part within the limit is slack, too. Without this part, the
-    /// queue would also have accepted the segment.
+    /// Slack is the larger of two numbers:
+    /// - The bytes of the limit and of the excess over the limit, beyond twice the completed bytes.
+    /// - If the previous round's last segment exceeded the limit: the part of the segment within the limit.
+    ///   With a limit smaller by this part, the queue would also have accepted the segment.
     fn slack(&self, bytes: u64) -> u64 {
         let Round { over_limit, last_segment, .. } = self.previous;
         let beyond_twice = (self.limit + over_limit).saturating_sub(2 * bytes);

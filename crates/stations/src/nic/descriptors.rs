@@ -7,8 +7,8 @@ const DATA_PER_DESCRIPTOR_BYTES: u32 = 1 << 14;
 /// Descriptors of a worst-case segment (`DESC_NEEDED`, ixgbe.h): `MAX_SKB_FRAGS`, by default 17, plus 4.
 const WORST_CASE_DESCRIPTORS: u32 = 17 + 4;
 
-/// Returns the descriptors of the worst-case segment of up to this many bytes: ixgbe's number, or more
-/// for segments above 304 KiB. ixgbe's own limit is 64 KiB.
+/// Returns the number of descriptors of the worst-case segment of up to this many bytes: ixgbe's number,
+/// or more for segments above 304 KiB. ixgbe's own limit is 64 KiB.
 const fn worst_case(largest_segment: u32) -> u32 {
     let needed = 2 + largest_segment.div_ceil(DATA_PER_DESCRIPTOR_BYTES);
     if needed > WORST_CASE_DESCRIPTORS { needed } else { WORST_CASE_DESCRIPTORS }
@@ -20,8 +20,8 @@ pub const fn least_descriptors(largest_segment: u32) -> u32 {
     2 * worst_case(largest_segment) + 1
 }
 
-/// Returns the descriptors of a segment: the context (checksum, TSO), the headers, and the payload in pieces
-/// of 16 KiB.
+/// Returns the number of descriptors of a segment: the context (checksum, TSO), the headers, and the payload
+/// in pieces of 16 KiB.
 ///
 /// `ixgbe_tx_map` counts page fragments separately. A full TCP segment has two or three fragments of up to 32
 /// KiB, so this count is one or two below the worst case.

@@ -14,7 +14,7 @@ use crate::{segment::Segment, time::Time};
 #[derive(Clone, Debug, Default)]
 pub struct Finishes {
     found: Vec<(u32, Time)>,
-    /// Requested rings, in order of the turns to the departure, then of the position in the list.
+    /// Requested rings: the turns to the departure and the position in the list, in order of the position.
     asked: Vec<(u64, usize)>,
 }
 
@@ -71,7 +71,7 @@ impl Nic {
         }
     }
 
-    /// Computes the finish times of the asked rings that need `turns` turns.
+    /// Computes the finish times of the requested rings that need `turns` turns.
     fn finishes_in(&self, turns: u64, asked: &[(u64, usize)], found: &mut Vec<(u32, Time)>) {
         let rings = || self.active.iter().map(|&queue| (queue, &self.rings[queue as usize])).enumerate();
         // Most rings need one turn, and then no ring sends in an earlier turn.
@@ -152,7 +152,7 @@ impl Nic {
     }
 
     /// Returns an estimate of whether the first segment of `queue` has left at `time`. The estimate
-    /// assumes that rings under round robin send equal bytes per turn.
+    /// assumes that all active rings send equal bytes until then.
     #[must_use]
     pub fn may_finish_by(&self, queue: u32, time: Time) -> bool {
         let ring = &self.rings[queue as usize];
@@ -233,7 +233,7 @@ impl Nic {
         before + self.active.range(place + 1..).map(|queue| of(queue, turns - 1)).sum::<u64>()
     }
 
-    /// Returns the wire bytes of the next `turns` of `ring`. `place` is the ring's position in the
+    /// Returns the wire bytes of the next `turns` turns of `ring`. `place` is the ring's position in the
     /// list.
     #[inline(always)]
     fn bytes_in(&self, place: usize, ring: &Ring, turns: u64) -> u64 {
@@ -256,7 +256,7 @@ impl Nic {
     }
 }
 
-/// Returns the wire bytes of the ring's next turns of round robin with interleaving.
+/// Returns the wire bytes of the ring's next `turns` turns of round robin with interleaving.
 #[inline(always)]
 fn bytes_in_rounds(ring: &Ring, turns: u64) -> u64 {
     match turns.checked_sub(u64::from(ring.turns.done())) {
@@ -265,7 +265,7 @@ fn bytes_in_rounds(ring: &Ring, turns: u64) -> u64 {
     }
 }
 
-/// Returns the number of turns whose credits add up to `missing`.
+/// Returns the minimum number of turns whose credits add up to at least `missing`.
 #[inline]
 fn turns_for(missing: u64, credit: u64) -> u64 {
     // Avoid a division in the frequent cases of one turn or none.

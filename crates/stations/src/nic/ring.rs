@@ -205,7 +205,7 @@ impl Ring {
         turns.min(enough)
     }
 
-    /// Returns the number of next packets with the same size, across segments. Stops counting at
+    /// Returns the number of next packets with the same size, across segments. May stop counting at
     /// `enough`.
     #[inline]
     fn alike(&self, enough: u32) -> u32 {
@@ -235,7 +235,8 @@ impl Ring {
         u64::from(self.burst) * u64::from(self.head.full)
     }
 
-    /// Sends and reports the next packets, across segments. The ring must hold more packets than that.
+    /// Sends and reports the next `packets` packets, across segments. The ring must hold more packets than
+    /// this number.
     #[inline]
     pub(super) fn send_on<S: Departures>(
         &mut self,

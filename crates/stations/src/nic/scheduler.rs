@@ -53,8 +53,8 @@ pub struct NicConfig {
     /// packets leave back to back.
     pub interleave: bool,
     pub service: Service,
-    /// Computes packet by packet instead of several packets together. The departures are equal. This
-    /// mode is much slower and checks the closed form.
+    /// Computes packet by packet instead of several packets together. Both modes give the same departures.
+    /// This mode is much slower, and serves to check the closed form.
     pub exact: bool,
 }
 
@@ -172,7 +172,7 @@ impl Nic {
         self.rings[queue as usize].backlog_packets
     }
 
-    /// Returns the segment at the head of `queue`, whose packets leave next.
+    /// Returns the oldest segment of `queue`; `None` if the queue is empty.
     #[must_use]
     pub fn head(&self, queue: u32) -> Option<&Segment> {
         self.rings[queue as usize].segments().next()
@@ -232,7 +232,8 @@ impl Nic {
         self.interrupt_rounds(sink);
     }
 
-    /// Catches up with `now` if no segment departs up to `now`. Returns whether the NIC has caught up.
+    /// Catches up with `now` if no packet ends up to `now`; in steady rounds, if no segment ends up to
+    /// `now`. Returns whether the NIC has caught up.
     #[inline]
     pub fn skip_to(&mut self, now: Time) -> bool {
         let nothing_left = self.next_change > now;
@@ -281,7 +282,7 @@ impl Nic {
     }
 
     /// Sends from the first ring the packets of its first segment that the turn allows, up to the
-    /// position `limit`. At least the packet on the wire ends by then.
+    /// position `limit`. The packet on the wire must end by then.
     fn send_run<S: Departures>(&mut self, limit: u64, sink: &mut S) {
         let NicConfig { interleave, service, exact, .. } = self.config;
         let alone = self.active.len() == 1;
@@ -418,8 +419,9 @@ impl Nic {
         }
     }
 
-    /// Grants the first ring the credit of its turn. If the credit does not cover the next packet, the turn
-    /// ends.
+    /// Grants the first ring the credit of its turn. If its deficit does not cover the next packet, or
+    /// without interleaving the next segment, the turn ends and the next ring's turn begins. A user-defined
+    /// [`Scheduler`] selects the first ring instead.
     fn begin_turn(&mut self) {
         self.turn_is_new = true;
         if self.config.service == Service::RoundRobin {

@@ -57,7 +57,7 @@ impl Turns {
         self.bytes_of(u64::from(self.done))
     }
 
-    /// Returns the packets that the ring has sent in these turns, up to its last update.
+    /// Returns the number of packets that the ring has sent in these turns, up to its last update.
     #[inline]
     pub(super) fn done(&self) -> u32 {
         self.done
@@ -68,12 +68,12 @@ impl Turns {
         turns * u64::from(self.packet_bytes)
     }
 
-    /// Returns the position at which the packet `index`, counted from the next one, begins.
+    /// Returns the position at which the packet `index` begins. Index 0 is the ring's next packet.
     fn begin_of(&self, index: u32) -> u64 {
         self.begin + u64::from(self.done + index) * self.round_bytes
     }
 
-    /// Returns the number of packets that have left when the wire has reached `position`.
+    /// Returns the number of packets of these turns that have left when the wire has reached `position`.
     #[inline]
     fn sent_by(&self, position: u64) -> u32 {
         let Some(bytes) = position.checked_sub(self.begin) else { return 0 };
@@ -84,7 +84,7 @@ impl Turns {
 }
 
 impl Ring {
-    /// Sets the begin of the ring's turns in steady rounds.
+    /// Starts the ring's turns in steady rounds. The first turn begins at the position `begin`.
     fn begin_turns(&mut self, begin: u64, round_bytes: u64) {
         self.turns = Turns { begin, round_bytes, packet_bytes: self.head.full, done: 0, head_end: 0 };
         self.find_head_end();
@@ -163,7 +163,7 @@ impl Nic {
         self.steady = Some(Steady { next_end, ..steady });
         if until <= limit {
             self.leave_rounds(until, sink);
-            // The next rounds differ.
+            // The next rounds differ from these rounds, but may be steady too. So check immediately.
             (self.look_at, self.failures) = (self.position, 0);
             return true;
         }
@@ -188,8 +188,8 @@ impl Nic {
         next_end
     }
 
-    /// Returns the position at which the first segment of `queue` ends, if this is before the end of
-    /// the steady rounds.
+    /// Returns the position at which the first segment of `queue` ends. Returns `None` without steady
+    /// rounds, if the ring is empty, or if the steady rounds end before this position.
     #[inline]
     pub(super) fn end_in_rounds(&self, queue: u32) -> Option<u64> {
         let ring = &self.rings[queue as usize];
@@ -197,7 +197,7 @@ impl Nic {
         self.steady.filter(|steady| !ring.is_empty() && end <= steady.until).map(|_| end)
     }
 
-    /// Returns when a segment or the steady rounds end.
+    /// Returns the time at which the next segment or the steady rounds end, whichever is earlier.
     pub(super) fn rounds_change(&self, steady: &Steady) -> Time {
         self.wire.time_of(steady.next_end.min(steady.until))
     }
@@ -265,8 +265,8 @@ impl Nic {
         self.turn_is_new = true;
     }
 
-    /// Reports packets of segments for which `wanted` holds. These are the packets that had left when
-    /// the NIC last caught up.
+    /// Reports the packets that had left when the NIC last caught up. Considers only the first segment
+    /// of each ring, and reports its packets only if `wanted` holds for the segment.
     pub fn tell<S: Departures>(&mut self, wanted: impl Fn(&S, &Segment) -> bool, sink: &mut S) {
         // Without steady rounds, all packets are already reported.
         if self.steady.is_none() {

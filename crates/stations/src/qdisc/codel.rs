@@ -42,7 +42,8 @@ pub(super) struct Codel {
     dropping: bool,
     /// 1 / sqrt(`count`), as a fraction of 2^16.
     reciprocal_root: u16,
-    /// Time at which the delay will have exceeded the target for an interval.
+    /// Time at which the delay will have exceeded the target for an interval; `None` while the delay is
+    /// below the target.
     first_above: Option<Time>,
     drop_next: Time,
 }
@@ -216,9 +217,9 @@ mod tests {
                 drops.push((millisecond, queue.dropped - before));
             }
         }
-        // The delay is above the target since 10 ms, so the first drop is at 110 ms. The next drops
-        // follow after 100, 71 and 58 ms, by the control law at counts 1, 2 and 3. The Newton steps
-        // from 1 give 0.5, 0.5625, ...: 211, 261, 317, ...
+        // The delay is above the target since 10 ms, so the first drop is at 110 ms. By the exact control
+        // law at counts 1, 2 and 3, the next drops would follow after 100, 71 and 58 ms. The Newton steps
+        // from 1 give 0.5, 0.5625, ... instead: 211, 261, 317, ...
         assert_eq!(drops[0], (111, 1));
         assert_eq!(drops[1], (211, 1));
         let gaps: Vec<u64> = drops.windows(2).map(|pair| pair[1].0 - pair[0].0).collect();

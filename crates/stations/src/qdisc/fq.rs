@@ -18,7 +18,7 @@ const CHAINS: usize = 1024;
 const FORGET_AFTER: Span = 3 * SECOND;
 /// The qdisc refills the credit of a flow that has had no segments for this time (`flow_refill_delay`).
 const REFILL_AFTER: Span = 40 * MILLISECOND;
-/// While no flow has segments, this number of segments may bypass the flows' queues
+/// While no flow has segments, at most this number of segments may bypass the flows' queues
 /// (`fq_fastpath_check`).
 const FAST_PATH_SEGMENTS: u32 = 8;
 

@@ -11,7 +11,7 @@ use crate::time::{MILLISECOND, Span, Time};
 
 /// Smallest quantum in bytes (`fq_codel_change`).
 const MIN_QUANTUM: u32 = 256;
-/// Number of segments that a full qdisc drops together (`drop_batch_size`).
+/// Maximum number of segments that a full qdisc drops together (`drop_batch_size`).
 const DROP_BATCH: u32 = 64;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,7 +65,8 @@ struct Flow {
 
 ring_member!(Flow);
 
-/// The queues and backlogs of all flows. CoDel's dequeue accesses only this data and its own state.
+/// The segments and backlogs of all flows. CoDel's dequeue accesses only this data, the flow's queue and its
+/// own state.
 #[derive(Clone, Debug)]
 struct Store {
     pool: Pool<Timed>,

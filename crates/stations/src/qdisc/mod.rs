@@ -107,15 +107,16 @@ impl Kind {
     }
 }
 
-/// How to select the class of a segment. The result is a number, modulo the number of classes.
+/// How to select the class of a segment. The flow number ([`Self::Flow`]) and the hash ([`Self::Hash`]) are
+/// taken modulo the number of classes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Classifier {
     #[default]
     Flow,
     Hash,
-    /// The segment's band. Larger bands go to the last class.
+    /// The segment's band. Bands beyond the last class select the last class.
     Band,
-    /// An entry per flow, by flow number. A flow without a valid entry has no class.
+    /// The class of each flow, by flow number. A flow without a valid entry has no class.
     Table(Arc<[u32]>),
 }
 
@@ -170,7 +171,8 @@ pub trait Discipline: fmt::Debug + Send {
     /// Enqueues a segment. Adds dropped segments to `dropped`: the new segment or other segments.
     fn enqueue(&mut self, now: Time, segment: Segment, dropped: &mut Vec<Segment>);
 
-    /// Returns the next segment to send at this time. Adds dropped segments to `dropped`.
+    /// Returns the next segment to send at this time, or the reason why there is none. Adds dropped segments
+    /// to `dropped`.
     fn dequeue(&mut self, now: Time, dropped: &mut Vec<Segment>) -> Dequeued;
 
     fn len(&self) -> usize;
@@ -182,7 +184,7 @@ pub trait Discipline: fmt::Debug + Send {
     /// Returns the frame bytes of all packets in the queue ([`Segment::frame_bytes`] of each segment).
     fn backlog_bytes(&self) -> u64;
 
-    /// Adds the number of times that this discipline delayed a segment, if it is a shaper
+    /// Appends the number of times that this discipline delayed a segment to `found`, if it is a shaper
     /// ([`Qdisc::overlimits`]).
     fn overlimits(&self, _found: &mut Vec<u64>) {}
 
@@ -221,7 +223,7 @@ impl Qdisc {
         Self { discipline: AnyDiscipline::Other(discipline), dropped: Vec::new() }
     }
 
-    /// Enqueues a segment. Returns a dropped segment: the new segment or another segment.
+    /// Enqueues a segment. Returns a dropped segment, if any: the new segment or another segment.
     ///
     /// A discipline may drop several segments: see [`Self::pop_dropped`].
     #[inline]
@@ -230,7 +232,7 @@ impl Qdisc {
         self.dropped.pop()
     }
 
-    /// Returns the next segment to send at this time.
+    /// Returns the next segment to send at this time, or the reason why there is none.
     ///
     /// A discipline may also drop segments in this call: see [`Self::pop_dropped`].
     #[inline]
@@ -238,11 +240,11 @@ impl Qdisc {
         self.discipline.dequeue(now, &mut self.dropped)
     }
 
-    /// Returns a segment that the last call dropped and did not return.
+    /// Returns a segment that [`Self::enqueue`] or [`Self::dequeue`] dropped and did not return, if any.
     ///
-    /// `fq_codel` drops segments at dequeue, and up to 64 segments when it is full. `tbf` may drop
-    /// several packets of a segment that it splits. With such disciplines, call this function until it
-    /// returns `None`.
+    /// `fq_codel` drops segments at dequeue, and up to 64 segments when it is full. `tbf` may drop several
+    /// packets of a segment that it splits. With such disciplines, call this function until it returns
+    /// `None`.
     #[inline]
     pub fn pop_dropped(&mut self) -> Option<Segment> {
         self.dropped.pop()

@@ -122,7 +122,7 @@ impl Ring {
     }
 
     /// Rotates until the front member has at least the credit that `needed` returns for it. Returns
-    /// that member. Each member that is passed gets a quantum.
+    /// that member; `None` if the ring is empty. Each member that is passed gets a quantum.
     pub(super) fn advance<T: RingMember>(
         &mut self,
         members: &mut [T],

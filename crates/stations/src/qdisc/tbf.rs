@@ -74,7 +74,7 @@ impl Bucket {
 pub(super) struct Tbf {
     bucket: Bucket,
     peak: Option<Bucket>,
-    /// Longest segment that the bucket can ever cover, bytes.
+    /// Longest segment that the buckets can ever cover, bytes.
     longest: u32,
     /// When the shaper last counted the tokens (`t_c`).
     checkpoint: Time,

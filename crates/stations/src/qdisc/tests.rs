@@ -259,8 +259,8 @@ proptest! {
     }
 
     /// Checks Checconi, Rizzo and Valente, theorem 2: the worst-case fair index of a class is at most three
-    /// slots of its group and two longest segments. A slot is less than twice its longest budget. An
-    /// aggregate of n classes has a budget of n segments and serves its classes round robin.
+    /// slots of its group and two longest segments. A group's slot is less than twice the group's longest
+    /// budget. An aggregate of n classes has a budget of n segments and serves its classes round robin.
     #[test]
     fn qfq_is_fair(
         weights in prop::collection::vec(prop_oneof![Just(1u32), Just(8), 1u32..200], 2..12),

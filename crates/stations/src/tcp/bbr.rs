@@ -56,7 +56,7 @@ const LEAST_TSO_RATE: u64 = 1_200_000 / 8;
 /// | | [`Self::Linux4_15`] | [`Self::Linux6_18`] |
 /// |---|---|---|
 /// | target in flight in the phase with gain 5/4 ("fix bw probing to raise in-flight data for very small BDPs", 4.19) | the target of the other phases | two packets more |
-/// | packets in flight that end a phase or drain | packets in flight before the acknowledgement | packets in flight at the next departure (4.20) |
+/// | packets in flight that end a phase or drain | packets in flight before (phase) or after (drain) the acknowledgement | packets in flight at the next departure (4.20) |
 /// | pacing | at the bandwidth; at most 2^32 − 1 bytes/s (`sk_pacing_rate` was of type `u32` before 4.20) | at 99 % of the bandwidth |
 /// | allowance for aggregated acknowledgements (5.1) | none | up to 100 ms |
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -82,7 +82,7 @@ pub(super) struct Bbr {
     bandwidths: [(u64, u64); BANDWIDTH_ROUNDS],
     round: u64,
     /// Number of delivered packets at the start of the round. The round ends with the delivery of a
-    /// packet that was sent after this (`next_rtt_delivered`).
+    /// packet that was sent after the start (`next_rtt_delivered`).
     round_end: u64,
     round_started: bool,
     minimum_rtt: Span,
@@ -185,9 +185,10 @@ impl Bbr {
         self.bandwidths.iter().map(|(_, bandwidth)| *bandwidth).max().unwrap_or_default()
     }
 
-    /// Returns a pacing rate, bytes/s (`bbr_bw_to_pacing_rate`).
+    /// Returns the pacing rate for a bandwidth and a gain, bytes/s (`bbr_bw_to_pacing_rate`).
     fn rate(&self, bandwidth: u64, gain: u32, mss: u32) -> u64 {
-        // In 4.15 the rate includes headers (`tcp_mss_to_mtu`), as do the packets that fq paces.
+        // In 4.15, the kernel's rate includes headers (`tcp_mss_to_mtu`), and fq paces packets with headers.
+        // The model omits the headers in both.
         let (percent, most) = match self.kernel {
             BbrKernel::Linux4_15 => (100, u64::from(u32::MAX)),
             BbrKernel::Linux6_18 => (100 - PACING_MARGIN_PERCENT, u64::MAX),
@@ -195,7 +196,8 @@ impl Bbr {
         rate(bandwidth, gain, percent, mss).min(most)
     }
 
-    /// Returns a bandwidth-delay product in packets, rounded up (`bbr_bdp`).
+    /// Returns the bandwidth-delay product times a gain, in packets, rounded up (`bbr_bdp`). Before the
+    /// first RTT sample, returns [`INITIAL_WINDOW`].
     fn product(&self, bandwidth: u64, gain: u32) -> u32 {
         if self.minimum_rtt == Span::MAX {
             return INITIAL_WINDOW;
@@ -224,7 +226,8 @@ impl Bbr {
         self.with_budget(self.product(bandwidth, gain), pacing_rate, mss)
     }
 
-    /// Estimates the packets in the network at the next departure (`bbr_packets_in_net_at_edt`).
+    /// Estimates the packets in the network at the next departure (`bbr_packets_in_net_at_edt`). For 4.15,
+    /// returns `in_flight`.
     fn in_network(&self, in_flight: u32, ack: &Acknowledged, pacing_rate: u64) -> u32 {
         if self.kernel == BbrKernel::Linux4_15 {
             return in_flight;
@@ -234,8 +237,8 @@ impl Bbr {
         (in_flight + more).saturating_sub(delivered)
     }
 
-    /// Adds a sample to the filter. Begins a round if the sample's packet was sent in the present round
-    /// (`bbr_update_bw`).
+    /// Adds a sample to the filter, except a lower one that the application limited. Begins a new round if
+    /// the sample's packet was sent in the present round (`bbr_update_bw`).
     fn update_bandwidth(&mut self, ack: &Acknowledged) {
         self.round_started = false;
         let Some(sample) = ack.rate else { return };
@@ -264,7 +267,8 @@ impl Bbr {
         *present = (round, bandwidth.max(present.1));
     }
 
-    /// Returns the allowance for aggregation, packets (`bbr_ack_aggregation_cwnd`).
+    /// Returns the allowance for aggregation, packets (`bbr_ack_aggregation_cwnd`); 0 for 4.15 and during
+    /// startup.
     fn aggregation_allowance(&self, bandwidth: u64) -> u32 {
         if self.kernel == BbrKernel::Linux4_15 || !self.is_full {
             0
@@ -340,7 +344,7 @@ impl Bbr {
     }
 
     /// Updates the minimum RTT. If the minimum is old, empties the queue to measure it again
-    /// (`bbr_update_min_rtt`).
+    /// (`bbr_update_min_rtt`). Returns whether an RTT probe was under way.
     fn update_minimum_rtt(&mut self, ack: &Acknowledged, window: &mut u32) -> bool {
         if self.minimum_rtt_at == Time::NEVER {
             self.minimum_rtt_at = ack.now;

@@ -11,11 +11,11 @@
 //! |---|---|---|---|
 //! | startup | 2.77 | 2 | the bandwidth grew by less than a quarter in three rounds, or a round had at least six losses and a loss rate above 2 % |
 //! | drain | 1/2.885 | 2 | at most the BDP is in flight |
-//! | down | 0.91 | 2 | at most the BDP, and at most 85 % of `inflight_hi`, is in flight |
+//! | down | 0.91 | 2 | at most the BDP, and at most 85 % of `inflight_hi`, is in flight, or the next probe is due (see cruise) |
 //! | cruise | 1 | 2 | 2 to 3 s since the last probe, or as many rounds as the BDP has packets, at most 63 |
 //! | refill | 1 | 2 | a round trip has passed |
 //! | up | 1.25 | 2.25 | the bandwidth does not grow, losses are above 2 %, or the packets in flight reach `inflight_hi` after a probe with such losses |
-//! | probe RTT | 1 | 0.5 | 200 ms and a round trip have passed; the mode starts every 5 s |
+//! | probe RTT | 1 | 0.5 | 200 ms and a round trip have passed; the mode starts 5 s after the last smaller RTT |
 //!
 //! Where the kernel and the draft differ, the simulator uses the kernel's values. The draft drains with
 //! a gain of 0.5 (0.35 in previous versions) and paces down with 0.9.
@@ -70,7 +70,7 @@ const FULL_LOSSES: u8 = 6;
 /// part (`bbr_tso_rtt_shift`).
 const SEGMENT_BYTES: u64 = 65_536;
 const SEGMENT_RTT_UNIT: Span = 512 * MICROSECOND;
-/// Packets of the smallest segment with enough data (`tcp_min_tso_segs`).
+/// Smallest number of packets in a segment if the flow has enough data (`tcp_min_tso_segs`).
 const LEAST_SEGMENT: u32 = 2;
 /// Combines the kernel's `bbr_mode` and, in mode `BBR_PROBE_BW`, the phase by `bbr_pacing_gain_phase`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,8 +115,8 @@ pub(super) struct Bbr3 {
     /// flight.
     probe_end: Time,
     probe_round_done: bool,
-    /// Number of delivered packets at the start of the round. The round ends with the delivery of a
-    /// packet that was sent after this (`next_rtt_delivered`).
+    /// Number of delivered packets at the start of the round. The round ends with the delivery of a packet
+    /// that was sent after the start (`next_rtt_delivered`).
     round_end: u64,
     round_started: bool,
     /// Number of delivered packets at the start of the loss round (`loss_round_delivered`).
@@ -140,7 +140,7 @@ pub(super) struct Bbr3 {
     /// The last probe stopped at the bound that an earlier probe set (`stopped_risky_probe`).
     stopped_at_bound: bool,
     phase_start: Time,
-    /// Time from the start of the mode down to the next probe (`probe_wait_us`).
+    /// Time from the start of [`Mode::Down`] to the next probe (`probe_wait_us`).
     probe_wait: Span,
     rounds_since_probe: u32,
     /// Growth of `inflight_hi` in this probe: number of rounds (`bw_probe_up_rounds`), delivered
@@ -248,7 +248,8 @@ impl Bbr3 {
         rate(bandwidth, gain, 100 - PACING_MARGIN_PERCENT, mss).max(1)
     }
 
-    /// Returns a bandwidth-delay product in packets (`bbr_bdp`).
+    /// Returns the bandwidth-delay product times `gain`, in packets (`bbr_bdp`). Without an RTT sample,
+    /// returns the initial window.
     fn product(&self, bandwidth: u64, gain: u32) -> u32 {
         if self.minimum_rtt == Span::MAX {
             return self.initial_window;
@@ -345,8 +346,8 @@ impl Bbr3 {
         }
     }
 
-    /// Adds a bandwidth sample. At the end of a round with losses, reduces the bounds
-    /// (`bbr_update_congestion_signals`).
+    /// Adds a bandwidth sample. At the end of a round with losses, reduces the bounds, unless the flow is
+    /// probing (`bbr_update_congestion_signals`).
     fn update_congestion_signals(
         &mut self,
         ack: &Acknowledged,
@@ -430,8 +431,8 @@ impl Bbr3 {
         }
     }
 
-    /// Updates the minimum RTT. If the recent minimum is old, starts to drain the queue to measure it
-    /// again (`bbr_update_min_rtt`).
+    /// Updates the minimum RTT. If the recent minimum is old, starts to drain the queue to measure it again
+    /// (`bbr_update_min_rtt`). Returns whether the acknowledgement belongs to an RTT probe.
     fn update_minimum_rtt(&mut self, ack: &Acknowledged, window: &mut u32) -> bool {
         if self.recent_rtt_at == Time::NEVER {
             (self.minimum_rtt_at, self.recent_rtt_at) = (ack.now, ack.now);

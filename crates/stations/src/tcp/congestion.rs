@@ -100,7 +100,7 @@ impl Window {
         self.packets < self.threshold
     }
 
-    /// Prepares for growth of the window. In slow start, a round of HyStart may begin. The data in
+    /// Prepares for growth of the window. In slow start, CUBIC may begin a round of HyStart. The data in
     /// flight is from `unacknowledged` to `next`.
     pub fn begin_round(&mut self, now: Time, unacknowledged: u64, next: u64) {
         if self.in_slow_start()
@@ -195,7 +195,7 @@ impl Window {
         };
     }
 
-    /// Handles the start of recovery from a loss (`dctcp_react_to_loss`).
+    /// Sets the threshold of a DCTCP flow at the start of recovery from a loss (`dctcp_react_to_loss`).
     pub fn enter_recovery(&mut self) {
         if self.uses_ecn() {
             self.threshold = (self.packets / 2).max(2);
@@ -221,7 +221,8 @@ impl Window {
         is_marked
     }
 
-    /// Handles a timeout: sets the window to `packets` and resets the algorithm's state.
+    /// Handles a timeout: sets the window to `packets`, and informs the algorithms that have state for
+    /// timeouts.
     pub fn time_out(&mut self, now: Time, next: u64, packets: u32) {
         self.packets = packets;
         self.credit = 0;
@@ -234,7 +235,7 @@ impl Window {
     }
 
     /// Returns the state of an algorithm that sets window and pacing rate with each acknowledgement
-    /// (`cong_control`), and references to the values that it sets.
+    /// (`cong_control`), and references to the values that it sets; `None` for other algorithms.
     pub fn controlled<'s>(
         &'s mut self,
         pacing_rate: &'s mut u64,
@@ -244,8 +245,8 @@ impl Window {
         Some((control.as_mut(), controls))
     }
 
-    /// Handles an acknowledgement, if the algorithm sets window and pacing rate. Returns whether it ignores
-    /// the rates of the packets in flight.
+    /// Handles an acknowledgement, if the algorithm sets window and pacing rate. Returns whether such an
+    /// algorithm ignores the rates of the packets in flight.
     pub fn control(&mut self, ack: &Acknowledged, sample: &FlightSample, pacing_rate: &mut u64) -> bool {
         self.controlled(pacing_rate)
             .is_some_and(|(control, mut controls)| control.control(ack, sample, &mut controls))

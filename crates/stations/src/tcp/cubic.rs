@@ -16,9 +16,9 @@ const CUBE_SHIFT: u32 = 40;
 const FRIENDLY_EIGHTHS: u32 = 8 * (BETA_SCALE + BETA) / 3 / (BETA_SCALE - BETA);
 /// CUBIC recomputes the increment after at most this number of jiffies (`HZ / 32`).
 const RECOMPUTE_JIFFIES: u64 = SECOND / JIFFY / 32;
-/// Largest count before the first loss: the window grows by at least 1/20 per round trip.
+/// Largest `count` before the first loss: the window grows by at least 1/20 per round trip.
 const UNPROBED_COUNT: u32 = 20;
-/// Smallest count: the window grows by at most half per round trip.
+/// Smallest `count`: the window grows by at most half per round trip.
 const LEAST_COUNT: u32 = 2;
 /// Time after the start of an epoch during which CUBIC ignores delay samples.
 const DELAY_HOLD_OFF: Span = SECOND;
@@ -47,7 +47,7 @@ impl Units {
     const LINUX_6_18: Self = Self { tick: MICROSECOND, delay: MICROSECOND };
 }
 
-/// HyStart's inputs from an acknowledgement.
+/// HyStart's inputs when an acknowledgement arrives.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DelaySample {
     pub now: Time,
@@ -67,7 +67,8 @@ pub(super) struct Cubic {
     profile: Profile,
     /// Acknowledged packets per packet of growth.
     count: u32,
-    /// W_max: window before the last reduction; 0 before the first reduction.
+    /// W_max: window before the last reduction, or less with fast convergence. 0 before the first
+    /// reduction and after a timeout.
     last_max: u32,
     /// Window when `count` was computed.
     last_window: u32,
@@ -89,7 +90,7 @@ pub(super) struct Cubic {
     round_delay: u64,
     /// Start of the round, in the profile's ticks.
     round_start: u64,
-    /// Last ACK of the train, in the profile's ticks.
+    /// Time of the last ACK of the train, in the profile's ticks.
     last_ack: u64,
     /// The byte whose acknowledgement ends the round.
     round_end: u64,
@@ -134,8 +135,8 @@ impl Cubic {
         self.start_round(now.0 / self.units().tick, next);
     }
 
-    /// Shifts the epoch by the idle time, which does not count (RFC 9438, section 4.2, last paragraph;
-    /// `bictcp_cwnd_event`).
+    /// Shifts the start of the epoch by the idle time, so that the window does not grow for it (RFC 9438,
+    /// section 4.2, last paragraph; `bictcp_cwnd_event`).
     pub fn resume(&mut self, now: Time, idle: Span) {
         if self.epoch != Time::NEVER {
             self.epoch = (self.epoch + idle).min(now);
@@ -151,8 +152,8 @@ impl Cubic {
         scaled(window, BETA, BETA_SCALE).max(2)
     }
 
-    /// Handles `acknowledged` packets in congestion avoidance. Returns the number of packets that grows
-    /// the window by one packet (`bictcp_update`).
+    /// Handles `acknowledged` packets in congestion avoidance. Returns the number of acknowledged packets
+    /// per packet of growth (`bictcp_update`).
     pub fn update(&mut self, now: Time, window: u32, acknowledged: u32) -> u32 {
         self.acknowledged += acknowledged;
         let jiffy = now.0 / JIFFY;
@@ -196,8 +197,8 @@ impl Cubic {
     fn target(&self, elapsed: Span) -> u32 {
         // 2^-10 s are 976,562,500 ps exactly.
         let time = elapsed / (SECOND / 1024);
-        // Beyond 2^17 units (128 s) the product would overflow. Other limits bound the window long
-        // before this time.
+        // The limit of 2^17 units (128 s) prevents an overflow of the product. Other limits bound the
+        // window long before this time.
         let distance = time.abs_diff(self.k).min(1 << 17);
         let delta = (C_1024 * distance * distance * distance) >> CUBE_SHIFT;
         let delta = u32::try_from(delta).unwrap_or(u32::MAX);
@@ -235,7 +236,7 @@ impl Cubic {
         (slow_start && !self.found).then_some(delay)
     }
 
-    /// Returns whether slow start must end because queues fill (`hystart_update`).
+    /// Returns whether slow start must end: the train of ACKs is long, or the delay grew (`hystart_update`).
     pub fn ends_slow_start(&mut self, delay: u64, sample: &DelaySample) -> bool {
         let units = self.units();
         let tick = sample.now.0 / units.tick;
@@ -266,8 +267,9 @@ impl Cubic {
         self.samples = 0;
     }
 
-    /// Returns whether the train of closely spaced ACKs is longer than half of the smallest delay. The
-    /// window then fills the path.
+    /// Returns whether the train of closely spaced ACKs is longer than a threshold. The window then fills
+    /// the path. The threshold is half of the smallest delay. Linux 6.18 first adds [`aggregation`], and does
+    /// not halve the sum for a paced flow.
     fn train_is_long(&mut self, tick: u64, sample: &DelaySample) -> bool {
         let units = self.units();
         if tick - self.last_ack > HYSTART_SPACING / units.tick {
@@ -286,8 +288,8 @@ impl Cubic {
         tick - self.round_start > threshold
     }
 
-    /// Returns whether the smallest delay of the round exceeds the smallest delay of the flow by an
-    /// eighth.
+    /// Returns whether the smallest delay of the round exceeds the smallest delay of the flow by more than
+    /// an eighth (4 to 16 ms). Returns false for the first 8 samples of a round.
     fn delay_grew(&mut self, delay: u64) -> bool {
         let unit = self.units().delay;
         let judged = self.samples >= HYSTART_SAMPLES;
@@ -306,7 +308,7 @@ impl Cubic {
 }
 
 /// Returns the delay that aggregation of packets may add: four of the largest segments at the pacing
-/// rate.
+/// rate, at most 1 ms.
 fn aggregation(sample: &DelaySample) -> Span {
     let bytes = u64::from(sample.gso_max_bytes) * 4;
     (bytes * SECOND / sample.pacing_rate.max(1)).min(HYSTART_AGGREGATION_MOST)

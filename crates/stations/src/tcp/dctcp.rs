@@ -1,4 +1,4 @@
-//! DCTCP (RFC 8257; net/ipv4/tcp_dctcp.c): reduces the window by the share of packets that switches
+//! DCTCP (RFC 8257; net/ipv4/tcp_dctcp.c): reduces the window by half of the share of packets that switches
 //! marked.
 //!
 //! The window grows as in NewReno. A loss halves the window.

@@ -54,7 +54,7 @@ impl DeliveryRate {
         Self { flights: Some(InFlightHistory::default()), ..Self::default() }
     }
 
-    /// Stamps the flight of a transmission, after [`Self::on_send`].
+    /// Stamps the flight of a transmission. Call this function after [`Self::on_send`].
     pub fn stamp_flight(&mut self, now: Time, end: u64, in_flight: u32, lost_ever: u64) {
         if let Some(flights) = &mut self.flights {
             flights.on_send(now, end, in_flight, lost_ever, self.app_limited_until.is_some());
@@ -96,11 +96,13 @@ impl DeliveryRate {
         }
     }
 
-    /// Handles the delivery of packets (`tcp_rate_skb_delivered`, `tcp_rate_gen`).
+    /// Handles the delivery of packets (`tcp_rate_skb_delivered`, `tcp_rate_gen`). Returns a sample of the
+    /// rate.
     ///
-    /// - `newest` is the transmission time of the packet that was sent last.
+    /// - `newest` is the transmission time of the delivered packet that was sent last. Without a stamp of
+    ///   this time, there is no sample.
     /// - `delivered` is the number of packets delivered so far.
-    /// - Samples shorter than the minimum RTT are ignored: such an acknowledgement is for an earlier
+    /// - Samples shorter than the minimum RTT are ignored: their acknowledgement is for an earlier
     ///   transmission.
     pub fn on_delivery(
         &mut self,

@@ -63,7 +63,7 @@ impl InFlightHistory {
     }
 
     /// Returns the flight of the packet that ends before byte `end` and was sent at `sent_at`.
-    /// `lost_ever` is the number of packets found lost so far.
+    /// `lost_ever` is the number of packets found lost so far. Returns `None` without a stamp of that time.
     pub fn flight(&self, sent_at: Time, end: u64, lost_ever: u64, mss: u32) -> Option<Flight> {
         let index = self.stamps.binary_search_by_key(&sent_at, |stamp| stamp.sent_at).ok()?;
         let stamp = self.stamps.get(index)?;

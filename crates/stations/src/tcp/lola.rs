@@ -66,7 +66,7 @@ mod tests {
     use super::*;
     use crate::time::MILLISECOND;
 
-    /// Acknowledges `rounds` times a full window, once per millisecond, with a round trip of `rtt`.
+    /// Acknowledges 10 packets per millisecond, `rounds` times, with a round trip of `rtt`.
     fn run(lola: &mut Lola, from: u64, rounds: u64, rtt: Span, window: &mut u32, threshold: &mut u32) {
         for round in from..from + rounds {
             let now = Time(round * MILLISECOND);

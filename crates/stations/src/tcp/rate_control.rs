@@ -25,7 +25,7 @@ pub(super) struct Acknowledged {
     pub in_flight_before: u32,
     pub in_flight: u32,
     pub state: State,
-    /// When pacing allows the next segment (`tcp_wstamp_ns`).
+    /// Time at which pacing allows the next segment (`tcp_wstamp_ns`).
     pub departure: Time,
     pub smoothed_rtt: Span,
     pub mss: u32,
@@ -91,7 +91,7 @@ pub(super) trait RateControl: fmt::Debug + Send {
     /// Returns the smallest number of packets of a segment with enough data (`min_tso_segs`).
     fn least_segment(&self, pacing_rate: u64) -> u32;
 
-    /// Returns the number of packets for which the send buffer has room (`sndbuf_expand`).
+    /// Returns the number of packets for which the send buffer must have room (`sndbuf_expand`).
     fn buffered_packets(&self, window: u32) -> u32;
 
     fn boxed_clone(&self) -> Box<dyn RateControl>;

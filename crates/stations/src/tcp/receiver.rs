@@ -27,7 +27,7 @@ pub enum Reply {
     Now,
     /// At this time, unless an earlier event causes an acknowledgement.
     Delayed(Time),
-    /// The time returned before is unchanged.
+    /// At the time of the last [`Self::Delayed`], which is unchanged.
     Unchanged,
 }
 
@@ -62,7 +62,7 @@ pub struct Receiver {
     ranges: Vec<Block>,
     /// The most recently changed ranges, newest first (`selective_acks`).
     recent: [Block; 3],
-    /// A duplicate to report (D-SACK).
+    /// A duplicate to report (D-SACK); empty if there is none.
     duplicate: Block,
     out_of_order_packets: u64,
     duplicate_bytes: u64,
@@ -232,13 +232,13 @@ impl Receiver {
         self.deadline <= now
     }
 
-    /// Returns the bytes received in order, which the application can read.
+    /// Returns the number of bytes received in order, which the application can read.
     #[must_use]
     pub fn delivered(&self) -> u64 {
         self.next
     }
 
-    /// Returns the bytes received above a gap.
+    /// Returns the number of bytes received above a gap.
     #[must_use]
     pub fn out_of_order_bytes(&self) -> u64 {
         self.ranges.iter().map(|range| range.end - range.start).sum()

@@ -9,8 +9,8 @@ const LONGEST_TIMEOUT: Span = 120 * SECOND;
 
 /// The estimator of `tcp_rtt_estimator` (net/ipv4/tcp_input.c). It is RFC 6298 with two changes:
 ///
-/// - The estimator uses the largest deviation within a round trip. This value grows immediately, but
-///   decays by a quarter per round trip.
+/// - The margin of the timeout follows the largest deviation within a round trip. The margin grows
+///   immediately. At the end of a round trip, it decays by a quarter of the difference.
 /// - For a sample far *below* the smoothed value, only an eighth of the difference counts for the deviation.
 #[derive(Clone, Debug)]
 pub(super) struct RoundTrip {

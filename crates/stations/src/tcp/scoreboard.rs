@@ -15,7 +15,7 @@ const RETRANSMITTED: u8 = 4;
 const EVER_RETRANSMITTED: u8 = 8;
 
 const INITIAL_CAPACITY: usize = 8;
-/// Largest length of a merged entry, bytes. The limit keeps the length in its type.
+/// Largest length of a merged entry, bytes. The limit prevents an overflow of the length's type.
 const LARGEST_MERGED: u32 = 1 << 30;
 
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +45,7 @@ impl Entry {
     }
 }
 
-/// Transmission time and end of a delivered packet. The order of the values is the order of
+/// Transmission time of a packet, and the first byte after it. The order of the values is the order of
 /// transmission (RFC 8985, `RACK_sent_after`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct SentOrder {
@@ -61,9 +61,11 @@ pub(super) struct Progress {
     pub delivered: u32,
     /// Packets SACKed for the first time.
     pub sacked: u32,
-    /// Transmission time of the first cumulatively acknowledged packet that was never retransmitted.
+    /// Transmission time of the first cumulatively acknowledged packet that was neither SACKed before nor
+    /// ever retransmitted.
     pub first_sent: Option<Time>,
-    /// Transmission time of the last cumulatively acknowledged packet that was never retransmitted.
+    /// Transmission time of the last cumulatively acknowledged packet that was neither SACKed before nor ever
+    /// retransmitted.
     pub last_sent: Option<Time>,
     /// Transmission time of the first newly SACKed packet that was never retransmitted.
     pub first_sacked: Option<Time>,
@@ -81,7 +83,8 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// Returns the transmission times of the first and the last packets that give RTT samples.
+    /// Returns the transmission times of the first and the last packets that give RTT samples; `None` if no
+    /// packet gives a sample.
     pub fn round_trips(&self) -> (Option<Time>, Option<Time>) {
         let (mut first, mut last) = (self.first_sent, self.last_sent);
         if self.retransmission_acknowledged {
@@ -106,7 +109,7 @@ pub(super) struct Delivery {
 pub(super) struct TimeRule {
     /// The delivered packet that was sent last.
     pub newest: SentOrder,
-    /// A packet is lost if it was sent `slack` before this time.
+    /// A packet is lost if it was sent at least `slack` before this time.
     pub limit: Time,
     /// Delay that reordering may cause.
     pub slack: Span,
@@ -370,7 +373,7 @@ impl Scoreboard {
     /// Handles a SACK block inside the outstanding data (`tcp_sacktag_walk`).
     pub fn sack(&mut self, block: Block, progress: &mut Progress) {
         let mut index = self.first_ending_above(block.start);
-        // SACKed data above this block shows reordering.
+        // Update `highest_sacked` after the loop: the block's own data shows no reordering.
         let mut highest = self.highest_sacked;
         while let Some(&entry) = self.entries.get(index) {
             if entry.sequence >= block.end {
@@ -414,8 +417,8 @@ impl Scoreboard {
         self.highest_sacked = highest;
     }
 
-    /// Merges a SACKed entry into the previous entry, if the previous entry is SACKed too. Returns the
-    /// index of the next entry.
+    /// Merges a SACKed entry into the previous entry, if the previous entry is SACKed, too, and the merged
+    /// entry has at most [`LARGEST_MERGED`] bytes. Returns the index of the next entry.
     fn merge(&mut self, index: usize) -> usize {
         let entry = self.entries[index];
         let Some(before) = index.checked_sub(1) else { return index + 1 };

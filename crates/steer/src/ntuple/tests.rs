@@ -42,13 +42,13 @@ impl Machine {
     }
 }
 
-/// The loopback interface has index 1 and the name `lo` in every network namespace.
 #[test]
 fn the_command_that_turns_rules_on_names_the_interface() {
     let error = no_rules("eth0").to_string();
     assert!(error.contains("`ethtool -K eth0 ntuple on`"), "{error}");
 }
 
+/// The loopback interface has index 1 and the name `lo` in every network namespace.
 #[test]
 fn a_renamed_interface_ends_the_session() {
     let mut backend = Machine::new(&[]).backend();

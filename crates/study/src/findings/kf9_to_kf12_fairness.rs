@@ -32,8 +32,8 @@ fn over_cells(
     }
 }
 
-/// Returns the metric at one point divided by the metric at another point, by common repeat. The result
-/// is the geometric mean over the pairs.
+/// Returns the first metric at the first point of a pair divided by the second metric at the second point, by
+/// common repeat. The result is the geometric mean over the pairs.
 fn ratio_of_pairs(pairs: &[(&Point, &Point)], keys: (&str, &str)) -> Result<MeanInterval, Lack> {
     let (first, second): (Vec<&Point>, Vec<&Point>) = pairs.iter().copied().unzip();
     if let Some(lack) = lack(&first, keys.0).or_else(|| lack(&second, keys.1)) {

@@ -48,12 +48,14 @@ fn verdict(finding: &Finding) -> Verdict {
 
 const CPU: &str = "cpu_s_per_gb.busy";
 
-/// Returns HTB's processor time divided by pfifo's with writes of 4 KiB and 64 KiB, by repeat.
+/// Returns results with these ratios of HTB's processor time to pfifo's, by repeat, for writes of 4 KiB and
+/// 64 KiB.
 fn with_htb_at(ratios: &[f64]) -> Results {
     let mut points = Vec::new();
     for (length, base) in [("4KiB", 1.0), ("64KiB", 0.2)] {
         let axes = [("length", length)];
-        // Let the machine drift by up to half, which cancels in paired ratios.
+        // Each repeat costs a tenth more of the base than the previous repeat. This drift of the machine
+        // cancels in paired ratios.
         let pfifo: Vec<f64> = (0..ratios.len()).map(|repeat| base * (1.0 + 0.1 * repeat as f64)).collect();
         let htb: Vec<f64> = pfifo.iter().zip(ratios).map(|(pfifo, ratio)| pfifo * ratio).collect();
         points.push(point("tc-packet-length", "pfifo", &axes, CPU, &pfifo));
@@ -174,7 +176,7 @@ fn half_of_a_finding_can_refute_it_and_not_confirm_it() {
         point("tc-clients", setup, &[("clients", clients), ("length", "4KiB")], "cores.busy", values)
     };
     let htb = || [cores("htb", "1", &[1.0, 1.01, 1.0]), cores("htb", "16", &[2.0, 2.01, 2.0])];
-    // pfifo has less variation, but mq-fq_codel was not measured.
+    // pfifo has less variation than HTB, but mq-fq_codel was not measured.
     let mut steady = vec![cores("pfifo", "1", &[1.5, 1.51, 1.5]), cores("pfifo", "16", &[1.6, 1.61, 1.6])];
     steady.extend(htb());
     let found = kf1_to_kf5_overhead::kf5(&results(steady));
@@ -392,8 +394,9 @@ fn whole() -> Results {
     results(points)
 }
 
-/// Removes one metric from one repeat of each point. Each finding then stays the same, or it is not
-/// measurable and names the metric. The recommendations omit the setup.
+/// Removes one metric from one repeat of one point at a time. Each finding then stays the same, or it is
+/// not measurable and names the metric and the point. The recommendations for the metric list the setup as
+/// missing.
 #[test]
 fn a_verdict_needs_all_of_its_figures() {
     let whole = whole();

@@ -9,7 +9,7 @@ use super::markdown::cell;
 use crate::judgements::conservation;
 use crate::results::{Point, Results};
 
-/// A column: heading, metric, and the points.
+/// A column: heading, scenario, metric, and the points of the scenario to use.
 struct Column {
     name: &'static str,
     scenario: &'static str,
@@ -77,7 +77,7 @@ fn write(text: &mut String, results: &Results) -> std::fmt::Result {
     Ok(())
 }
 
-/// Returns the mean over the points, and the range over all repeats.
+/// Returns the mean over the points, and the range over all repeats, as text; empty without points.
 fn of_column(results: &Results, setup: &str, column: &Column) -> String {
     let points =
         results.measured(column.scenario).filter(|point| point.setup == setup && (column.keep)(point));

@@ -58,7 +58,8 @@ impl TenantBed {
         Ok(Self { meter, sender, receiver, netlink, index: sender_index, watch: None })
     }
 
-    /// Installs the tree. The rules are installed before the filters of the qdisc under test.
+    /// Installs the tree, then the rules. The kernel checks the rules before the filters of the qdisc under
+    /// test.
     pub(super) fn install(
         &mut self,
         tree: &QdiscTree,

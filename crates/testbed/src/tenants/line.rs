@@ -94,8 +94,9 @@ fn be_prompt() {
 }
 
 /// Returns the minimum backlog per bin from `start_ns` on, and the number of bins with a sample. A bin
-/// without a sample gets the smaller value of its neighbours. An idle bin therefore counts against the
-/// qdisc only if packets waited before and after the bin.
+/// without a sample gets the smaller value of the nearest sampled bins before and after it; 0 if one of the
+/// two does not exist. An idle bin therefore counts against the qdisc only if packets waited before and
+/// after the bin.
 pub(super) fn least_by_bin(samples: &[Sample], start_ns: u64, bin_ns: u64, bins: usize) -> (Vec<u64>, usize) {
     let mut least: Vec<Option<u64>> = vec![None; bins];
     for sample in samples.iter().filter(|sample| sample.at_ns >= start_ns) {

@@ -185,7 +185,8 @@ fn options(job: &Job<'_>, point: &TenantPoint, features: KernelFeatures) -> Tena
     }
 }
 
-/// Waits until every bulk flow has carried more bytes than the cookie that iperf3 sends first.
+/// Waits until every bulk flow has carried more bytes than the cookie that iperf3 sends first. Does not wait
+/// for flows of on-off tenants.
 fn wait_for_flows(
     bed: &TenantBed,
     sources: &mut Sources,

@@ -75,7 +75,8 @@ impl<'p> Places<'p> {
 }
 
 impl Sources {
-    /// Starts all sources. Stops every bulk sender once it is connected.
+    /// Starts all sources. Stops each iperf3 client once it is connected; the other bulk senders wait for
+    /// [`Self::release`].
     pub(super) fn start(
         bed: &TenantBed,
         point: &TenantPoint,
@@ -158,7 +159,7 @@ impl Sources {
         bulk.chain(probes).unzip()
     }
 
-    /// Returns an error if a bulk sender has exited early.
+    /// Returns an error if an iperf3 client has exited early.
     pub(super) fn check(&mut self) -> Result<(), TestbedError> {
         for sender in &mut self.bulk {
             if let Sender::Iperf { client, .. } = sender

@@ -28,7 +28,7 @@ pub(crate) struct Suitability {
 }
 
 impl Suitability {
-    /// Returns the test bed's settings for a point, or the reason why this kernel cannot run it.
+    /// Returns the test bed's settings for a point, or the reason why this kernel or iperf3 cannot run it.
     pub(crate) fn assess(
         &self,
         scenario: &Scenario,
@@ -92,7 +92,7 @@ fn on_scratch<T>(work: impl FnOnce(&mut Netlink, u32) -> Result<T, TestbedError>
     work(&mut netlink, loopback)
 }
 
-/// Returns the classifier of a filter in a tree.
+/// Returns the classifier of a step that adds a filter; `None` for other steps.
 fn classifier_of(step: &Step) -> Option<Classifier> {
     match step {
         Step::Filter { filter: Filter::Port { classifier, .. }, .. } => Some(*classifier),
@@ -148,9 +148,10 @@ const TRIAL_FLOWS: u32 = 8;
 
 /// Returns the rate of a scenario.
 ///
-/// - Without a line, this is the nominal rate, to which shares refer.
+/// - Without a line, or without bulk flows, this is the requested rate, by default the nominal rate. Shares
+///   refer to this rate.
 /// - With a line, the rate leaves headroom for the CPUs. A trial measures the CPUs' capacity with the
-///   point with the shortest writes, behind a line at the requested rate with one FIFO.
+///   point with the shortest writes, behind a line with one FIFO at the requested or nominal rate.
 pub(crate) fn settle(
     scenario: &Scenario,
     tenants: &Tenants,
@@ -204,7 +205,7 @@ fn mean_length(point: &TenantPoint) -> u64 {
     sum / u64::from(point.bulk_flows()).max(1)
 }
 
-/// Returns the point with few flows that always send, and without other clients.
+/// Returns the point with few flows that always send, without probes and without filter rules.
 fn trial_of(point: &TenantPoint) -> TenantPoint {
     let flows = point.bulk_flows().max(1);
     let few = |tenants: &BulkTenants| BulkTenants {

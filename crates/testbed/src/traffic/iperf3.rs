@@ -128,7 +128,7 @@ pub struct Stream {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Transfer {
     pub bytes: u64,
-    /// Time since the streams were connected.
+    /// Duration of the transfer.
     pub seconds: f64,
 }
 
@@ -234,7 +234,8 @@ fn required<T>(value: Option<T>, field: &str) -> Result<T, FieldError> {
     value.map_or_else(|| field_error(field, "is missing"), Ok)
 }
 
-/// The used members. All members are optional, because output with an `error` may lack any of them.
+/// The members of iperf3's output that the parser uses. Any of them may be missing from output with an
+/// `error`.
 #[derive(Default)]
 struct Document {
     /// There can be several errors: a server whose client received SIGTERM may report a second error.
@@ -624,7 +625,7 @@ mod tests {
         }
     }
 
-    /// Returns the error of [`parse`] for the client's output after one replacement.
+    /// Returns the error of [`parse`] for a recorded output after one replacement.
     fn complaint(text: &str, from: &str, to: &str) -> String {
         assert!(text.contains(from), "the recorded output has no {from}");
         parse("it", &text.replacen(from, to, 1)).unwrap_err().to_string()

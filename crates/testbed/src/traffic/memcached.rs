@@ -1,12 +1,12 @@
-//! An open-loop load on memcached: a request is sent when it is due, even if previous requests are
-//! unanswered. A latency counts from the time at which the request was *due*. A stall of the server or
-//! the network therefore increases the latency of every request that was due during the stall. A closed
-//! loop would not send these requests ("coordinated omission").
+//! A load on memcached. With a rate, the loop is open: a request is sent when it is due, even if previous
+//! requests are unanswered. A latency counts from the time at which the request was *due*. A stall of the
+//! server or the network therefore increases the latency of every request that was due during the stall.
+//! A closed loop would not send these requests ("coordinated omission").
 //!
 //! The protocol is memcached's text protocol over TCP (`doc/protocol.txt`). A request is a `get` of one
-//! key or a `set` of one value. Several connections each have many requests in flight. Requests are due
-//! at the times of a Poisson process, generated from a seed. A single thread sends and receives. The
-//! thread sleeps between requests to use little CPU time.
+//! key or a `set` of one value. In an open loop, each connection can have many requests in flight, and
+//! requests are due at the times of a Poisson process, generated from a seed. A single thread sends and
+//! receives. The thread sleeps between requests to use little CPU time.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -45,13 +45,13 @@ pub struct LoadResult {
     /// Time from due to answered, for each answered request.
     pub latencies_ns: Vec<u64>,
     pub due: usize,
-    /// Time until the last answer.
+    /// Time from the first request to the end of the load, including the wait for late answers.
     pub elapsed: Duration,
 }
 
 impl LoadResult {
-    /// Returns a quantile of the latency, ns; `None` without requests. Unanswered requests count as the
-    /// slowest requests.
+    /// Returns a quantile of the latency, ns. Unanswered requests count as the slowest requests. Returns
+    /// `None` without requests, or if the quantile falls on an unanswered request.
     #[must_use]
     pub fn quantile(&self, share: f64) -> Option<u64> {
         let mut sorted = self.latencies_ns.clone();
@@ -82,7 +82,7 @@ impl Random {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    /// Returns a number in (0, 1).
+    /// Returns a number in (0, 1].
     fn fraction(&mut self) -> f64 {
         ((self.next() >> 11) + 1) as f64 / (1_u64 << 53) as f64
     }

@@ -99,7 +99,8 @@ impl Sample {
     }
 }
 
-/// The error for a log without samples. `origin` is the caller's name for the log.
+/// The error for a log that has no samples, or is damaged or incomplete. `origin` is the caller's name
+/// for the log.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
     /// The log is empty: the client could not connect, or was killed before its end.

@@ -1,6 +1,6 @@
-//! A page whose first write sleeps. A read into the page sleeps while it owns the socket, because the
+//! A page whose first write sleeps. read(2) into the page sleeps while it owns the socket, because the
 //! kernel copies to the page with the socket locked (`tcp_recvmsg`). A page fault of a real application
-//! can sleep as long, for example on a swapped page.
+//! can sleep for a similar time, for example on a swapped page.
 //!
 //! The page is registered with userfaultfd(2) (Documentation/admin-guide/mm/userfaultfd.rst).
 
@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Length of a page on all supported machines, bytes. A larger page only moves the end of the buffer.
+/// Length of a page, bytes. A kernel with larger pages refuses the range (`validate_range`,
+/// fs/userfaultfd.c).
 const PAGE: usize = 4096;
 
 /// `UFFD_API`, and the requests of include/uapi/linux/userfaultfd.h.
@@ -56,8 +57,10 @@ fn request<T>(descriptor: &OwnedFd, request: libc::c_ulong, argument: &mut T) ->
 }
 
 impl StallingBuffer {
+    /// Maps at least `length` bytes. An access to the missing page sleeps for `stall`.
+    ///
     /// # Errors
-    /// Returns an error if the kernel refuses userfaultfd.
+    /// Returns an error if the kernel refuses the mapping, userfaultfd or a thread.
     pub fn new(length: usize, stall: Duration) -> io::Result<Self> {
         let length = length.next_multiple_of(PAGE);
         let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);

@@ -25,9 +25,9 @@ pub(crate) struct Worker<T> {
 }
 
 impl<T: Send + 'static> Worker<T> {
-    /// Starts a thread that calls `work` with a connection. If `processor` is given, the thread is
-    /// pinned to it. `work` must return when the flag is set. The connection is then shut down, so no
-    /// call on it blocks.
+    /// Starts a thread that calls `work` with a connection and a flag. If `processor` is given, the thread is
+    /// pinned to it. `work` must return when [`Worker::stop`] sets the flag. `stop` also shuts the connection
+    /// down, so that no call on the connection blocks.
     pub(crate) fn start(
         stream: TcpStream,
         processor: Option<usize>,

@@ -27,18 +27,19 @@ pub(super) struct TransferBed {
     index: u32,
 }
 
-/// Packets by place since the test bed was built. A socket's drops are buffers, in which GRO may have
-/// merged several packets.
+/// Packets by place since the test bed was built. Drops at a socket are counted in buffers; GRO may have
+/// merged several packets in a buffer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Packets {
     /// Packets that the sender's device sent.
     pub(super) sent: u64,
-    /// Packets that the receiving device dropped before the ring.
+    /// Packets that the sender's or the receiver's device dropped before the ring.
     pub(super) nic: u64,
     /// Packets that went to a ring, and packets that the ring's thread took.
     pub(super) enqueued: u64,
     pub(super) taken: u64,
-    /// Packets that went to no ring: neither TCP nor UDP.
+    /// Packets that went to no ring: neither TCP nor UDP, fragments, source-routed packets, and packets that
+    /// the program could not send to a ring.
     pub(super) other: u64,
     pub(super) socket_backlog: u64,
     pub(super) pruned: u64,

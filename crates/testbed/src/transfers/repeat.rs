@@ -222,7 +222,8 @@ fn drops(before: &Packets, after: &Packets, last: &Packets) -> [Option<u64>; 5] 
     ]
 }
 
-/// Waits until no more packets arrive and the rings are empty. Returns the counters.
+/// Waits, at most for [`DRAIN`], until the counters do not change: no packet arrives, and the rings are
+/// empty. Returns the counters.
 fn settled(bed: &mut TransferBed, observer: &dyn Observer) -> Result<Packets, TestbedError> {
     /// A time longer than any wait of the rings' threads for a processor.
     const QUIET: Duration = Duration::from_millis(100);

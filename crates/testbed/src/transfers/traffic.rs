@@ -15,7 +15,7 @@ use crate::traffic::worker::{Ends, Worker, set_congestion_control};
 /// Bytes of a read or write, as in iperf3.
 const CALL_BYTES: usize = 128 << 10;
 
-/// When and how the readers count.
+/// The bins in which the readers count bytes, and the work of their applications.
 #[derive(Debug)]
 pub(super) struct Count {
     /// Start of the measurement, `CLOCK_MONOTONIC` ns; `u64::MAX` before it is known.
@@ -132,8 +132,8 @@ fn read(stream: &mut TcpStream, stop: &AtomicBool, count: &Count) -> io::Result<
     }
 }
 
-/// Uses the processor for `time` ns. Returns the time, and leaves a remainder below a microsecond to the
-/// next call.
+/// Uses the processor for `time` ns. Returns the time used: `time`, or 0 if `time` is below a microsecond.
+/// The caller keeps unused time for the next call.
 fn work(time: u64) -> u64 {
     const LEAST: u64 = 1_000;
     if time < LEAST {

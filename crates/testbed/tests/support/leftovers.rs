@@ -207,7 +207,7 @@ fn processes() -> impl Iterator<Item = u32> {
     entries(Path::new("/proc")).into_iter().filter_map(|path| path.file_name()?.to_str()?.parse().ok())
 }
 
-/// Returns the entries of a directory; empty if the directory does not exist.
+/// Returns the entries of a directory; empty if the directory cannot be read.
 fn entries(directory: &Path) -> Vec<PathBuf> {
     fs::read_dir(directory).map(|list| list.flatten().map(|entry| entry.path()).collect()).unwrap_or_default()
 }

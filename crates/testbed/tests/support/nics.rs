@@ -111,8 +111,8 @@ impl Nics {
         self.netlink.replace_qdisc(self.index, Handle::ROOT, Handle::new(1, 0), &Qdisc::Mq).unwrap();
     }
 
-    /// Returns the counters of each transmit queue that the kernel picked. A class of `mq` or `mqprio`
-    /// is a queue of the device.
+    /// Returns the counters of each transmit queue, which are those of its class of `mq` or `mqprio`. The
+    /// kernel counts a packet at the queue that it picked.
     pub fn queue_statistics(&mut self) -> Vec<Statistics> {
         let classes = self.netlink.class_statistics(self.index).unwrap();
         (1..=QUEUES as u16)
@@ -148,8 +148,8 @@ impl Nics {
 }
 
 impl Drop for Nics {
-    /// Moves the interfaces back immediately. An open connection without a peer would keep its
-    /// namespace, and so the interface, for minutes.
+    /// Restores the XPS maps, and moves the interfaces back immediately. An open connection without a peer
+    /// would keep its namespace, and so the interface, for minutes.
     fn drop(&mut self) {
         let files = xps_files(&self.name).into_iter().zip(self.xps.iter().cloned()).collect::<Vec<_>>();
         let _ = self.sender.write_sysfs(&files);

@@ -12,7 +12,8 @@ use evenkeel_testbed::NetnsWorld;
 
 use super::leftovers::Holdings;
 
-/// An observer that interrupts when an activity begins, and records the kernel objects of this process.
+/// An observer that interrupts the run when the activity `until` begins. It records the kernel objects that
+/// this process holds at this time.
 #[derive(Default)]
 pub struct Watch {
     pub until: Option<&'static str>,

@@ -158,8 +158,8 @@ impl Bulk {
         });
     }
 
-    /// Closes the flows in order, and waits for the last byte. Flows with a number of bytes end on
-    /// their own.
+    /// Closes the connections with a FIN, and waits until all bytes have arrived. Flows with a fixed number
+    /// of bytes end on their own. Returns the sent and received bytes of each flow.
     pub fn finish(mut self) -> Vec<Transferred> {
         if !self.ends_by_itself {
             self.stop.store(true, Ordering::Relaxed);
@@ -174,7 +174,7 @@ impl Bulk {
             .collect()
     }
 
-    /// Resets every connection, with its queued data.
+    /// Resets every connection, and discards its queued data.
     pub fn reset(mut self) {
         for flow in &self.flows {
             close_by_reset(&flow.socket);
@@ -304,8 +304,8 @@ pub fn short_connections(bed: &Bed, count: usize, at_a_time: usize) -> u64 {
 
 const SHORT_LARGEST: usize = 9_000;
 
-/// Returns the payload of short connection number `number`, counted from 1. The payload is one to seven
-/// segments.
+/// Returns the payload, bytes, of short connection number `number`, counted from 1. The payload is one to
+/// seven segments.
 pub fn short_size(number: usize) -> usize {
     1_000 + number % 5 * 2_000
 }

@@ -45,7 +45,8 @@
 #define EK_LOLA_ONE 1024u
 /* N_RTT_SAMPLE of RFC 9406. */
 #define EK_LOLA_SLOW_START_SAMPLES 8u
-/* Longest time, ms, after the start of a curve at which the curve still changes. Its cube fits 60 bits. */
+/* Largest time, ms, whose cube the curves use: |t - K| for CUBIC, t for fair flow balancing. Its cube is
+ * 2^60. */
 #define EK_LOLA_MAX_CURVE_MS (1u << 20)
 
 /* Defaults. "Module" is the authors' module for Linux, version 1.5. */
@@ -222,8 +223,8 @@ EK_INLINE void ek_lola_start_curve(struct ek_lola *flow, ek_u32 cwnd_max)
 	flow->cwnd_max = cwnd_max;
 }
 
-/* Adds the RTT sample of an ACK. RTTmin is the smallest of all samples. RTTnow is the smallest sample
- * of the last measurement. */
+/* Adds the RTT sample of an ACK. RTTmin is the smallest sample since the last reset of RTTmin. RTTnow is
+ * the smallest sample of the last measurement. */
 EK_INLINE void ek_lola_sample(struct ek_lola *flow, const struct ek_lola_settings *settings, ek_u32 rtt_us,
 			      ek_u64 now_us)
 {
@@ -277,7 +278,7 @@ EK_INLINE ek_u32 ek_lola_curve(struct ek_lola *flow, const struct ek_lola_settin
 	time_ms = ek_lola_elapsed(now_us, flow->epoch_us) / 1000 + flow->rtt_min_us / 1000;
 	offset = time_ms > flow->k_ms ? time_ms - flow->k_ms : flow->k_ms - time_ms;
 	offset = ek_lola_bound(offset, 0, EK_LOLA_MAX_CURVE_MS);
-	/* (t - K)^3 fits 60 bits, and scale is at most 10240. */
+	/* |t - K|^3 is at most 2^60, and scale is at most 10240. So the shifted product fits 64 bits. */
 	offset = ((offset * offset * offset) >> 10) * scale / 1000000000ull;
 	if (time_ms >= flow->k_ms)
 		return ek_lola_bound(flow->cwnd_max + offset, EK_LOLA_MIN_CWND, EK_LOLA_MAX_CWND);
@@ -287,7 +288,7 @@ EK_INLINE ek_u32 ek_lola_curve(struct ek_lola *flow, const struct ek_lola_settin
 }
 
 /* Returns the window after `acked` packets on CUBIC's curve. The window grows by at most half of
- * `acked` packets, as in tcp_cubic.c. */
+ * `acked` packets, as in tcp_cubic.c, but by up to one packet if `acked` is 0 or 1. */
 EK_INLINE ek_u32 ek_lola_increase(struct ek_lola *flow, ek_u32 cwnd, ek_u32 target, ek_u32 acked)
 {
 	ek_u64 credit = (ek_u64)flow->credit + acked;

@@ -28,7 +28,7 @@
 #define EK_MAX_QUEUES 256
 /* Value of a queue field without a queue. */
 #define EK_NO_QUEUE 0xffffffffu
-/* Number of attempts at a compare-and-swap. Then one segment is sent uncharged. */
+/* Number of attempts at a compare-and-swap. After the last one, ek_choose leaves the segment uncharged. */
 #define EK_TRIES 4
 
 /* How a queue is picked for a flow that may change its queue. */
@@ -234,7 +234,7 @@ EK_INLINE void ek_discharge(ek_u32 *weight, ek_u64 word)
 }
 
 /* Returns the queue that a flow gets if no other queue has a smaller weight. This is the flow's
- * previous queue or, without one, the queue of its hash. */
+ * previous queue if the pool contains it, otherwise the queue of the flow's hash. */
 EK_INLINE ek_u32 ek_preferred_queue(ek_u64 word, const struct ek_segment *segment)
 {
 	ek_u32 queue = EK_WORD_QUEUE(word);
@@ -324,7 +324,8 @@ EK_INLINE int ek_stays(ek_u64 seen, ek_u32 idle, ek_u32 held_on)
 	return !idle && seen & EK_WORD_CHARGED && (held_on == EK_NO_QUEUE || held_on == EK_WORD_QUEUE(seen));
 }
 
-/* Picks the queue for a segment, and charges the flow's weight to it. */
+/* Picks the queue for a segment. Charges the flow's weight to the queue, except with the outcomes
+ * EK_UNCHARGED and EK_CONTENDED. */
 EK_INLINE struct ek_choice ek_choose(ek_u64 *flow, ek_u32 *weight, const struct ek_segment *segment)
 {
 	struct ek_choice choice = {.queue = 0, .outcome = EK_CONTENDED};
@@ -373,8 +374,8 @@ EK_INLINE struct ek_choice ek_choose(ek_u64 *flow, ek_u32 *weight, const struct 
 			choice.outcome = free_to_move ? EK_PICKED : EK_RECHARGED;
 			break;
 		}
-		/* Another core sent a segment of the same flow (a shared UDP socket), so undo the
-		 * claim. */
+		/* Another core changed the word, for example because it sent a segment of the same
+		 * flow (a shared UDP socket), so undo the claim. */
 		ek_discharge(weight, next);
 	}
 	choice.queue &= EK_MAX_QUEUES - 1;

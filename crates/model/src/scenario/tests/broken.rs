@@ -1,4 +1,5 @@
-//! Tests of invalid scenarios: each test changes a valid scenario, and expects an error with position and message.
+//! Tests of invalid scenarios: each test changes a valid scenario, and expects an error with position and
+//! message.
 
 use super::*;
 

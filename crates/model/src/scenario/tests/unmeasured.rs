@@ -1,4 +1,5 @@
-//! Expectations about metrics that a scenario of this kind can measure, but this one cannot.
+//! Expectations about metrics that other scenarios of the same kind can measure, but the tested scenario
+//! cannot.
 
 use super::*;
 
@@ -65,8 +66,8 @@ fn expectations_are_about_metrics_that_the_variant_can_have() {
     let clients = "clients = [0, 1, 2]";
     let both = "clients = [2]\nprobes = [0, 1]";
     let few = "[[workload.clients]]\ncount = 2\nsizes = [\"2KiB\"]\ntimed = false";
-    // The scenario, a variant that lacks the metric, the metric, and a part of the error; last, a variant that has
-    // the metric, if the scenario has one.
+    // The scenario, a variant that lacks the metric, the metric, and a part of the error; last, a variant
+    // that has the metric, if the scenario has one.
     let cases = [
         (bulk("flows = 1"), "dqa", "nfm.1ms", "fairness needs at least two flows", ""),
         (bulk("flows = 1"), "dqa", "nfm_max.1ms", "fairness needs at least two flows", ""),

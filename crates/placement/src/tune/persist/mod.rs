@@ -2,7 +2,7 @@
 //!
 //! - Sysctls belong in `sysctl.d`.
 //! - udev can set an interface's own settings when the interface appears.
-//! - A unit can set everything, with the commands that an administrator would type.
+//! - A unit can set everything that a shell command can set.
 //!
 //! Interrupts may have other numbers after a restart, so the commands find them by their action's name.
 
@@ -31,7 +31,7 @@ pub struct File {
     pub link: Option<(String, String)>,
 }
 
-/// The files for an interface, and the settings that no file can hold.
+/// The files for an interface, and the settings that these files cannot hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Files {
     pub files: Vec<File>,
@@ -94,8 +94,8 @@ fn wanted_by(name: &str) -> String {
     format!("systemd/system/multi-user.target.wants/{}", unit(name))
 }
 
-/// Returns files of some kinds with the settings of an interface and its host. `actions` has the action name of each
-/// interrupt, by which the files find the interrupt again.
+/// Returns files of some kinds with the settings of an interface and its host. `actions` has the action
+/// name of each interrupt, by which the files find the interrupt again.
 #[must_use]
 pub fn files(
     place: Place<'_>,

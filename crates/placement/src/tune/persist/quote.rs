@@ -52,9 +52,10 @@ impl UdevRule {
     }
 }
 
-/// Returns the udev pattern that matches only this name: in brackets, `*`, `?` and `[` are literal (fnmatch(3)).
-/// Returns `None` if no pattern can match the name: `|` separates patterns even in brackets, and `"` and `\` are not
-/// possible in a udev string.
+/// Returns the udev pattern that matches only this name: in brackets, `*`, `?` and `[` are literal
+/// (fnmatch(3)). Returns `None` if no pattern can match the name: `|` separates patterns even in brackets,
+/// and `"` and `\` are not possible in a udev string. Also returns `None` if a character is not visible
+/// ASCII.
 fn pattern(name: &str) -> Option<String> {
     let mut text = String::new();
     for character in name.chars() {

@@ -14,7 +14,8 @@ const LAST_INTERRUPT: f64 = 1e-3;
 /// All flows of a shuffle start within this time, in seconds.
 const STARTS_WITHIN: f64 = 1e-3;
 
-/// Checks the spread (longest minus shortest time) against the mean and the percentiles.
+/// Checks the mean, the percentiles and the spread (longest minus shortest time) against each other. In a
+/// shuffle, also checks them against the payload and the throughput of the flows.
 pub(super) fn spread(facts: &Facts<'_>) -> Checked {
     let of = |part| facts.part(metric::COMPLETION, part);
     let (Some(mean), Some(p50), Some(p80), Some(p99), Some(spread)) =

@@ -22,7 +22,7 @@ pub(super) fn whole(facts: &Facts<'_>) -> Checked {
 }
 
 /// Checks the answered requests of probes: both the number of requests and the number of late requests
-/// must be whole.
+/// must be whole. In a simulation, also checks the rate of requests against the mean latency.
 pub(super) fn transactions(facts: &Facts<'_>) -> Checked {
     let Some((run, rate)) = facts.timed_run().zip(facts.of(metric::TRANSACTIONS)) else { return Ok(()) };
     let count = rate * run.seconds;
@@ -125,7 +125,8 @@ pub(super) fn of_qdiscs(facts: &Facts<'_>) -> Checked {
     Ok(())
 }
 
-/// Checks retransmissions per second against their number.
+/// Checks retransmissions per second, and retransmission events per second, against the number of
+/// retransmissions.
 pub(super) fn retransmission_rates(facts: &Facts<'_>) -> Checked {
     let (Some(run), Some(retransmits)) = (facts.timed_run(), facts.of(metric::RETRANSMITS)) else {
         return Ok(());

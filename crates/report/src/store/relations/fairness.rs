@@ -26,11 +26,11 @@ pub(super) fn jain_of_flows(facts: &Facts<'_>) -> Checked {
 /// Checks the NFM. A window's value is the difference between two flows, divided by their fair share of
 /// the window.
 ///
-/// - The difference in any window is at most the bytes of the largest flow. Over all windows, it is at
-///   most the bytes of all flows.
+/// - The difference in any window is at most the bytes of the largest flow.
 /// - The largest value is at most the sum of all values.
-/// - Simulated bulk flows compete in every window. If the windows also fill the measured time, the mean
-///   is at least the difference of the sums. The mean over parts of windows is then at least the mean
+/// - Simulated bulk flows compete in every window. The sum of the differences in all windows is then at
+///   most the bytes of all flows. If the windows also fill the measured time, the mean is at least the
+///   difference of the sums. The mean and the largest value over parts of windows are then at least those
 ///   over windows (triangle inequality).
 pub(super) fn nfm(facts: &Facts<'_>) -> Checked {
     let flows = &facts.repeat.flows;

@@ -1,8 +1,8 @@
 //! Relations between the figures of a repeat that hold by definition, in one table.
 //!
-//! A relation is an identity (the throughput is the payload of the flows) or a bound (the mean is not
-//! below the values of its percentiles). All of these figures come from the same counts, so tolerances
-//! cover rounding only.
+//! A relation is an identity (the throughput is the payload of the flows divided by the time) or a bound
+//! (the percentiles give a lower bound of the mean). All of these figures come from the same counts, so
+//! tolerances cover rounding only.
 
 mod completion;
 mod counts;
@@ -53,13 +53,13 @@ impl<'r> Facts<'r> {
         self.run.is_some_and(|run| run.world == "sim")
     }
 
-    /// In bytes.
+    /// Returns the payload of all flows in bytes.
     fn payload(&self) -> f64 {
         self.repeat.flows.iter().map(|flow| u128::from(flow.payload_bytes)).sum::<u128>() as f64
     }
 
-    /// Returns the duration of a shuffle in seconds, from its payload and throughput. Returns `None`
-    /// for other workloads.
+    /// Returns the duration of a shuffle in seconds, from its payload and throughput. Returns `None` for
+    /// other workloads, without flows and without throughput.
     fn elapsed(&self) -> Option<f64> {
         self.run.filter(|run| run.seconds == 0.0 && !self.repeat.flows.is_empty())?;
         let throughput = self.of(metric::THROUGHPUT).filter(|bps| *bps > 0.0)?;
@@ -71,7 +71,7 @@ impl<'r> Facts<'r> {
 const RELATIONS: [(&[&str], Relation); 19] = [
     (&[metric::RETRANSMITS, metric::OUT_OF_ORDER, metric::DROPS, metric::QDISC], counts::whole),
     (&[metric::TRANSACTIONS, metric::SLO_VIOLATIONS], counts::transactions),
-    // nfm <= nfm_max; p50 <= p99, also with the mean; each part of the processor time <= busy.
+    // nfm <= nfm_max; p50 <= p99; p50 / 2 <= mean; each part of the busy processor time <= busy.
     (&[metric::NFM, metric::LATENCY, metric::COMPLETION, metric::RESPONSE, metric::CORES], order::order),
     (&[metric::LATENCY, metric::COMPLETION, metric::RESPONSE], order::mean),
     (&[metric::LATENCY, metric::SLO_VIOLATIONS], order::objective),

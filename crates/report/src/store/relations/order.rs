@@ -94,8 +94,8 @@ pub(super) fn objective(facts: &Facts<'_>) -> Checked {
     Ok(())
 }
 
-/// Checks half round trips against their measured time. In the simulator, also checks them against the
-/// line, which carries the probe's request.
+/// Checks half round trips against half of the time in which they were measured. In the simulator, also
+/// checks them against half of the time that the probe's request takes on the line.
 pub(super) fn round_trips(facts: &Facts<'_>) -> Checked {
     let (Some(run), Some((scenario, _))) = (facts.run, facts.known) else { return Ok(()) };
     let probe = scenario.workload.latency.as_ref();

@@ -50,7 +50,7 @@ pub(super) fn time(facts: &Facts<'_>) -> Checked {
     Ok(())
 }
 
-/// Checks that the shares of the cycles add up to 1.
+/// Checks that the shares of the cycles add up to 1, or to at most 1 if a share is missing.
 pub(super) fn shares(facts: &Facts<'_>) -> Checked {
     let shares = || facts.repeat.metrics.iter().filter(|(key, _)| is_part(key, metric::CPU_SHARE));
     let sum: f64 = shares().map(|(_, share)| share).sum();

@@ -76,7 +76,7 @@ pub(super) fn groups(facts: &Facts<'_>) -> Checked {
         .iter()
         .filter(|(group, record)| record.requests > 0 || group.of(metric::REQUESTS, "total").is_some())
         .collect();
-    // Requests in the longest time that a client runs.
+    // The rate of all groups together counts all requests in the longest time that a group runs.
     let presences: Option<Vec<f64>> = present
         .iter()
         .map(|(group, record)| {

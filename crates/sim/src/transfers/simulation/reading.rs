@@ -51,7 +51,7 @@ impl Simulation {
         let per_byte = if from != to {
             copy.remote
         } else if from == machine.nic_node {
-            // Each byte that the NIC writes replaces a random line in the NIC's part of the cache.
+            // Each cache line that the NIC writes replaces a random line in the NIC's part of the cache.
             let cached = (-(ago as f64) / machine.ddio_bytes as f64).exp();
             copy.local + (copy.cached - copy.local) * cached
         } else {

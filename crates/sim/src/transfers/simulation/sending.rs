@@ -24,8 +24,8 @@ impl Simulation {
         now + span_of(sum, hz)
     }
 
-    /// Handles acknowledgements. Returns their number, and the flow if more acknowledgements have
-    /// arrived.
+    /// Handles at most [`MOST_ACKS`] acknowledgements of the flow `number` that have arrived. Returns the
+    /// number handled, and further work if more acknowledgements have arrived.
     pub(super) fn end_acks(&mut self, core: u32, number: u32) -> (u32, Option<Soft>) {
         let now = self.engine.now;
         let flow = &mut self.flows[number as usize];
@@ -70,7 +70,8 @@ impl Simulation {
         }
     }
 
-    /// Returns the limit of the send buffer: some windows, up to the socket's limit (`tcp_sndbuf_expand`).
+    /// Returns the limit of the send buffer in bytes: some windows, but at least one write, and at most the
+    /// socket's limit (`tcp_sndbuf_expand`).
     fn send_limit(&self, number: u32) -> u64 {
         let packets = self.flows[number as usize].sender.buffered_packets();
         (packets * u64::from(self.settings.mss)).max(u64::from(PIECE)).min(self.settings.send_buffer)
@@ -117,7 +118,8 @@ impl Simulation {
         }
     }
 
-    /// Passes the segments that a flow may send to the flow's port. The core is charged for the work.
+    /// Passes the segments that a flow may send to the flow's port. Charges the core for the work, and plans
+    /// the flow's next timer.
     pub(super) fn send(&mut self, number: u32, core: u32) {
         let now = self.engine.now;
         let mut segments = 0;

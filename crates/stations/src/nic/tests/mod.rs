@@ -22,7 +22,7 @@ struct Packet {
 /// The departure of a segment: time, queue and flow.
 type Event = (Time, u32, u32);
 
-/// All departures, in order of time.
+/// Departures of packets and of segments, in the order of the calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Log {
     packets: Vec<Packet>,

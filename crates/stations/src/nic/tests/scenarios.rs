@@ -263,8 +263,8 @@ proptest! {
         });
     }
 
-    /// Checks that a larger weight makes only its own queue finish earlier. A smaller weight must
-    /// affect only the queues that [`Nic::finishes`] reports.
+    /// Checks that a larger weight makes no other queue finish earlier. A smaller weight may make only the
+    /// queues that [`Nic::finishes`] reports finish earlier. The reported times must be their new times.
     #[test]
     fn a_weight_that_changes_brings_forward_what_it_may(
         (config, script) in scenario(),
@@ -289,9 +289,8 @@ proptest! {
         });
     }
 
-    /// Checks Shreedhar and Varghese 1996, theorem 4. Over any interval in which two flows are
-    /// backlogged, their service per share differs by less than twice the largest packet and the
-    /// quantum.
+    /// Checks Shreedhar and Varghese 1996, theorem 4. Over any interval in which two flows are backlogged,
+    /// their service per share differs by less than the quantum plus twice the largest packet.
     #[test]
     fn deficit_round_robin_is_fair(
         quantum in 64u32..4000,

@@ -56,7 +56,7 @@ pub struct HfscClass {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HfscContent {
-    /// The value is the limit of the queue in segments.
+    /// A class with a queue. The value is the limit of the queue in segments.
     Leaf(u32),
     Inner(Vec<HfscClass>),
 }
@@ -85,8 +85,8 @@ struct Class {
     /// Insertion number of an active class. At equal virtual times, the smaller number is first. `None`
     /// if passive.
     active_order: Option<u64>,
-    /// Time at which the class meets its own upper limit (`cl_myf`), and time at which the classes
-    /// below it meet their upper limits (`cl_f`, `cl_cfmin`).
+    /// Times from which upper limits allow service: to the class by its own limit (`cl_myf`), to the class by
+    /// all limits on it and below it (`cl_f`), and to the earliest child (`cl_cfmin`).
     own_fit: u64,
     fit: u64,
     children_fit: u64,
@@ -384,7 +384,8 @@ impl Hfsc {
         }
     }
 
-    /// Updates the time at which the first child of a class meets its upper limit (`update_cfmin`).
+    /// Updates the time from which upper limits allow service to the earliest child of a class
+    /// (`update_cfmin`).
     fn update_children_fit(&mut self, index: usize) {
         let fit = self.active_children(index).map(|child| self.classes[child].fit).min();
         self.classes[index].children_fit = fit.unwrap_or(0);

@@ -48,7 +48,7 @@ const SEARCH_STEPS: u32 = 65_535;
 enum Mode {
     /// The class has no tokens of its ceiling.
     Stopped,
-    /// The class has no tokens of its rate.
+    /// The class has tokens of its ceiling, but not of its rate.
     Borrowing,
     /// The class has tokens of rate and ceiling.
     Sending,
@@ -78,8 +78,8 @@ struct Class {
 }
 
 impl Class {
-    /// Returns the mode `elapsed` after the checkpoint. If the class may not send, also returns the
-    /// duration of the mode (`htb_class_mode`).
+    /// Returns the mode `elapsed` after the checkpoint, and the time until the missing tokens have arrived.
+    /// The time is 0 if the class may send without borrowing (`htb_class_mode`).
     fn mode_after(&self, elapsed: i64, hysteresis: bool) -> (Mode, i64) {
         let ceiling_tokens = self.ceiling_tokens.saturating_add(elapsed);
         // `htb_lowater` and `htb_hiwater`.
@@ -278,8 +278,7 @@ impl Htb {
         self.classes[class as usize].feeds as usize + priority
     }
 
-    /// Links an active class and its ancestors, up to a class that does not need to borrow
-    /// (`htb_activate_prios`).
+    /// Links an active class and its ancestors, up to a class that does not borrow (`htb_activate_prios`).
     fn activate(&mut self, mut index: u32) {
         let mut mask = self.classes[index as usize].activity;
         loop {
@@ -366,7 +365,7 @@ impl Htb {
     }
 
     /// Changes the modes of classes whose wait is over (`htb_do_events`). Returns the time of the next
-    /// change.
+    /// change; `None` if no class waits.
     fn run_events(&mut self, now: Time, level: usize) -> Option<Time> {
         loop {
             let (at, class) = self.waiting[level].first()?;
@@ -382,7 +381,7 @@ impl Htb {
         }
     }
 
-    /// Returns the next leaf of a row (`htb_lookup_leaf`).
+    /// Returns the next leaf of a row; `None` if the search finds no leaf (`htb_lookup_leaf`).
     fn find_leaf(&mut self, row: usize, priority: usize) -> Option<u32> {
         if self.feeds[row].members.is_empty() {
             return None;

@@ -188,8 +188,8 @@ impl Qfq {
         self.backlog.bytes
     }
 
-    /// Accounts for a segment of the first class of its aggregate. Moves on to the next class if this
-    /// class has no more segments or deficit (`agg_dequeue`).
+    /// Subtracts a segment from the deficit of its class, the first class of an aggregate. Moves on to the
+    /// next class if this class has no more segments, or too small a deficit (`agg_dequeue`).
     fn take_turn(&mut self, index: u32, bytes: u32) {
         let class = &mut self.classes[index as usize];
         class.deficit -= i64::from(bytes);

@@ -27,7 +27,7 @@ pub(super) struct Aggregate {
     pub(super) group: u32,
     pub(super) weight: u32,
     pub(super) longest: u32,
-    /// `ONE` over the weight of all classes.
+    /// `ONE` divided by the total weight of the classes.
     pub(super) inverse_weight: u32,
     /// Number of classes; 0 is an unused entry.
     pub(super) classes: u32,
@@ -358,8 +358,8 @@ impl Schedule {
         }
         let changed = (self.virtual_time ^ self.last_virtual_time) >> MIN_SLOT_SHIFT;
         if changed != 0 {
-            // Group i starts at multiples of 2^i slots. A group is unblocked if its bit or a lower bit
-            // has flipped.
+            // Group i starts at multiples of 2^i slots of group 0. A group becomes eligible if its bit or a
+            // higher bit of the virtual time has flipped.
             let position = changed.ilog2() + 1;
             let mask = if position > 31 { u32::MAX } else { (1 << position) - 1 };
             self.move_groups(mask, INELIGIBLE_READY, ELIGIBLE_READY);
@@ -367,7 +367,8 @@ impl Schedule {
         }
     }
 
-    /// Removes the next aggregate to serve from the schedule (`qfq_choose_next_agg`).
+    /// Removes the next aggregate to serve from the schedule (`qfq_choose_next_agg`). Returns `NONE` if no
+    /// group is ready.
     pub(super) fn choose_next(&mut self) -> u32 {
         self.update_eligible();
         self.last_virtual_time = self.virtual_time;
@@ -401,8 +402,8 @@ impl Schedule {
         index
     }
 
-    /// Makes the first slot with aggregates the front (`qfq_slot_scan`). Returns the start of an
-    /// aggregate in this slot.
+    /// Makes the first slot with aggregates the front (`qfq_slot_scan`). Returns the start of an aggregate in
+    /// this slot; `None` if the group is empty.
     fn scan(&mut self, number: u32) -> Option<u64> {
         let group = &mut self.groups[number as usize];
         if group.full == 0 {
@@ -464,7 +465,7 @@ impl Schedule {
         }
     }
 
-    /// Unblocks the groups that only this ready group blocks.
+    /// Unblocks the groups that only the ready group `number` blocks.
     fn unblock_after_removal(&mut self, number: u32) {
         let ready = self.states[ELIGIBLE_READY];
         if ready & (1 << number) == 0 || mask_from(ready, number + 1) != 0 {

@@ -18,7 +18,7 @@ const NO_CLASS: u32 = u32::MAX;
 /// Default bands of priorities 0 to 15 (`sch_default_prio2band`).
 const DEFAULT_BANDS: [u64; 16] = [1, 2, 2, 2, 1, 2, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1];
 
-/// The leaf of each flow of a qdisc. Leaves are numbered in order of first use.
+/// The leaf of each flow of a qdisc. Leaves are numbered in the order of [`Leaves::enter`].
 struct Leaves<'a> {
     flows: &'a [u32],
     classes: Vec<Option<Handle>>,
@@ -62,8 +62,8 @@ impl<'b> Builder<'b> {
         self.tree.steps.iter().filter(is_class).count() as u32
     }
 
-    /// Returns the class of each flow by the qdisc's filters. Unmatched flows go to the class
-    /// `default`.
+    /// Returns the class of each flow by the qdisc's filters. Unmatched flows go to the class `default`; if
+    /// `default` is `None`, they have no class.
     fn classes_with_default(
         &mut self,
         node: &Node,

@@ -7,7 +7,7 @@ use crate::time::{MILLISECOND, Span, Time};
 
 /// Rounds per half of the filter (`bbr_extra_acked_win_rtts`).
 pub const AGGREGATION_ROUNDS: u8 = 5;
-/// Largest allowance (`bbr_extra_acked_max_us`).
+/// Time whose packets at the estimated bandwidth are the largest allowance (`bbr_extra_acked_max_us`).
 const MOST: Span = 100 * MILLISECOND;
 /// Packets after which an epoch ends (`bbr_ack_epoch_acked_reset_thresh`).
 const EPOCH_PACKETS: u32 = 1 << 20;
@@ -24,8 +24,8 @@ pub struct AckAggregation {
 }
 
 impl AckAggregation {
-    /// Handles an acknowledgement at the estimated bandwidth and congestion window. After `rounds`
-    /// rounds, the function clears the older half of the filter.
+    /// Handles an acknowledgement. `bandwidth` is the estimated bandwidth, and `window` is the congestion
+    /// window. After `rounds` rounds, the function clears the older half of the filter.
     pub fn update(
         &mut self,
         ack: &Acknowledged,

@@ -45,7 +45,7 @@ pub fn rate(bandwidth: u64, gain: u32, percent: u64, mss: u32) -> u64 {
     u64::try_from(rate).unwrap_or(u64::MAX)
 }
 
-/// Returns a bandwidth-delay product in packets, rounded up (`bbr_bdp`).
+/// Returns the bandwidth-delay product times `gain`, in packets, rounded up (`bbr_bdp`).
 pub fn product(bandwidth: u64, rtt: Span, gain: u32) -> u32 {
     // Before the first sample, `rtt` is `Span::MAX`.
     let scaled =

@@ -96,7 +96,7 @@ fn startup_paces_at_2_885_times_the_bandwidth_while_it_grows() {
     }
 }
 
-/// The drain paces at 1/2.885 of the bandwidth until the BDP is in flight.
+/// The drain paces at 1/2.885 of the bandwidth until the packets in flight are down to its target.
 #[test]
 fn drain_follows_three_rounds_without_growth() {
     let mut path = Path::new(BbrKernel::Linux6_18);
@@ -174,8 +174,8 @@ fn a_loss_ends_the_probe_for_bandwidth() {
     assert_eq!(path.bbr.phase, 1);
 }
 
-/// Tests the kernel change "tcp_bbr: fix bw probing to raise in-flight data for very small BDPs". With
-/// a BDP of one packet, a gain of 5/4 adds no packet. Since the change, BBR adds two packets.
+/// Tests the kernel change "tcp_bbr: fix bw probing to raise in-flight data for very small BDPs". With a
+/// BDP of half a packet, a gain of 5/4 adds no packet. Since the change, BBR adds two packets.
 #[test]
 fn probing_raises_the_packets_in_flight_only_since_the_fix() {
     for (kernel, more) in [(BbrKernel::Linux4_15, 0), (BbrKernel::Linux6_18, 2)] {

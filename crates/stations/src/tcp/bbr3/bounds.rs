@@ -25,9 +25,9 @@ impl Bounds {
     pub const NONE: Self =
         Self { bandwidth_low: u64::MAX, in_flight_low: UNBOUNDED, in_flight_high: UNBOUNDED };
 
-    /// Reduces the bounds until the next probe to 70 % of their value (`bbr_init_lower_bounds`,
-    /// `bbr_loss_lower_bounds`). If there is no bound, reduces it from the bandwidth and the window.
-    /// The result is at least the latest delivery of the path.
+    /// Reduces `bandwidth_low` and `in_flight_low` to 70 % of their value (`bbr_init_lower_bounds`,
+    /// `bbr_loss_lower_bounds`). An absent bound starts from `bandwidth` or `window`. The result is at
+    /// least the latest delivery of the path (`delivered`).
     pub fn reduce(&mut self, bandwidth: u64, window: u32, delivered: (u64, u32)) {
         let low = if self.bandwidth_low == u64::MAX { bandwidth } else { self.bandwidth_low };
         let reduced = u128::from(low) * u128::from(LOSS_CUT) / u128::from(UNIT);
@@ -40,14 +40,15 @@ impl Bounds {
         (self.bandwidth_low, self.in_flight_low) = (u64::MAX, UNBOUNDED);
     }
 
-    /// Raises each bound to its value in `prior` (`bbr_undo_cwnd`).
+    /// Raises each bound at least to its value in `prior` (`bbr_undo_cwnd`).
     pub fn raise_to(&mut self, prior: Self) {
         self.bandwidth_low = self.bandwidth_low.max(prior.bandwidth_low);
         self.in_flight_low = self.in_flight_low.max(prior.in_flight_low);
         self.in_flight_high = self.in_flight_high.max(prior.in_flight_high);
     }
 
-    /// Returns the long-term bound, less the headroom for other flows (`bbr_inflight_with_headroom`).
+    /// Returns the long-term bound, less the headroom for other flows (`bbr_inflight_with_headroom`);
+    /// [`UNBOUNDED`] if there is no bound.
     pub fn with_headroom(&self) -> u32 {
         let high = self.in_flight_high;
         if high == UNBOUNDED {
@@ -69,7 +70,8 @@ pub fn is_too_high(flight: &Flight) -> bool {
 }
 
 /// Returns the number of packets in flight at which the losses reached the threshold
-/// (`bbr_inflight_hi_from_lost_skb`). `lost` counts the last packets of the flight, which are lost.
+/// (`bbr_inflight_hi_from_lost_skb`). `lost` is the number of packets that the sender has just found lost.
+/// Returns [`UNBOUNDED`] if `lost` exceeds the packets or the losses of the flight.
 pub fn flight_at_threshold(flight: &Flight, lost: u32) -> u32 {
     let (Some(before), Some(lost_before)) = (flight.packets.checked_sub(lost), flight.lost.checked_sub(lost))
     else {

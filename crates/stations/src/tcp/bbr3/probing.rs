@@ -102,7 +102,8 @@ impl Bbr3 {
         false
     }
 
-    /// Lowers `inflight_hi`, once per probe, and ends the probe (`bbr_handle_inflight_too_high`).
+    /// Lowers `inflight_hi`, once per probe and unless the application limited the flow, and ends the probe
+    /// (`bbr_handle_inflight_too_high`).
     pub(super) fn lower_bound(&mut self, flight: &Flight, now: Time, mss: u32, controls: &Controls<'_>) {
         self.was_too_high = true;
         self.probes_losses = false;

@@ -171,7 +171,8 @@ fn losses_end_the_startup() {
     assert_eq!((path.bbr.mode, path.bbr.bounds.in_flight_high), (Mode::Drain, 1000));
 }
 
-/// With an RTT of 1 ms, a Reno flow would have a loss within 63 rounds.
+/// With an RTT of 1 ms, a probe starts after 63 rounds at the latest, because a Reno flow would have a loss
+/// in this time.
 #[test]
 fn a_cycle_goes_down_cruises_refills_and_goes_up() {
     let mut path = Path::full(RTT);

@@ -1,4 +1,4 @@
-//! Tests of the board's sums.
+//! Tests of the scoreboard's sums.
 
 use super::*;
 

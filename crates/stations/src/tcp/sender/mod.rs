@@ -14,8 +14,7 @@ use crate::time::{MILLISECOND, SECOND, Span, Time};
 
 /// Bytes that the kernel reserves for headers in a segment (`MAX_TCP_HEADER + 1`, x86-64).
 const HEADER_RESERVE: u32 = 321;
-/// Shift for the time whose data a segment and a small queue hold at the pacing rate: 2^-10 s
-/// (`sk_pacing_shift`).
+/// A segment and a small queue hold the data that the pacing rate sends in 2^-10 s (`sk_pacing_shift`).
 const PACING_SHIFT: u32 = 10;
 /// Unit of the RTT in the segment size of 6.18. Each unit of 2^9 µs halves the allowance for short RTTs
 /// (`tcp_tso_rtt_log`).
@@ -42,12 +41,12 @@ pub struct SenderConfig {
     pub small_queue_floor: bool,
     /// Whether packets are sent at the pacing rate, by `fq` or, since Linux 4.13, by TCP.
     pub pacing: bool,
-    /// Window at the start and after idle times, packets (RFC 6928).
+    /// Window at the start, packets (RFC 6928). Idle time does not reduce a window below it.
     pub initial_window: u32,
     /// Smallest margin of the retransmission timeout above the smoothed RTT (`TCP_RTO_MIN`).
     pub minimum_timeout: Span,
-    /// Round-trip time of the handshake. If it is 0 (unknown), the pacing rate is unlimited until the
-    /// first acknowledgement.
+    /// Round-trip time of the handshake; 0: unknown. Then the pacing rate is unlimited until the first
+    /// acknowledgement, but BBR assumes a round-trip time of 1 ms.
     pub handshake_rtt: Span,
     /// The receiver's buffer, bytes. It never changes.
     pub receive_window: u64,
@@ -84,7 +83,7 @@ pub enum Blocked {
     NoData,
     /// The congestion window or the receive window is full until an acknowledgement arrives.
     Window,
-    /// The flow has too much data below TCP. [`Sender::freed`] returns when to continue.
+    /// The flow has too much data below TCP. It may continue when [`Sender::freed`] returns true.
     SmallQueue,
     /// Pacing allows the next segment at this time.
     Pacing(Time),
@@ -401,7 +400,7 @@ impl Sender {
     }
 
     /// Handles a segment that the device has freed (`tcp_wfree` and the TSQ tasklet). Returns whether
-    /// small queues blocked the flow. The flow may then send.
+    /// small queues blocked the flow. If they did, the flow may now send.
     ///
     /// The segment must be a result of [`Self::next_segment`], even if it was split later.
     pub fn freed(&mut self, segment: &Segment) -> bool {
@@ -440,19 +439,20 @@ impl Sender {
         self.window.packets
     }
 
-    /// Returns the number of packets for which the send buffer grows (`tcp_sndbuf_expand`).
+    /// Returns the number of packets for which the send buffer has room (`tcp_sndbuf_expand`).
     #[must_use]
     pub fn buffered_packets(&self) -> u64 {
         self.window.buffered_packets()
     }
 
-    /// Returns the slow-start threshold, packets (`snd_ssthresh`); 2^31 − 1 before any loss.
+    /// Returns the slow-start threshold, packets (`snd_ssthresh`). The initial value is 2^31 − 1.
     #[must_use]
     pub fn slow_start_threshold(&self) -> u32 {
         self.window.threshold
     }
 
-    /// Returns the pacing rate, bytes per second; `u64::MAX` before the first RTT sample.
+    /// Returns the pacing rate, bytes per second. Before the first RTT sample, it is `u64::MAX` except for
+    /// BBR.
     #[must_use]
     pub fn pacing_rate(&self) -> u64 {
         self.pacing_rate
@@ -465,7 +465,7 @@ impl Sender {
     }
 
     /// Returns the memory of the flow's segments below TCP, bytes (`sk_wmem_alloc`): the payload, and 1280
-    /// per segment.
+    /// per segment, or per piece of a segment that was split ([`Self::cut`]).
     #[must_use]
     pub fn bytes_below(&self) -> u64 {
         self.bytes_below
@@ -506,8 +506,8 @@ impl Sender {
     }
 
     /// Recomputes the pacing rate and the segment size after a change of the window or the RTT
-    /// (`tcp_update_pacing_rate`). The pacing rate is twice the delivery rate in early slow start, and
-    /// later 1.2 times the delivery rate.
+    /// (`tcp_update_pacing_rate`). In early slow start, the pacing rate is two windows per RTT. Later it
+    /// is 1.2 windows per RTT.
     fn update_pacing_rate(&mut self) {
         let percent = if self.window.packets < self.window.threshold / 2 { 200 } else { 120 };
         let packets = self.window.packets.max(self.board.outstanding());

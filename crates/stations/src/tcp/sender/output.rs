@@ -8,8 +8,8 @@ use crate::time::{MILLISECOND, SECOND, Time};
 /// Divisor of the window. A segment of this part of the window is sent without deferral
 /// (`tcp_tso_win_divisor`).
 const DEFER_DIVISOR: u64 = 3;
-/// 6.18 defers only if it has sent data within this time and expects an acknowledgement within this
-/// time.
+/// 6.18 defers only if it has sent data within this time, and expects an acknowledgement within this time, or
+/// within half a round trip if that is shorter.
 const DEFER_HORIZON: u64 = MILLISECOND;
 /// Number of packets at the start of a connection that are not paced (`tcp_update_skb_after_send`).
 const UNPACED_PACKETS: u64 = 10;
@@ -18,8 +18,8 @@ impl Sender {
     /// Returns the next segment, if window, small queue and pacing allow a segment (`tcp_write_xmit`,
     /// `tcp_xmit_retransmit_queue`).
     ///
-    /// The host calls this function until it returns a reason to stop. The sender then records whether
-    /// the window limited it.
+    /// The host calls this function until it returns a reason to stop. The sender then records whether the
+    /// window limited the flow.
     ///
     /// # Errors
     /// Returns the reason to stop.
@@ -220,12 +220,12 @@ impl Sender {
         Segment { flow: self.flow, hash: self.hash, sequence, payload, mss: self.mss, band: 0, retransmit }
     }
 
-    /// Returns whether small queues still block the flow, so that another attempt would have the same
-    /// result. This is the common case of an acknowledgement. Returns false if the check would be
-    /// expensive.
+    /// Returns whether small queues certainly still block the flow, so that another attempt would have the
+    /// same result. This is the common case after an acknowledgement. If cheap checks cannot show this,
+    /// returns false.
     #[inline]
     fn is_still_throttled(&self) -> bool {
-        // No check would split the first skb, so only the small queue limit matters.
+        // If the result is true, no check would split the first skb, so only the small queue limit matters.
         let head = self.head_end.min(self.written) - self.next;
         let limit = self.small_queue_limit_for(head as u32).unwrap_or(u64::MAX);
         if self.bytes_below < limit.max(1) || head == 0 || head > u64::from(self.goal * self.mss) {
@@ -255,7 +255,7 @@ impl Sender {
         Some(is_blocked && format!("{again:?}") == format!("{self:?}"))
     }
 
-    /// Returns the limit of the data below TCP before a segment with `payload` bytes.
+    /// Returns the limit of the data below TCP before a segment with `payload` bytes; `None` without a limit.
     #[inline]
     fn small_queue_limit_for(&self, payload: u32) -> Option<u64> {
         let cap = self.small_queue_limit?;

@@ -6,7 +6,7 @@ use super::super::{Block, Profile};
 use super::{INITIAL_REORDERING, Sender, State, Timer};
 use crate::time::{MILLISECOND, Span, Time};
 
-/// Time by which a packet must be sent before a delivered packet to be lost, in Linux 4.4.
+/// In Linux 4.4, a packet is lost if it was sent before a delivered packet by more than this time.
 const OLD_SLACK: Span = MILLISECOND;
 /// Margin of the timer for undecided packets (`TCP_TIMEOUT_MIN_US`).
 const REORDER_TIMER_MARGIN: Span = 2 * MILLISECOND;
@@ -93,15 +93,15 @@ impl Sender {
     }
 
     /// Returns the number of SACKed packets above a packet that make this packet lost in Linux 4.4. The
-    /// number is 1 if few packets are outstanding and the flow has no new data (early retransmit, RFC
-    /// 5827). The kernel's delay of RTT/4 is not modelled.
+    /// number is 1 if few packets are outstanding, the flow has no new data and no retransmitted packets, and
+    /// no reordering was seen (early retransmit, RFC 5827). The kernel's delay of RTT/4 is not modelled.
     fn loss_threshold(&self) -> u32 {
         let few = self.board.outstanding() <= INITIAL_REORDERING && self.next == self.written;
         if few && !self.reordering_seen && self.board.retransmitted() == 0 { 1 } else { self.reordering }
     }
 
     /// Returns the delay that reordering may cause (RFC 8985, section 6.2, step 4; `tcp_rack_reo_wnd`).
-    /// Returns 0 in recovery if no reordering was seen.
+    /// Returns 0 if no reordering was seen, and the sender is in recovery or `reordering` packets are SACKed.
     fn reordering_slack(&self) -> Span {
         if !self.reordering_seen && (self.state >= State::Recovery || self.board.sacked() >= self.reordering)
         {

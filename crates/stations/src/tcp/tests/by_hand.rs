@@ -4,8 +4,8 @@ use super::*;
 
 #[test]
 fn the_small_queue_limit_follows_a_slow_flows_rate() {
-    // 10 packets per 10 ms are a pacing rate of 2.9 MB/s, so the limit is 2 skbs of 2 packets. The two
-    // skbs reach the limit, because `sk_wmem_alloc` is 1 more than the data below TCP.
+    // In slow start, the pacing rate is twice 10 packets per 10 ms, which is 2.9 MB/s. So the limit is 2 skbs
+    // of 2 packets. The two skbs reach the limit, because `sk_wmem_alloc` is 1 more than the data below TCP.
     let config =
         SenderConfig { handshake_rtt: 10 * MILLISECOND, initial_window: 10, ..config(Profile::Linux4_4) };
     let mut sender = Sender::new(&config, 0, 0);
@@ -474,12 +474,11 @@ fn refused_segments_stay_in_the_queue() {
         assert_eq!((sender.in_flight(), sender.state()), (first.packets(), State::Reduction));
         assert_eq!(sender.bytes_below(), u64::from(truesize(first.payload)));
         assert_eq!(sender.slow_start_threshold(), 7);
-        // The acknowledgement of the first segment restarts the loop, which sends the refused bytes
-        // again.
+        // After the acknowledgement of the first segment, the sender sends the refused bytes again.
         let now = Time(100 * MICROSECOND);
         sender.on_ack(now, &Ack { cumulative: u64::from(first.payload), ..Ack::default() });
-        // The acknowledgement covers no data above the end of the reduction. The window is the 5
-        // acknowledged packets; 6.18 adds one packet.
+        // The acknowledgement covers no data above the end of the reduction, so the reduction continues. The
+        // window is 5 packets, as many as were acknowledged; 6.18 adds one packet.
         let window = if profile == Profile::Linux4_4 { 5 } else { 6 };
         assert_eq!((sender.state(), sender.window_packets()), (State::Reduction, window), "{profile:?}");
         let again = sender.next_segment(now).unwrap();

@@ -55,7 +55,7 @@ struct Loop<F> {
     fates: u64,
     sizes: Vec<u32>,
     most_below: u64,
-    /// Number of attempts that the sender skipped because small queues still blocked it.
+    /// Number of attempts that the sender skipped because the small-queue limit still blocked it.
     idle_tries: u32,
 }
 
@@ -284,7 +284,8 @@ fn a_bottleneck_is_filled_in_spite_of_its_losses() {
     }
 }
 
-/// BBR fills a bottleneck with a deep buffer and keeps the buffer almost empty. CUBIC fills the buffer.
+/// BBR uses the full rate of a bottleneck with a deep buffer, and keeps the buffer almost empty. CUBIC
+/// fills the buffer.
 #[test]
 fn bbr_fills_the_link_but_not_the_buffer() {
     let kernels = [BbrKernel::Linux4_15, BbrKernel::Linux6_18].map(CongestionControl::Bbr);
@@ -437,7 +438,8 @@ fn small_queues_hold_a_flow_to_its_limit() {
         let slack = u64::from(truesize(45 * 1448));
         let limit = u64::from(limit);
         assert!(flow.most_below > limit && flow.most_below <= limit + slack, "{}", flow.most_below);
-        // The sender skips the attempt at each of several hundred acknowledgements.
+        // With the profile of Linux 4.4, the sender skips the attempt at each of several hundred
+        // acknowledgements.
         assert_eq!(flow.idle_tries > 100, profile == Profile::Linux4_4, "{}", flow.idle_tries);
     }
     let config = SenderConfig { small_queue_limit: None, initial_window: 3000, ..config(Profile::Linux4_4) };
@@ -498,8 +500,8 @@ fn reordering_is_undone_and_learned() {
 
 #[test]
 fn known_reordering_is_waited_for() {
-    // The network swaps packet 10 with the next packet, which shows reordering. Later packets are
-    // delayed by 12 µs, or 10 packets, which is within RACK's window of a quarter of the RTT.
+    // The network swaps packet 10 with the next packet, which shows reordering. It delays every 200th
+    // packet by 12 µs, or 10 packets, which is within RACK's window of a quarter of the RTT.
     let config = SenderConfig { initial_window: 60, tso: false, ..config(Profile::Linux6_18) };
     let mut flow = Loop::new(&config, |number| match number {
         10 => Fate::Late(2 * MICROSECOND),
@@ -583,7 +585,7 @@ proptest! {
         for bytes in writes {
             flow.sender.write(bytes);
             total += bytes;
-            // The next write may begin while the sender still sends this write.
+            // The next write may begin before the sender has sent all data of the previous write.
             let pause = random(seed ^ total) % (2 * MILLISECOND);
             let end = flow.now + pause;
             flow.run(end);
@@ -592,7 +594,7 @@ proptest! {
         prop_assert_eq!(flow.receiver.delivered(), total);
     }
 
-    /// Passes arbitrary acknowledgements in any order.
+    /// Passes arbitrary acknowledgements to the sender, in any order.
     #[test]
     fn no_acknowledgement_breaks_the_sender(
         config in any_config(),

@@ -190,7 +190,8 @@ fn read_filter<'t>(mut table: Table<'t>, nic: &ConfiguredNic) -> Option<(Filter,
         if id.is_none() {
             let known: Vec<&str> = model.tables().iter().map(|table| table.name.as_str()).collect();
             if known.is_empty() {
-                field.complain(UnknownName, format!("{} has no filter table", model.name()), "");
+                let advice = "remove the filter, or use a model with a filter table (`evenkeel nic list`)";
+                field.complain(UnknownName, format!("{} has no filter table", model.name()), advice);
             } else {
                 field.unknown_name("filter table", name, known.into_iter());
             }

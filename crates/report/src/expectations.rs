@@ -78,8 +78,8 @@ fn left_out<'t>(key: &str, timing: &'t Timing) -> Option<(&'t String, &'t Nanose
     timing.left_out.get_key_value(window).filter(|_| [metric::NFM, metric::NFM_MAX].contains(&prefix))
 }
 
-/// Judges an expectation. `base` is the variant of a relative expectation; `None` if that variant did
-/// not run.
+/// Judges an expectation. `base` is the variant that a relative expectation refers to; `None` if the
+/// expectation is absolute, or that variant did not run.
 fn judge_one(
     expectation: &Expectation,
     variant: &VariantRecord,

@@ -10,7 +10,7 @@ use crate::examples;
 
 #[derive(Debug, Subcommand)]
 pub enum CongestionCommand {
-    /// List the congestion controls of this host, with the flows of each that Evenkeel has loaded
+    /// List the congestion controls of this host, and the flows of those that Evenkeel has loaded
     #[command(after_help = examples::CONGESTION_LIST)]
     List {
         /// How to print the result

@@ -53,7 +53,7 @@ pub struct TuneOptions {
     /// revert`
     #[arg(long, value_name = "ITEM", num_args = 0..)]
     pub apply: Option<Vec<String>>,
-    /// Rules after another option than --apply
+    /// More rules for --apply, written after another option
     #[arg(value_name = "ITEM", hide = true, requires = "apply")]
     pub further: Vec<String>,
     /// TOML file of settings that `tune` must not change [default: /etc/evenkeel/keep.toml, if it exists]

@@ -1,7 +1,7 @@
-//! Reads a TOML file like a scenario: key by key, strictly, with the position of every error.
+//! Parses TOML files strictly, key by key, with the position of every error.
 //!
-//! Other configuration files also use this module, such as policies of receive steering. [`document`]
-//! parses text into a tree with the position of every key and value. A [`Table`] over its root returns
+//! The parsers of scenarios and of other configuration files, such as policies of receive steering, use this
+//! module. [`document`] parses text into a tree with the position of every key and value. A [`Table`] over its root returns
 //! the keys that the reader requests, and reports the other keys. [`Complaints`] keeps the first error
 //! in file order.
 //!

@@ -385,8 +385,8 @@ fn softirq(view: &View<'_>) -> Vec<Found> {
     };
     let others = shares.iter().filter(|(other, _)| *other != number).map(|(_, share)| share).sum::<f64>();
     let others = others / shares.len().saturating_sub(1).max(1) as f64;
-    // If another processor is at least half as busy, the processors share the work: most processors of a
-    // large host serve no queue.
+    // On a large host, most processors serve no queue, so a low average of the others is not enough. If
+    // another processor is at least half as busy, the processors share the work.
     let busy = shares.iter().filter(|(_, share)| share * 2.0 >= most).count();
     if shares.len() < 2 || most < SHARE || others * 5.0 > most || busy > 1 {
         return Vec::new();

@@ -155,7 +155,7 @@ pub enum ParseError {
     #[error("{origin}: iperf3 failed: {message}")]
     Failed { origin: String, message: String },
     /// Valid JSON in which a member is missing or contradicts another member.
-    #[error("{origin}: `{field}`: {detail}")]
+    #[error("{origin}: wrong field in iperf3's JSON, `{field}`: {detail}; run the scenario again")]
     Field {
         origin: String,
         /// Path of the member, such as `end.streams[2].receiver`.

@@ -387,8 +387,9 @@ impl Sender {
     }
 
     /// Sets whether the application waits for room in the send buffer (`SOCK_NOSPACE`; set by `poll`
-    /// and by a blocking write). The initial value is false. While the application waits, small queues
-    /// cause an unused window, so the window does not shrink.
+    /// and by a blocking write). The initial value is false. While the application waits, TCP
+    /// small queues limit the flow, not the application. So an unused window does not shrink
+    /// (`tcp_cwnd_application_limited`).
     pub fn set_buffer_full(&mut self, full: bool) {
         self.buffer_full = full;
     }

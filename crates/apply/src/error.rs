@@ -29,10 +29,10 @@ pub enum Cause {
 
 #[derive(Debug, thiserror::Error)]
 pub enum KnobError {
-    #[error("{what} no longer exists")]
+    #[error("{what} does not exist")]
     Gone { what: String },
     /// The current value could not be restored later, so the knob is not changed.
-    #[error("{what} could not be restored exactly: {reason}")]
+    #[error("{what} cannot be restored exactly: {reason}")]
     NotRestorable { what: String, reason: String },
     /// The interface left its network namespace; it may have been deleted or moved.
     #[error(
@@ -98,7 +98,13 @@ pub enum JournalError {
     #[error(transparent)]
     Renamed(Box<Renamed>),
     /// Another run has changed this setting, which belongs to the whole namespace or host.
-    #[error("{knob} is already changed by evenkeel {} on {} (process {}); end that run first", .owner.command, .owner.interface.name, .owner.process.id)]
+    #[error(
+        "{knob} is already changed by evenkeel {} on {} (process {}); end that run first, or run `{}` if it was killed",
+        .owner.command,
+        .owner.interface.name,
+        .owner.process.id,
+        printed_command("evenkeel revert {}", &[&.owner.interface.name])
+    )]
     Owned { knob: String, owner: Box<Header> },
     /// A run in another network namespace changed settings that the interface still has.
     #[error(
@@ -226,7 +232,7 @@ fn held_elsewhere(interface: &str, process: u32, journal: Option<&Path>) -> Stri
                 path_text(journal)
             )
         }
-        None => format!("evenkeel steer manages {interface} already: {process}"),
+        None => format!("evenkeel steer or tune manages {interface} already: {process}"),
     }
 }
 

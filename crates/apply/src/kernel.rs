@@ -503,7 +503,7 @@ impl LiveKernel {
                     return Ok(());
                 }
                 device.delete_context(made).map_err(or_gone_device)?;
-                let what = format!("that the next RSS context is {made} instead of {context}");
+                let what = format!("the driver created RSS context {made} instead of {context}");
                 Err(EthtoolError::Answer { interface: device.interface().to_owned(), what }.into())
             }
             None if exists => device.delete_context(context).map_err(or_gone_device),

@@ -200,6 +200,6 @@ mod tests {
         assert!(error.starts_with(&words) && !error.contains("steer"), "{error}");
         let _steered = steer_alone(index, "eth0").unwrap().unwrap();
         let error = steer_alone(index, "eth0").unwrap_err().to_string();
-        assert!(error.starts_with("evenkeel steer manages eth0 already: "), "{error}");
+        assert!(error.starts_with("evenkeel steer or tune manages eth0 already: "), "{error}");
     }
 }

@@ -73,7 +73,7 @@ pub enum Command {
     /// Show queues, flows, processors and losses of this host live; change nothing
     #[command(after_help = examples::TOP)]
     Top(TopOptions),
-    /// Print or make the changes that `check` proposes for an interface; they stay until `revert`
+    /// Print or make the changes that `check` proposes for an interface; the changes stay until `revert` or a reboot
     #[command(after_help = examples::TUNE)]
     Tune(TuneOptions),
     /// Restore the settings that `tune` or a killed run changed
@@ -139,8 +139,8 @@ pub struct RunOptions {
     /// Length of a repeat, as a multiple of the scenario's longest window [default: the scenario's measure.long-windows]
     #[arg(long, value_name = "N", value_parser = whole_number::<u32>(1..=1000), allow_negative_numbers = true)]
     pub long_windows: Option<u32>,
-    /// Run a short version: two repeats (or --repeat) of two long windows each; tc-* scenarios have their own
-    /// short times. Two repeats are too few for a claim
+    /// Run a short version: two repeats (or --repeat), each of two long windows unless the scenario sets the length;
+    /// a tc-* scenario has its own short times and repeats. Too short for a claim: the run judges no expectation
     #[arg(long, conflicts_with = "long_windows")]
     pub quick: bool,
     /// File with your own qdisc setups, to compare in a tc-* scenario (docs/reference/qdisc-setups.md)
@@ -158,7 +158,7 @@ pub struct RunOptions {
     /// Number of simulated processors, with --nic soft [default: 2]
     #[arg(long, value_name = "N", value_parser = whole_number::<u32>(1..=1024), allow_negative_numbers = true)]
     pub processors: Option<u32>,
-    /// With `--on sim`: simulate each packet in the NIC, not a closed form: slower, with a byte-identical result
+    /// With `--on sim`: simulate the NIC packet by packet, not by a closed form: slower, with the same result
     #[arg(long)]
     pub exact: bool,
     /// Seed of the simulator's random numbers; no effect with --on netns
@@ -425,11 +425,11 @@ pub enum SearchCommand {
 /// Flows from a trace or a generator instead of an observation.
 #[derive(Clone, Debug, Default, Args)]
 pub struct ListedFlows {
-    /// File with the flows, as CSV: protocol, src, src_port, dst, dst_port, class, rate_bps; `-` for standard input
+    /// File with the flows, as CSV: protocol, src, src_port, dst, dst_port, and optional columns; `-` for standard input
     #[arg(long, value_name = "FILE", group = "listed")]
     pub flows: Option<PathBuf>,
-    /// Generate this many flows instead: UDP to one port, 16 per client; every tenth client is in the policy's
-    /// first class
+    /// Generate this many flows instead of reading a file: UDP to one port, 16 per client; every tenth client is in
+    /// the policy's first class
     #[arg(long, value_name = "N", group = "listed", value_parser = whole_number::<u32>(1..=MOST_FLOWS as u32), allow_negative_numbers = true)]
     pub generate: Option<u32>,
 }
@@ -448,7 +448,7 @@ pub struct SolveOptions {
     /// The policy: a TOML file, or the name of a built-in policy, such as balance
     #[arg(long, value_name = "FILE")]
     pub policy: String,
-    /// Size of a filter table of the NIC, such as full=131072; may be given several times
+    /// Size of a filter table of the NIC, such as full=131072; once for each table [default: the model's size]
     #[arg(long = "table-size", value_name = "TABLE=N", value_parser = parse_table_size, allow_hyphen_values = true)]
     pub table_sizes: Vec<TableSize>,
     /// Let one filter spread a class over its queues by an RSS context, if the model has contexts
@@ -514,8 +514,8 @@ pub struct CompareOptions {
     /// Compare only this metric of two records, by its key, such as nfm.1s; may be given several times
     #[arg(long = "metric", value_name = "KEY")]
     pub metrics: Vec<String>,
-    /// Judge whether two records are equal within this share: the whole 95 % confidence interval of each change
-    /// must lie within it; exit with 1 unless every interval does
+    /// Judge whether two records are equal within this share: the whole 95 % confidence interval of each change must
+    /// lie within it; exit with 1 unless both records have every figure, and every interval does
     #[arg(long, value_name = "N%", value_parser = parse_share, allow_hyphen_values = true)]
     pub within: Option<f64>,
     /// Show every figure of two records, not only those that differ
@@ -528,15 +528,15 @@ pub struct CompareOptions {
 
 #[derive(Debug, Args)]
 pub struct FairOptions {
-    /// The interface; for a bond, VLAN or bridge, `fair` manages the real devices below it
+    /// The interface; for a bond, VLAN, bridge or macvlan, `fair` manages the devices below it
     pub interface: String,
-    /// Observe only: show flows, queues, collisions and shares; change nothing
+    /// Observe only: show flows, queues, collisions and shares; change no setting (before Linux 6.6: add a counting filter)
     #[arg(long, conflicts_with_all = ["plan", "xps", "queue_weights", "balance", "batching", "segments", "weights"])]
     pub observe: bool,
     /// Print every change and its undo as shell lines, and change nothing
     #[arg(long, conflicts_with_all = ["time", "format"])]
     pub plan: bool,
-    /// Flow weights: a TOML file with rules by cgroup, port, mark or priority; it is read again when it changes
+    /// Flow weights: a TOML file with rules by cgroup, protocol, port, mark or priority; it is read again when it changes
     #[arg(long, value_name = "FILE")]
     pub weights: Option<PathBuf>,
     /// How to handle XPS maps, which override the queue choice
@@ -545,19 +545,19 @@ pub struct FairOptions {
     /// How to serve queues by the weights of their flows
     #[arg(long, value_enum, default_value_t = QueueWeightsChoice::Off)]
     pub queue_weights: QueueWeightsChoice,
-    /// With `--queue-weights htb`: rate of the HTB root, slightly below the capacity of the link, such as 900mbit.
+    /// With `--queue-weights htb` (required): rate of the HTB root, slightly below the capacity of the link, such as 900mbit.
     /// With `max-rate`: the rate that the queues share [default for max-rate: the speed of the link]
     #[arg(long, value_name = "RATE", value_parser = parse_line_rate, allow_hyphen_values = true, required_if_eq("queue_weights", "htb"))]
     pub rate: Option<BitRate>,
-    /// Service balancing: move flows between shared queues periodically, unless the queues are served by weight
+    /// Service balancing: move flows between shared queues periodically; not with queue weights or pools of queues
     #[arg(long, value_enum, default_value_t = BalanceChoice::Off)]
     pub balance: BalanceChoice,
     /// Transmit batching: a BPF qdisc at each queue (Linux 6.16) collects a burst before the queue is served.
     /// It replaces the device's leaf qdiscs with FIFOs that hold a segment for up to 10 us
     #[arg(long, value_enum, default_value_t = BatchingChoice::Off)]
     pub batching: BatchingChoice,
-    /// Size of segments while flows share queues, such as 16KiB; smaller is fairer over short times and costs
-    /// processor time
+    /// Limit the size of segments while flows share queues: 4KiB to 64KiB, or `auto`: the largest size that meets the
+    /// fairness goal. A smaller size is fairer over short times, and costs processor time
     #[arg(long, value_name = "off|auto|SIZE", default_value = "off", value_parser = parse_segments, allow_hyphen_values = true)]
     pub segments: Segments,
     /// Attach by filters of clsact, as on a kernel without tcx hooks; for tests
@@ -587,9 +587,9 @@ pub enum SessionFormat {
 pub enum BalanceChoice {
     /// Keep flows on their queues
     Off,
-    /// Move flows, unless the device has queue weights or pools of queues
+    /// Move flows, except with queue weights, with pools of queues, or on a kernel that does not allow moves
     Auto,
-    /// Move flows; refused if the device or kernel does not allow moves
+    /// Move flows; refused with queue weights, with pools of queues, or on a kernel that does not allow moves
     On,
 }
 
@@ -598,7 +598,7 @@ pub enum BalanceChoice {
 pub enum BatchingChoice {
     /// Keep the leaf qdiscs of the device
     Off,
-    /// Collect bursts; refused if the kernel has no BPF qdiscs or the root qdisc could not be restored
+    /// Collect bursts; refused with --queue-weights htb, without BPF qdiscs, or if the root qdisc could not be restored
     On,
 }
 
@@ -614,7 +614,7 @@ pub struct SteerOptions {
     /// Search once and keep the result, instead of following the flows
     #[arg(long, conflicts_with_all = ["watch", "interval"])]
     pub once: bool,
-    /// Search again when flows begin or end; the default
+    /// Search again when flows begin or end, or when a fact such as a flow's rate changes; the default
     #[arg(long)]
     pub watch: bool,
     /// Print the result of the search, and change nothing
@@ -625,11 +625,11 @@ pub struct SteerOptions {
     /// How to apply the result of the search
     #[arg(long, value_enum, default_value_t = BackendChoice::Auto)]
     pub backend: BackendChoice,
-    /// The model of the NIC: a name (see `evenkeel nic list`) or a path [default: the model for the back end]
+    /// NIC model, for n-tuple rules or a plan: a name (see `evenkeel nic list`) or a path [default: the back end's model]
     #[arg(long, value_name = "NAME")]
     pub model: Option<String>,
-    /// Number of receive queues to use; with XDP and RPS, of processors [default: all queues, or all online
-    /// processors; in a plan for another host's NIC, all queues of the model]
+    /// Number of receive queues to use; with XDP and RPS, of processors [default: all queues, or all online processors;
+    /// with --plan and --model: all online processors, or with --flows or --generate, all queues of the model]
     #[arg(long, value_name = "N", value_parser = whole_number::<u16>(1..=u16::MAX), allow_negative_numbers = true)]
     pub queues: Option<u16>,
     /// Also read the sockets of another network namespace: a name, a PID or a path; `all`: all namespaces;
@@ -641,7 +641,7 @@ pub struct SteerOptions {
         value_parser = clap::builder::NonEmptyStringValueParser::new()
     )]
     pub namespaces: Vec<String>,
-    /// Measure a baseline for comparison: run the XDP program, but do not send packets to the policy's processors
+    /// Measure a baseline for comparison (XDP only): run the program, but do not send packets to the policy's processors
     #[arg(long, value_enum, value_name = "hash|pass", conflicts_with = "plan")]
     pub baseline: Option<BaselineChoice>,
     /// Minimum time between two searches
@@ -722,7 +722,7 @@ pub enum XpsChoice {
 
 #[derive(Debug, Args)]
 pub struct RevertOptions {
-    /// Restore only this interface [default: all in this network namespace]
+    /// Restore only this interface and the devices below it [default: all interfaces of this network namespace]
     pub interface: Option<String>,
 }
 

@@ -13,7 +13,7 @@ Exit codes:
     0  done
     1  an expectation is not met, check has a finding of high severity or finds leftovers
        of a killed run, compare --within does not hold, tune --apply could not make a
-       change or increased losses, or status shows an interface that is neither as
+       change or losses increased, or status shows an interface that is neither as
        configured nor paused
     2  wrong usage, or an error in an input file
     3  this machine cannot run the command; the message names the missing part and what to do

@@ -73,7 +73,7 @@ fn tell_unknown_classes(policy: &PolicyFile, flows: &[ObservedFlow], origin: &st
         .collect();
     if !unknown.is_empty() {
         let message = format!(
-            "{origin}: flows of {} match no class of the policy, so they belong to the class 'rest'",
+            "{origin}: the policy does not have the class of some flows, so these flows belong to the class 'rest': {}",
             unknown.join(", ")
         );
         say(&format!("evenkeel: {message}"));

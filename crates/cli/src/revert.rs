@@ -70,7 +70,9 @@ fn tell_removals(removals: &[Removal], left: &mut BTreeSet<PathBuf>) -> Result<(
             Removal::Edited(path) => {
                 if left.insert(path.canonicalize().unwrap_or_else(|_| path.clone())) {
                     let why = match path.is_symlink() {
-                        true => "it is a symbolic link that evenkeel did not make; then remove it by hand",
+                        true => {
+                            "it is a symbolic link that evenkeel did not make; if you do not need it, remove it by hand"
+                        }
                         false => "it was edited; save your edits, then remove the file by hand",
                     };
                     say(&format!("{} is not removed, because {why}", path_text(path)));
@@ -593,15 +595,15 @@ fn tell(outcome: &RevertOutcome) -> Result<Exit, Failure> {
             ))?;
         }
         RevertOutcome::OtherNamespace { header, alive: true, .. } => say(&format!(
-            "{} still runs in another network namespace (net:[{}]); revert does not change it; to undo its changes, \
-             end it, or run `{}` there",
+            "{} still runs in another network namespace (net:[{}]); revert does not change its settings; to undo \
+             its changes, end it; if changes remain, run `{}` there",
             whose(header),
             header.interface.namespace,
             printed_command("evenkeel revert", &[])
         )),
         RevertOutcome::OtherNamespace { header, path, journal, .. } => say(&format!(
-            "{} ran in another network namespace (net:[{}]) and is left alone: run `{}` there{}, or remove {} \
-             if that namespace no longer exists",
+            "{} ran in another network namespace (net:[{}]); revert does not change its settings: run `{}` \
+             there{}, or remove {} if that namespace no longer exists",
             whose(header),
             header.interface.namespace,
             printed_command("evenkeel revert", &[]),

@@ -137,7 +137,7 @@ fn a_soft_nic_serves_queues_by_weight_and_goes_without_a_trace() {
     // The session could not restore a root qdisc with classes, so it does not replace such a qdisc.
     managed.shell(&["tc", "qdisc", "replace", "dev", NAME, "root", "handle", "5:", "htb", "default", "1"]);
     let refused = end_of(&managed, &[&["fair", NAME], &arguments[..]].concat());
-    assert!(refused.code == 3 && refused.stderr.contains("could not be restored exactly"), "{refused:?}");
+    assert!(refused.code == 3 && refused.stderr.contains("cannot be restored exactly"), "{refused:?}");
     assert!(refused.stderr.contains("remove it with `tc qdisc delete dev"), "{refused:?}");
 }
 
@@ -754,7 +754,7 @@ fn a_device_without_queue_weights_is_refused_or_left_as_it_is() {
 fn a_name_that_is_not_there_is_bad_usage() {
     let managed = Managed::new();
     let ended = end_of(&managed, &["fair", "evk9"]);
-    assert!(ended.code == 2 && ended.stderr.contains("there are: evk0"), "{ended:?}");
+    assert!(ended.code == 2 && ended.stderr.contains("use one of: evk0"), "{ended:?}");
     let ended = end_of(&managed, &["revert", "evk9"]);
     assert!(ended.code == 2 && ended.stderr.contains("'evk9'"), "{ended:?}");
     let ended = end_of(&managed, &["revert"]);

@@ -72,7 +72,7 @@ fn a_server_counts_on_and_ends_by_a_signal() {
     let mut running = Running::start(managed.command(&["metrics", NAME, "--listen", address]));
     running.wait_for_activity("serving http://127.0.0.1:19836/metrics");
     let second = end(managed.command(&["metrics", "--listen", address]));
-    assert!(second.code == 3 && second.stderr.contains("another process serves"), "{second:?}");
+    assert!(second.code == 3 && second.stderr.contains("another process uses this address"), "{second:?}");
     let lost = "evenkeel_lost_packets_total{place=\"qdisc\"}";
     let before = scrape(&managed, address);
     assert!(before.starts_with("HTTP/1.1 200 OK\r\n"), "{before}");

@@ -294,7 +294,7 @@ fn one_process_changes_settings_of_an_interface_whatever_its_state_directory_is(
     drop(running);
     managed.wait_for_maps(&DRIVERS_MAPS, LIMIT);
     let running = managed.steering(&["--policy", "balance", "--backend", "xdp"]);
-    let steers = "evenkeel steer manages evk0 already";
+    let steers = "evenkeel steer or tune manages evk0 already";
     refuse(&[&rps, &xdp, &TUNE, &["revert"], &["revert", NAME]], steers);
     drop(running);
     assert_same(&managed.seen(), &before, "afterwards");

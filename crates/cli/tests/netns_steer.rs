@@ -358,7 +358,10 @@ fn a_plan_changes_nothing_and_what_cannot_be_is_refused() {
     }
     let running = managed.steering(&["--policy", "balance", "--baseline", "hash"]);
     let ended = end(managed.command(&["steer", NAME, "--policy", "balance"]));
-    assert!(ended.code == 3 && ended.stderr.contains("evenkeel steer manages evk0 already"), "{ended:?}");
+    assert!(
+        ended.code == 3 && ended.stderr.contains("evenkeel steer or tune manages evk0 already"),
+        "{ended:?}"
+    );
     drop(running);
 }
 

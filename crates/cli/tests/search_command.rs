@@ -305,7 +305,8 @@ fn an_unknown_class_is_reported() {
     let policy = "[[class]]\nname = \"hihg\"\nqueues = 2\n";
     let ended = solve(directory.path(), "i82599", "4", &flows(40), policy, &["--format", "json"]);
     assert_eq!(ended.code, 0);
-    let words = "flows.csv: flows of high (did you mean 'hihg'?) match no class of the policy";
+    let words = "the policy does not have the class of some flows, so these flows belong to the class 'rest': \
+                 high (did you mean 'hihg'?)";
     assert!(ended.stderr.contains(words), "{ended:?}");
 }
 
@@ -352,7 +353,7 @@ fn a_script_may_have_a_file_of_its_own_beside_the_policy() {
     fails("policy = \"script\"\nscript-file = \"odd.rhai\"\n", "odd.rhai: No such file");
     fails(
         &format!("{inline}script-file = \"even.rhai\"\n"),
-        "policy.toml:3:1: script-file: a term cannot have both 'script' and 'script-file'",
+        "policy.toml:3:1: script-file: 'script' and 'script-file' exclude each other",
     );
     fails(
         "policy = \"balance\"\nscript-file = \"even.rhai\"\n",

@@ -310,7 +310,7 @@ fn a_damaged_study_is_named() {
     for (second, words) in [
         ("empty", "empty: repeats.jsonl is empty"),
         ("missing", "missing: repeats.jsonl is missing"),
-        ("future", "study.json has schema 9, this evenkeel reads schema 1"),
+        ("future", "study.json has schema 9, but this evenkeel reads schema 1"),
         ("nothing", "study.json is empty"),
         ("bare", "bare is not a study: it has no study.json"),
         ("negative", ": -1 in place of a whole number from 0 to 4294967295;"),

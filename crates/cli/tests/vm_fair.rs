@@ -421,6 +421,6 @@ fn another_programs_leaf_ends_batching_and_the_kernels_tree_comes_back() {
     let after = pair.seen();
     shell(&["tc", "qdisc", "del", "dev", &pair.name, "root"]);
     assert_eq!(refused.code, 3, "{refused:?}");
-    assert!(refused.stderr.contains("could not be restored exactly"), "{refused:?}");
+    assert!(refused.stderr.contains("cannot be restored exactly"), "{refused:?}");
     assert_eq!(after, with_htb);
 }

@@ -33,7 +33,7 @@ pub enum ControlError {
     /// The kernel shows another value than the one set: another program changed it, or the device used
     /// another value.
     #[error(
-        "{what} is {found} after evenkeel set it to {set}: another program changes it, or the device rounds it"
+        "{what} is {found}, but evenkeel expects {set}: another program changed it, or the device rounded it"
     )]
     ReadBack { what: String, set: u64, found: String },
 }

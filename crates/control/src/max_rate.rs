@@ -154,10 +154,7 @@ mod tests {
         weights.apply(&[1, 1, 2], 0).unwrap();
         fs::write(file(root.path(), 1), "123").unwrap();
         let error = weights.apply(&[1, 2, 1], 0).unwrap_err().to_string();
-        assert!(
-            error.contains("queue 1") && error.contains("is 123 after evenkeel set it to 250"),
-            "{error}"
-        );
+        assert!(error.contains("queue 1") && error.contains("is 123, but evenkeel expects 250"), "{error}");
         assert_eq!(read(root.path())[1], "123");
     }
 }

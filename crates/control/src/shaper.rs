@@ -256,7 +256,7 @@ mod tests {
         weights.apply(&[1, 2], 0).unwrap();
         device.set_weight(1, 7).unwrap();
         let error = weights.apply(&[2, 2], 0).unwrap_err().to_string();
-        assert!(error.contains("the shaper weight of queue 1 is 7 after evenkeel set it to 2"), "{error}");
+        assert!(error.contains("the shaper weight of queue 1 is 7, but evenkeel expects 2"), "{error}");
         assert_eq!(device.weights(), [(0, 1), (1, 7)]);
     }
 }

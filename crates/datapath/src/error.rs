@@ -19,7 +19,7 @@ pub enum DatapathError {
     )]
     Descriptors { object: &'static str, needed: u64, left: u64, limit: u64 },
     #[error(
-        "cannot attach the BPF program {program} to interface {ifindex} ({hook}): {source}; `bpftool net` lists the \
+        "cannot attach the BPF program {program} to the interface with index {ifindex} ({hook}): {source}; `bpftool net` lists the \
          programs that are attached"
     )]
     Attach {

@@ -40,7 +40,7 @@ pub struct Request<'a> {
 pub enum ConductError<E: std::error::Error> {
     #[error(transparent)]
     World(E),
-    #[error("{world} cannot run any of the requested variants: {}", reasons(.refused))]
+    #[error("with --on {world}, none of the requested variants can run: {}", reasons(.refused))]
     NothingToRun { world: &'static str, refused: Vec<Refusal> },
 }
 

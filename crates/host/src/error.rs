@@ -36,7 +36,7 @@ pub enum HostError {
         reason: String,
     },
     /// The recorded tree has no interface, not even a loopback.
-    #[error("cannot use {path} as a recorded host: it has no interface; name a directory that `evenkeel check --save` wrote", path = path_text(.path))]
+    #[error("cannot use the tree as a recorded host: {path} has no interface; name a directory that `evenkeel check --save` wrote", path = path_text(.path))]
     NoHost {
         /// The directory of the interfaces.
         path: PathBuf,

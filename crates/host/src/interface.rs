@@ -184,7 +184,7 @@ pub fn name_of(name: &str) -> Option<String> {
 pub fn there_is(others: &[String]) -> String {
     match others {
         [] => "there is only lo".to_owned(),
-        others => format!("there are: {}", others.join(", ")),
+        others => format!("use one of: {}", others.join(", ")),
     }
 }
 

@@ -17,9 +17,11 @@ use crate::view::Point;
 pub enum RecordingError {
     #[error(transparent)]
     Input(#[from] InputError),
-    #[error("{origin}:{line}:{column}: the recording is damaged: {why}")]
+    #[error("{origin}:{line}:{column}: the recording is damaged: {why}; restore the file, or record again")]
     Damaged { origin: String, line: usize, column: usize, why: String },
-    #[error("{origin}:{line}: the recording has an impossible figure: {why}")]
+    #[error(
+        "{origin}:{line}: the recording has an impossible figure: {why}; restore the file, or record again"
+    )]
     Impossible { origin: String, line: usize, why: String },
     #[error(
         "{origin}:{line}: recorded with schema {found}, but this version reads schema {SCHEMA}; use the version of \
@@ -288,7 +290,10 @@ mod tests {
         let middle = format!("{}\n{}", &lines(1)[..50], lines(1));
         assert!(parse(middle, &[]).unwrap_err().starts_with("r:1:50: the recording is damaged: "));
         let error = parse(format!("{}{{}}\n", lines(1)), &[]).unwrap_err();
-        assert_eq!(error, "r:2:2: the recording is damaged: the field 'schema' is missing");
+        assert_eq!(
+            error,
+            "r:2:2: the recording is damaged: the field 'schema' is missing; restore the file, or record again"
+        );
         let error = parse("{\"schema\":1,\"at_ms\":-1}\n", &[]).unwrap_err();
         assert!(error.starts_with("r:1:22: the recording is damaged: ") && !error.contains("u64"), "{error}");
         assert_eq!(

@@ -74,7 +74,7 @@ impl fmt::Display for Endpoint {
 /// Reasons why an endpoint cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    #[error("another process serves {0}; choose another address")]
+    #[error("cannot serve {0}: another process uses this address; choose another address")]
     InUse(Endpoint),
     #[error("{} exists and is not a socket; choose another path", path_text(.0))]
     NoSocket(PathBuf),

@@ -47,7 +47,7 @@ pub enum EthtoolError {
     Refused { interface: String, action: String, source: io::Error },
     #[error(transparent)]
     Netlink(NetlinkError),
-    #[error("the driver of {interface} reports {what}")]
+    #[error("{interface}: {what}")]
     Answer { interface: String, what: String },
 }
 
@@ -163,7 +163,7 @@ impl<C: EthtoolCalls> ReceiveRules<C> {
         let mut data = request(GRXRINGS, RXNFC_LENGTH);
         self.ask(&mut data, || "report its receive queues".to_owned())?;
         let queues = u64::from_ne_bytes(array(&data, RXNFC_DATA));
-        u32::try_from(queues).map_err(|_| self.strange(format!("that it has {queues} receive queues")))
+        u32::try_from(queues).map_err(|_| self.strange(format!("the driver reports {queues} receive queues")))
     }
 
     /// Returns the current rules, or `None` if the driver does not support rules.
@@ -176,7 +176,7 @@ impl<C: EthtoolCalls> ReceiveRules<C> {
         let count = word(&data, RXNFC_COUNT);
         let places_by_itself = u64::from_ne_bytes(array(&data, RXNFC_DATA)) & PLACES_BY_ITSELF != 0;
         if count > MOST_RULES {
-            return Err(self.strange(format!("that it has {count} n-tuple rules")));
+            return Err(self.strange(format!("the driver reports {count} n-tuple rules")));
         }
         let mut data = request(GRXCLSRLALL, RXNFC_LENGTH + count as usize * 4);
         put(&mut data, RXNFC_COUNT, &count.to_ne_bytes());
@@ -242,9 +242,9 @@ impl<C: EthtoolCalls> ReceiveRules<C> {
         self.ask(&mut data, action)?;
         let (entries, key) = (word(&data, 8), word(&data, 12));
         if entries > MOST_RULES || key > 4096 {
-            return Err(
-                self.strange(format!("that its RSS table has {entries} entries and its key {key} bytes"))
-            );
+            return Err(self.strange(format!(
+                "the driver reports an RSS table of length {entries} and a key of {key} bytes"
+            )));
         }
         let table = entries as usize * 4;
         let mut data = request(GRSSH, RXFH_LENGTH + table + key as usize);

@@ -344,7 +344,7 @@ impl Settings {
         let names = self.feature_names(device)?;
         let number = names.iter().position(|known| known == name).ok_or_else(|| EthtoolError::Answer {
             interface: device.name.to_owned(),
-            what: format!("no feature {name}: this kernel has no feature of that name"),
+            what: format!("this kernel has no feature {name}"),
         })?;
         let blocks = names.len().div_ceil(32);
         // struct ethtool_sfeatures: command, blocks; per block: valid, requested.
@@ -382,7 +382,9 @@ impl Settings {
         let mut data = hash_request(device, SRXFH, flows)?;
         let bits = hash_bits(fields).ok_or_else(|| EthtoolError::Answer {
             interface: device.name.to_owned(),
-            what: format!("no hash fields '{fields}': ethtool(8) has m, v, t, s, d, f, n and r"),
+            what: format!(
+                "'{fields}' is not a list of hash fields; the fields are m, v, t, s, d, f, n and r"
+            ),
         })?;
         data[8..16].copy_from_slice(&bits.to_ne_bytes());
         self.ask(device, &mut data, &format!("hash {fields} of {flows}"))
@@ -465,7 +467,9 @@ fn hash_bits(fields: &str) -> Option<u64> {
 fn hash_request(device: Device<'_>, command: u32, flows: &str) -> Result<Vec<u8>, EthtoolError> {
     let (_, kind) = FLOWS.iter().find(|(name, _)| *name == flows).ok_or_else(|| EthtoolError::Answer {
         interface: device.name.to_owned(),
-        what: format!("no flow type '{flows}': ethtool(8) has tcp4, udp4, tcp6, udp6 and the like"),
+        what: format!(
+            "'{flows}' is not a flow type; the flow types are tcp4, udp4, tcp6, udp6 and others of ethtool(8)"
+        ),
     })?;
     let mut data = request(command, crate::ethtool::RXNFC_LENGTH);
     data[4..8].copy_from_slice(&kind.to_ne_bytes());

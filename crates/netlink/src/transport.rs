@@ -28,7 +28,7 @@ pub enum NetlinkError {
     Answer { action: String, reason: String },
     #[error(
         "netlink: cannot {action}: the list changed during each of {MOST_DUMPS} readings; repeat the command when \
-         interfaces do not come and go"
+         no program adds or removes interfaces or qdiscs"
     )]
     Unsteady { action: String },
     /// The kernel accepted a setting, but uses another value.

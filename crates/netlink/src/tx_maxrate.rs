@@ -35,7 +35,9 @@ pub enum TxMaxrateError {
 /// Returns the advice for a driver without maximum rates; empty for other errors.
 fn unsupported(source: &io::Error) -> &'static str {
     match source.kind() {
-        io::ErrorKind::Unsupported => "; the driver has no maximum rates: use another --queue-weights",
+        io::ErrorKind::Unsupported => {
+            "; the driver does not support maximum rates: use another --queue-weights"
+        }
         _ => "",
     }
 }

@@ -56,8 +56,8 @@ impl NicModel {
                 Some(Some(key)) => nic.set_rss_key(key),
                 Some(None) => field.complain(
                     BadValue,
-                    "the key does not have 40 bytes",
-                    "write 40 bytes as in \"6d:5a:...\"",
+                    "not a key of at least 40 bytes",
+                    "write two hexadecimal digits for each byte, as in \"6d:5a:...\"",
                 ),
                 None => {}
             }
@@ -122,7 +122,7 @@ fn unsupported(nic: &ConfiguredNic, filter: &Filter) -> String {
     let reason = if !obstacles.is_empty() {
         obstacles.join(", ")
     } else if nic.supports(filter.table, &filter.matches) {
-        "filters of this table cannot send packets to RSS".to_owned()
+        "filters of this table cannot send packets to RSS, or RSS is off".to_owned()
     } else {
         "no packet with these fields reaches this table".to_owned()
     };
@@ -207,11 +207,13 @@ fn read_filter<'t>(mut table: Table<'t>, nic: &ConfiguredNic) -> Option<(Filter,
         }
         let (least, most) = description.priorities().into_inner();
         let advice = match description.precedence {
-            Precedence::Unique => "this table has no priorities; remove the key".to_owned(),
+            Precedence::Unique => "this table has no priorities: remove the key".to_owned(),
             Precedence::Priority { .. } => format!("write a priority from {least} to {most}"),
-            Precedence::Location => format!("write a location from {least} to {most}"),
+            Precedence::Location => {
+                format!("the priority is the filter's location: write a number from {least} to {most}")
+            }
         };
-        field.complain(BadValue, format!("table {} has no {number}", description.name), advice);
+        field.complain(BadValue, format!("{number} is not a priority of table {}", description.name), advice);
         None
     });
     let matches = read_match(&mut table);
@@ -254,8 +256,8 @@ fn address(field: &Field<'_>) -> Option<AddressMatch> {
         Some(_) => {
             field.complain(
                 BadValue,
-                "the network has an invalid length",
-                format!("write a number from 0 to {most}"),
+                "the network has an invalid prefix length",
+                format!("write a length from 0 to {most}"),
             );
             None
         }
@@ -279,7 +281,7 @@ fn port(field: &Field<'_>) -> Option<PortMatch> {
         field.complain(
             BadValue,
             "not a port and its mask",
-            "write 53, or \"0x35/0xff\" for some of its bits",
+            "write 53 without quotes, or \"0x35/0xff\" to match some bits of the port",
         );
     }
     read
@@ -394,7 +396,7 @@ mod tests {
             ("queues = 129", "x.toml:1:10: queues: 129 is out of range"),
             (
                 "indirection = [0, 1]",
-                "x.toml:1:15: indirection: an indirection table with 2 entries does not fit the NIC; write 128 \
+                "x.toml:1:15: indirection: an indirection table of length 2 does not fit the NIC; write 128 \
                  entries",
             ),
             (
@@ -422,11 +424,11 @@ mod tests {
             ),
             (
                 "[[filter]]\ntable = 'five-tuple'\npriority = 9\nqueue = 3",
-                "x.toml:3:12: filter[0].priority: table five-tuple has no 9; write a priority from 1 to 7",
+                "x.toml:3:12: filter[0].priority: 9 is not a priority of table five-tuple; write a priority from 1 to 7",
             ),
             (
                 "[[filter]]\ntable = 'flow-director'\npriority = 1\nqueue = 3",
-                "x.toml:3:12: filter[0].priority: table flow-director has no 1; this table has no priorities; remove",
+                "x.toml:3:12: filter[0].priority: 1 is not a priority of table flow-director; this table has no priorities: remove",
             ),
             (
                 "indirection = []",
@@ -434,9 +436,9 @@ mod tests {
             ),
             (
                 "[[filter]]\ntable = 'syn'\ndst = '10.0.0.0/33'\nqueue = 0",
-                "x.toml:3:7: filter[0].dst: the network has an invalid length",
+                "x.toml:3:7: filter[0].dst: the network has an invalid prefix length",
             ),
-            ("rss-key = '6d:5a'", "x.toml:1:11: rss-key: the key does not have 40 bytes"),
+            ("rss-key = '6d:5a'", "x.toml:1:11: rss-key: not a key of at least 40 bytes"),
             ("hashed-ports = ['sctp']", "x.toml:1:17: hashed-ports[0]: 'sctp' is not a value of this key"),
             (
                 "[[filter]]\ntable = 'syn'\nsource = '10.0.0.1'\nqueue = 0",

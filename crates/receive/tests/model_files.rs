@@ -118,7 +118,7 @@ fn edges_lead_somewhere() {
     );
     for (operand, wanted) in [
         ("\"exact.mess\"", "unknown port 'mess'; did you mean 'miss'?"),
-        ("\"exact.hit\"", "a packet that matches a filter goes to the queue of the filter"),
+        ("\"exact.hit\"", "the port \"hit\" of a table or of RSS leads to a queue"),
         ("\"exact\"]", "'exact' names no port"),
     ] {
         let to = format!("{}]", operand.trim_end_matches(']'));

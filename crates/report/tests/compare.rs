@@ -380,7 +380,8 @@ fn records_with_nothing_in_common_are_refused() {
     assert_eq!(refused(&with("nfm.1s", &[])), reasons("dqa has no repeats in the second record"));
     let none = refused(&Record { variants: Vec::new(), ..record() }).to_string();
     assert!(
-        none.contains("nothing to compare") && none.contains("the first has dqa, the second none"),
+        none.contains("nothing to compare")
+            && none.contains("variants of the first: dqa; of the second: none"),
         "{none}"
     );
 }

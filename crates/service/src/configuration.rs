@@ -292,7 +292,7 @@ fn read_match(field: &Field<'_>) -> Option<Match> {
         field.complain(
             MissingKey,
             "matches nothing",
-            "give name, driver, path or mac; name = \"*\" matches all",
+            "give name, driver, path or mac; name = \"*\" matches every interface",
         );
         return None;
     }
@@ -336,7 +336,7 @@ fn read_session(
                 value.complain(
                     BadValue,
                     "not an absolute path",
-                    "write a path from /: the service does not run in your directory",
+                    "write a path that begins with /: the service does not run in your directory",
                 );
                 is_wrong = true;
             }

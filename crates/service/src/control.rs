@@ -101,9 +101,12 @@ pub enum ControlError {
         .limit.as_secs()
     )]
     Silent { path: PathBuf, limit: Duration },
-    #[error("{}: no directory {}; make it, or name another path in the configuration", path_text(.path), path_text(.directory))]
+    #[error("{}: there is no directory {}; create it, or name another path in the configuration", path_text(.path), path_text(.directory))]
     NoDirectory { path: PathBuf, directory: PathBuf },
-    #[error("the service at {} has too many clients; try again", path_text(.path))]
+    #[error(
+        "the service at {} closed the connection, because it has too many clients or is ending; try again",
+        path_text(.path)
+    )]
     Busy { path: PathBuf },
     /// The path does not fit into the kernel's address structure, or contains a zero byte.
     #[error("{}: {source}", path_text(.path))]

@@ -24,8 +24,8 @@ pub enum SimulationError {
     Topology(#[from] TopologyError),
     /// The calendar is empty, but transfers are unfinished.
     #[error(
-        "the simulation makes no progress at {at_us} µs: no event is pending, but {unfinished} flows have data \
-         outstanding; check the rates and limits of the scenario"
+        "the simulation makes no progress at {at_us} µs: no event is pending, but data is outstanding (number \
+         of flows: {unfinished}); check the rates and limits of the scenario"
     )]
     Standstill {
         /// In µs.
@@ -35,8 +35,8 @@ pub enum SimulationError {
     },
     /// Events continue, but no packet is sent.
     #[error(
-        "the simulation makes no progress at {at_us} µs: {events} events did not send a packet; this is an error in \
-         the simulator: report it with the scenario and the seed"
+        "the simulation makes no progress at {at_us} µs: {events} events in a row sent no packet; this is an error \
+         in the simulator: report it with the scenario and the seed"
     )]
     Livelock {
         /// In µs.
@@ -45,8 +45,8 @@ pub enum SimulationError {
     },
     /// Simulated time advances, but no new data arrives.
     #[error(
-        "the transfers make no progress: at {at_us} µs no host has received new data for {wait_s} s, and \
-         {unfinished} flows are incomplete; check the rates and limits of the scenario"
+        "the transfers make no progress: at {at_us} µs no host has received new data for {wait_s} s \
+         (number of incomplete flows: {unfinished}); check the rates and limits of the scenario"
     )]
     NoProgress {
         /// In µs.

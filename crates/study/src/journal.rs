@@ -217,7 +217,7 @@ pub enum JournalError {
     #[error("{}: {}; {}", path_text(.path), plain_words(&.source.to_string()), why_unread(.source))]
     Settings { path: PathBuf, source: serde_json::Error },
     #[error(
-        "{} has schema {found}, this evenkeel reads schema {SCHEMA}; use the version of evenkeel that wrote \
+        "{} has schema {found}, but this evenkeel reads schema {SCHEMA}; use the version of evenkeel that wrote \
          the file",
         path_text(.path)
     )]

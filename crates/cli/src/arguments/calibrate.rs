@@ -9,17 +9,18 @@ use super::{Format, parse_time};
 
 #[derive(Debug, Args)]
 pub struct CalibrateOptions {
-    /// Write the machine profile to this file, which must not exist yet [default: print the figures only]
+    /// Write the machine profile to this file, which must not exist yet; `-`: print only the profile [default: print only
+    /// the figures]
     #[arg(short, long = "out", value_name = "FILE")]
     pub out: Option<PathBuf>,
     /// Processors to measure on: the first does the work, the second is woken [default: two cores of one memory node]
     #[arg(long, value_name = "A,B", value_parser = parse_cores)]
     pub cores: Option<(u32, u32)>,
-    /// How long to measure, 2s to 10min. Set-up adds to this time, and so does a busy machine
+    /// How long to measure, 2s to 10min. The set-up takes additional time; a busy machine takes up to 1.5 times as long
     #[arg(long = "for", value_name = "TIME", default_value = "30s", value_parser = parse_length, allow_hyphen_values = true)]
     pub time: Duration,
-    /// Also write the cost of a TCP packet over veth into the profile, a lower bound for packets of a NIC: veth has no
-    /// driver, and the data stays in the cache
+    /// Also write the cost of a TCP packet over veth into the profile (needs root). It is a lower bound for packets of a
+    /// NIC: veth has no driver, and the data stays in the cache
     #[arg(long)]
     pub packets: bool,
     /// How to print the result

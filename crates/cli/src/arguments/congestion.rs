@@ -10,14 +10,14 @@ use crate::examples;
 
 #[derive(Debug, Subcommand)]
 pub enum CongestionCommand {
-    /// List the congestion controls of this host, and the flows of those that Evenkeel has loaded
+    /// List the congestion controls of this host and, as root, the flows of those that Evenkeel has loaded
     #[command(after_help = examples::CONGESTION_LIST)]
     List {
         /// How to print the result
         #[arg(long, value_enum, default_value_t = Format::Table)]
         format: Format,
     },
-    /// Load a congestion control until interrupted; flows that use it keep it until they end
+    /// Load a congestion control until interrupted, or with --pin until `unload`; flows that use it keep it until they end
     #[command(after_help = examples::CONGESTION_LOAD)]
     Load(LoadOptions),
     /// Unload a congestion control that was loaded with --pin
@@ -41,25 +41,25 @@ pub struct LoadOptions {
     /// Queueing delay that flows keep, 100us to 1s
     #[arg(long, value_name = "TIME", default_value = "5ms", value_parser = parse_microseconds, allow_hyphen_values = true)]
     pub target: u32,
-    /// Queueing delay above which flows balance their shares
+    /// Queueing delay above which flows balance their shares: from 10us, and below --target
     #[arg(long, value_name = "TIME", default_value = "500us", value_parser = parse_microseconds, allow_hyphen_values = true)]
     pub balance: u32,
-    /// Queueing delay that ends slow start
+    /// Queueing delay that ends slow start, 10us to 1s
     #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = parse_microseconds, allow_hyphen_values = true)]
     pub slow_start: u32,
-    /// Time for which flows hold their windows at the target
+    /// Time for which flows hold their windows at the target (--target), at most 10s
     #[arg(long, value_name = "TIME", default_value = "250ms", value_parser = parse_microseconds, allow_hyphen_values = true)]
     pub hold: u32,
-    /// Duration of a measurement of the round-trip time
+    /// Minimum duration of a measurement of the round-trip time, 1ms to 1s; shorter in slow start
     #[arg(long, value_name = "TIME", default_value = "40ms", value_parser = parse_microseconds, allow_hyphen_values = true)]
     pub window: u32,
-    /// Minimum number of samples in a measurement of the round-trip time (--window)
+    /// Minimum number of samples in a measurement of the round-trip time (--window); fewer in slow start
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = whole_number::<u32>(1..=1000), allow_negative_numbers = true)]
     pub samples: u32,
     /// φ of fair flow balancing: t ms after the phase began, each flow keeps (t/φ)^3 bytes in the queue; smaller is faster
     #[arg(long, value_name = "N", default_value_t = 75, value_parser = whole_number::<u32>(1..=10_000), allow_negative_numbers = true)]
     pub curve: u32,
-    /// Measure the base RTT again after this many decreases without an RTT sample close to the base RTT
+    /// Measure the base RTT again after this many decreases without an RTT within --balance of the base RTT
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = whole_number::<u32>(1..=65_535), allow_negative_numbers = true)]
     pub base_decreases: u32,
     /// Factor γ of the decrease after a hold, in units of 1/1024

@@ -11,13 +11,13 @@ use super::{Format, StatedSpeed, parse_speed, parse_watch};
 pub struct CheckOptions {
     /// Check this interface and the host-wide settings [default: every interface]
     pub interface: Option<String>,
-    /// Count losses for this time, such as 10s, and show where they occur
+    /// Count losses for this time, such as 10s (at least 100ms), and show where they occur
     #[arg(long, value_name = "TIME", value_parser = parse_watch, allow_hyphen_values = true, conflicts_with_all = ["save", "from", "explain", "speeds"])]
     pub watch: Option<Duration>,
     /// Record this host as a tree of files in a new or empty directory
     #[arg(long, value_name = "DIR", conflicts_with_all = ["from", "explain"])]
     pub save: Option<PathBuf>,
-    /// Replace addresses and process names in the recording
+    /// With --save: replace addresses and process names in the recording; interface names stay
     #[arg(long, requires = "save", conflicts_with_all = ["from", "watch", "explain"])]
     pub anonymise: bool,
     /// Check a host that was recorded with --save, or written by hand (docs/reference/check.md)
@@ -31,10 +31,11 @@ pub struct CheckOptions {
     #[arg(long, conflicts_with_all = ["watch", "explain"])]
     pub simulate: bool,
     /// Machine profile with the costs of the model: a built-in name (kit-2014, xeon-6128), or a file, as `evenkeel
-    /// calibrate` writes it [default: the built-in profile that is nearest to this host's processor]
+    /// calibrate` writes it [default: the built-in profile that is nearest to the host's processor]
     #[arg(long, value_name = "FILE|NAME", requires = "simulate")]
     pub machine: Option<String>,
-    /// Speed of a link whose driver reports no speed or a wrong one, as cloud drivers do: IFACE=25gbit
+    /// Speed of a NIC's link if the driver reports no speed or a wrong one, as cloud drivers do: IFACE=25gbit; once for
+    /// each NIC
     #[arg(long = "speed", value_name = "IFACE=RATE", value_parser = parse_speed, allow_hyphen_values = true)]
     pub speeds: Vec<StatedSpeed>,
     /// How to print the result
@@ -50,7 +51,7 @@ pub struct TuneOptions {
     #[arg(long, conflicts_with = "apply")]
     pub print: bool,
     /// Make all changes, or only the changes of these rules, named as in --print; the changes stay until `evenkeel
-    /// revert`
+    /// revert` or a reboot
     #[arg(long, value_name = "ITEM", num_args = 0..)]
     pub apply: Option<Vec<String>>,
     /// More rules for --apply, written after another option
@@ -59,10 +60,11 @@ pub struct TuneOptions {
     /// TOML file of settings that `tune` must not change [default: /etc/evenkeel/keep.toml, if it exists]
     #[arg(long, value_name = "FILE")]
     pub keep: Option<PathBuf>,
-    /// Also write files that apply the settings after a reboot; `evenkeel revert` removes them
+    /// Also write files that apply the settings after a reboot, or print these files without --apply; `evenkeel revert`
+    /// removes them. Separate several kinds by commas
     #[arg(long, value_name = "KIND", value_enum, value_delimiter = ',')]
     pub persist: Vec<PersistChoice>,
-    /// How long to count losses before and after the changes
+    /// How long to count losses before the changes, and again after the changes; at least 100ms
     #[arg(long, value_name = "TIME", default_value = "3s", value_parser = parse_watch, allow_hyphen_values = true, requires = "apply", conflicts_with_all = ["from", "print"])]
     pub watch: Duration,
     /// Do not count losses before and after the changes
@@ -76,10 +78,11 @@ pub struct TuneOptions {
     #[arg(long, conflicts_with = "apply")]
     pub simulate: bool,
     /// Machine profile with the costs of the model: a built-in name (kit-2014, xeon-6128), or a file, as `evenkeel
-    /// calibrate` writes it [default: the built-in profile that is nearest to this host's processor]
+    /// calibrate` writes it [default: the built-in profile that is nearest to the host's processor]
     #[arg(long, value_name = "FILE|NAME", requires = "simulate")]
     pub machine: Option<String>,
-    /// Speed of a link whose driver reports no speed or a wrong one, as cloud drivers do: IFACE=25gbit
+    /// Speed of a NIC's link if the driver reports no speed or a wrong one, as cloud drivers do: IFACE=25gbit; once for
+    /// each NIC
     #[arg(long = "speed", value_name = "IFACE=RATE", value_parser = parse_speed, allow_hyphen_values = true)]
     pub speeds: Vec<StatedSpeed>,
     /// How to print the result

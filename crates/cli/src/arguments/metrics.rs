@@ -13,19 +13,20 @@ pub struct MetricsOptions {
     /// Interfaces to export [default: NICs and veths that are up]
     #[arg(value_name = "IFACE")]
     pub interfaces: Vec<String>,
-    /// Serve /metrics at this address until interrupted: ADDRESS:PORT or unix:PATH
+    /// Serve /metrics at this address until interrupted: ADDRESS:PORT or unix:PATH [default: without --textfile, print
+    /// the series once]
     #[arg(long, value_name = "ADDRESS", conflicts_with = "textfile")]
     pub listen: Option<Endpoint>,
-    /// Write this file until interrupted, for node_exporter's textfile collector; its name ends in .prom
+    /// Write this file until interrupted, then remove it; for node_exporter's textfile collector: the name must end in .prom
     #[arg(long, value_name = "FILE", value_parser = parse_textfile)]
     pub textfile: Option<PathBuf>,
     /// Time between two writes of the --textfile, 1s to 60min
     #[arg(long, value_name = "TIME", default_value = "15s", value_parser = parse_interval, requires = "textfile", allow_hyphen_values = true)]
     pub interval: Duration,
-    /// Write the --textfile once, then end
+    /// Write the --textfile once, then end; the file stays
     #[arg(long, requires = "textfile", conflicts_with = "interval")]
     pub once: bool,
-    /// Attach no BPF meter: export no series about flows and fairness, and need no root
+    /// Attach no BPF meter: export no series about busy flows and fairness, and need no root
     #[arg(long)]
     pub no_flows: bool,
 }

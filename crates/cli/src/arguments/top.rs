@@ -21,7 +21,7 @@ pub struct TopOptions {
     /// Record each sample in this new file, as JSON lines, for --replay
     #[arg(long, value_name = "FILE", conflicts_with = "replay")]
     pub record: Option<PathBuf>,
-    /// Show a recording instead of this host, at one sample per --interval; needs no privileges
+    /// Show a recording instead of this host (on the screen: one sample per --interval); needs no privileges
     #[arg(long, value_name = "FILE")]
     pub replay: Option<PathBuf>,
     /// Print plain lines, one block for each sample, as without a terminal

@@ -251,7 +251,8 @@ fn read(options: &CheckOptions) -> Result<HostFacts, Failure> {
             error => failure(&error),
         })?;
         let privacy = if options.anonymise {
-            "addresses and process names are replaced; interface names are not"
+            "addresses and process names are replaced, except 127.0.0.1, ::1, 0.0.0.0, :: and the program names \
+             that rules recognise; interface names are kept"
         } else {
             "the recording contains addresses and process names; --anonymise replaces them"
         };

@@ -60,7 +60,7 @@ fn still_default(name: &str) -> Failure {
         Exit::Failed,
         format!(
             "{name} is unloaded, but new connections of this network namespace still use it: another program \
-             made it the default; set another default: sysctl -w net.ipv4.tcp_congestion_control=reno"
+             made it the default; set another default: `sysctl -w net.ipv4.tcp_congestion_control=reno`"
         ),
     )
 }

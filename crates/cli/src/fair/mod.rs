@@ -56,7 +56,7 @@ pub fn request(options: &FairOptions) -> Result<Request, Failure> {
             (QueueWeightsChoice::Off | QueueWeightsChoice::Auto | QueueWeightsChoice::NetShaper, Some(_)) => {
                 return Err(Failure::new(
                     Exit::Usage,
-                    "--rate is for --queue-weights htb and max-rate; add one of the two, or leave out --rate",
+                    "--rate is for --queue-weights htb and max-rate; use one of the two, or leave out --rate",
                 ));
             }
             (QueueWeightsChoice::Auto, None) => QueueWeights::Auto,
@@ -173,7 +173,9 @@ fn observe(
     give_up_privileges().map_err(failure)?;
     stop_if_interrupted(signals)?;
     let changes = match observer.uses_filters() {
-        true => "evenkeel adds only a filter that counts, and removes it at the end",
+        true => {
+            "evenkeel adds only a filter that counts, and a clsact qdisc if there is none, and removes them at the end"
+        }
         false => "evenkeel changes nothing",
     };
     say(&format!("observing {}: {changes}; Ctrl-C ends it", options.interface));

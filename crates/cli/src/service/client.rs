@@ -61,8 +61,14 @@ fn current(place: &ServicePlace) -> Result<ServiceStatus, Failure> {
         );
         return Err(Failure::new(Exit::Failed, message));
     }
-    serde_json::from_value(answer)
-        .map_err(|error| Failure::new(Exit::Failed, format!("the service sent no valid status: {error}")))
+    serde_json::from_value(answer).map_err(|error| {
+        Failure::new(
+            Exit::Failed,
+            format!(
+                "the service sent no valid status: {error}; restart the service (systemctl restart evenkeel)"
+            ),
+        )
+    })
 }
 
 fn names(answer: &Value) -> Vec<String> {

@@ -48,7 +48,10 @@ fn parse_with_files(text: &Text, is_wanted: &dyn Fn(&str) -> bool) -> Result<Con
 pub fn read_regular(file: &Path) -> Result<Configuration, Failure> {
     let text =
         evenkeel_files::read_regular(file, Kind::Service).map_err(|error| match error.is_missing() {
-            true => Failure::new(Exit::Usage, format!("{error}; contrib/evenkeel.toml is a template")),
+            true => Failure::new(
+                Exit::Usage,
+                format!("{error}; contrib/evenkeel.toml in the source repository is a template"),
+            ),
             false => error.into(),
         })?;
     parse(&text).map_err(|error| Failure::with_causes(Exit::Usage, &error))

@@ -184,7 +184,7 @@ fn backend(
     if choice != BackendChoice::Ntuple && options.source.is_given() {
         return Err(Failure::new(
             Exit::Usage,
-            "--nic-dir has an effect only with --plan or --backend ntuple; leave out --nic-dir",
+            "--nic-dir has an effect only with --plan or the back end ntuple; leave out --nic-dir",
         ));
     }
     if choice == BackendChoice::Ntuple {

@@ -204,7 +204,7 @@ impl Drop for Terminal {
 }
 
 fn failed(error: impl std::fmt::Display) -> Failure {
-    Failure::new(Exit::Failed, format!("cannot set up the terminal: {error}; use --plain, or --format json"))
+    Failure::new(Exit::Failed, format!("cannot use the terminal: {error}; use --plain, or --format json"))
 }
 
 /// Restores the terminal in a signal handler, or after a panic. Uses only system calls

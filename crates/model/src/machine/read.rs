@@ -133,8 +133,12 @@ fn read_processor(mut table: Table<'_>) -> Option<MachineProfile> {
     if let (Some(field), Some(nodes), Some(per_node)) = (&cores, nodes, per_node)
         && nodes * per_node > MOST_CORES
     {
-        let problem = format!("{nodes} nodes with {per_node} cores are {} cores", nodes * per_node);
-        field.complain(ScenarioErrorKind::BadValue, problem, format!("state at most {MOST_CORES} cores"));
+        let problem = format!("{nodes} nodes with {per_node} cores each have {} cores", nodes * per_node);
+        field.complain(
+            ScenarioErrorKind::BadValue,
+            problem,
+            format!("state at most {MOST_CORES} cores in all"),
+        );
     }
     let mut clock = |key| {
         let field = table.require(key, "state the clock, for example \"3.2GHz\"")?;

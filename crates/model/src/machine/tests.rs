@@ -76,7 +76,7 @@ fn errors_name_line_key_and_remedy() {
         (
             "nodes = 2\ncores-per-node = 8",
             "nodes = 8\ncores-per-node = 200",
-            "processor.cores-per-node: 8 nodes with 200 cores are 1600 cores; state at most 1024 cores",
+            "processor.cores-per-node: 8 nodes with 200 cores each have 1600 cores; state at most 1024 cores in all",
         ),
         ("\"3.2GHz\"", "3.2", "processor.turbo-clock: a bare number; units are needed"),
         (

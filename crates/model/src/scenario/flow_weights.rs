@@ -96,7 +96,7 @@ fn read_rules(field: &Field<'_>) -> Option<Vec<FlowRule>> {
         if let Some(earlier) = rules[..number].iter().position(covers) {
             elements[number].complain(
                 Duplicate,
-                format!("this rule has no effect, because rule[{earlier}] above it matches the same flows"),
+                format!("this rule has no effect, because rule[{earlier}] above it matches all of its flows"),
                 "remove one of the two rules, or move the more specific rule up",
             );
         }

@@ -365,10 +365,10 @@ fn read_expectation(
 fn read_share(table: &mut Table<'_>) -> Option<f64> {
     let field = table
         .require("share", "the share of the repeats that must lie within the bounds, for example 0.8")?;
-    let share = field.figure()?;
+    let share = field.figure_or("write a number above 0 and below 1")?;
     if share <= 0.0 || share >= 1.0 {
         let hint = "the more repeats there are, the more likely one of them fails; use for example 0.9";
-        field.complain(BadValue, format!("{share} is not between 0 and 1"), hint);
+        field.complain(BadValue, format!("{share} is not above 0 and below 1"), hint);
     }
     Some(share)
 }

@@ -483,7 +483,10 @@ fn check_extent(measure: &Measure, windows: &Field<'_>) {
     let bins = duration.as_u64() / shortest;
     if duration > LONGEST_REPEAT {
         let problem = format!("a repeat of {} longest windows takes {duration}", measure.long_windows);
-        windows.complain(BadValue, problem, format!("keep a repeat below {LONGEST_REPEAT}"));
+        let advice = format!(
+            "lower measure.long-windows or shorten the longest window: a repeat takes at most {LONGEST_REPEAT}"
+        );
+        windows.complain(BadValue, problem, advice);
     } else if bins > MOST_SHORT_WINDOWS {
         let problem = format!("a repeat of {duration} has {bins} windows of the shortest length");
         windows.complain(

@@ -118,7 +118,7 @@ fn read_group(mut table: Table<'_>) -> Option<BulkGroup> {
         (on, off) => {
             let problem = "'on' and 'off' need each other";
             let here = on.or(off)?;
-            here.at_key().complain(BadValue, problem, "write both keys, or none");
+            here.at_key().complain(BadValue, problem, "write both keys, or neither");
             None
         }
     };
@@ -132,7 +132,7 @@ fn read_share(field: &Field<'_>) -> Option<u32> {
     let share = share.and_then(|digits| digits.parse().ok()).filter(|share| (1..=100).contains(share));
     if share.is_none() {
         let problem = format!("'{}' is not a share", excerpt(text));
-        field.complain(BadValue, problem, "write whole per cent from \"1%\" to \"100%\"");
+        field.complain(BadValue, problem, "write a whole number of per cent, from \"1%\" to \"100%\"");
     }
     share
 }

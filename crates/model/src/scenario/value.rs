@@ -34,7 +34,7 @@ impl<'t> Field<'t> {
         let text = self.string("a string")?.trim();
         let allowed = |c: char| !is_invisible(c) || (lines && matches!(c, '\n' | '\r'));
         if text.is_empty() {
-            self.complain(BadValue, "empty", "write a sentence, or leave the key out if it is optional");
+            self.complain(BadValue, "empty", "write some text, or leave the key out if it is optional");
         } else if text.chars().take(longest + 1).count() > longest {
             self.complain(BadValue, format!("longer than {longest} characters"), "shorten the text");
         } else if let Some(character) = text.chars().find(|c| !allowed(*c)) {
@@ -197,7 +197,11 @@ impl<'t> Field<'t> {
         match self.value {
             DeValue::String(text) if text == word => Some(None),
             DeValue::String(text) => {
-                let advice = format!("write \"{word}\" or a whole number without quotes");
+                let advice = format!(
+                    "write \"{word}\", or a whole number from {} to {} without quotes",
+                    range.start(),
+                    range.end()
+                );
                 self.complain(BadValue, format!("'{}' is not a value of this key", excerpt(text)), advice);
                 None
             }
@@ -207,7 +211,7 @@ impl<'t> Field<'t> {
 
     /// Reads a finite, non-negative number.
     pub fn figure(&self) -> Option<f64> {
-        self.figure_or("")
+        self.figure_or("write a number of at least 0")
     }
 
     /// Reads a finite, non-negative number; `advice` states the range.

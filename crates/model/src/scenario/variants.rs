@@ -223,7 +223,7 @@ impl VariantSet {
                     field.complain(
                         BadValue,
                         problem,
-                        "use another table, or state the variants in this file",
+                        "use another table, or write the variants in this file",
                     );
                     return Ok(None);
                 }

@@ -45,7 +45,10 @@ impl<C: EthtoolCalls> ReceiveRules<C> {
         let mut data = table_request(NEW, indirection);
         self.ask(&mut data, || "create an RSS context".to_owned())?;
         match word(&data, RXFH_CONTEXT) {
-            NEW | 0 => Err(self.strange("no number for the RSS context that it created".to_owned())),
+            NEW | 0 => {
+                Err(self
+                    .strange("the driver reports no number for the RSS context that it created".to_owned()))
+            }
             context => Ok(context),
         }
     }

@@ -16,9 +16,9 @@ pub(super) const RULES: &[Rule] = &[
         name: "app-remote-node",
         looks_at: "the processors of processes with connections (pinned, or the last used), and the node of the NIC \
                    that carries the connections",
-        fires_when: "from 10 Gbit/s; low: a process that carried 100 MB last ran in another package; medium: \
-                     a process is pinned there; high: above 68 Gbit/s, it also carried 100 MB (and 1 MB/s, \
-                     or the NIC has load)",
+        fires_when: "from 10 Gbit/s; low: a process that carried 100 MB last ran in another package than the NIC's; \
+                     medium: a process is pinned to processors of other packages only; high: above 68 Gbit/s, the \
+                     pinned process also carried 100 MB (and 1 MB/s, or the NIC has load)",
         why: "Payload crosses the interconnect (68 Gbit/s on the paper's hosts), and TCP slows the sender to its \
               rate: few losses, less throughput (the paper's case 3).",
         fix: "run the application on the NIC's node (taskset, numactl, CPUAffinity= of its unit)",

@@ -25,7 +25,8 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "vf-unused",
-        looks_at: "packets that the virtual function below a netvsc interface carried, of all of the interface",
+        looks_at: "packets that the virtual function below a netvsc interface carried, of all packets of the \
+                   interface",
         fires_when: "medium: it carried less than half of at least a million packets, or there is none, on a busy \
                      NIC (30 % softirq time, or 10,000 lost packets); high: it carried less than a tenth; low: none, \
                      with load",

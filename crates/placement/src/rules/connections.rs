@@ -30,7 +30,7 @@ pub(super) const RULES: &[Rule] = &[
         name: "time-wait-overflow",
         looks_at: "connections that ended without TIME_WAIT because there were too many \
                    (TcpExt.TCPTimeWaitOverflow), and tcp_max_tw_buckets",
-        fires_when: "low: from 100, or 90 % of the limit are in use; medium: from 100 and one in 10,000 connections",
+        fires_when: "low: from 100, or 90 % of the limit is in use; medium: from 100 and one in 10,000 connections",
         why: "TIME_WAIT keeps late segments out of the next connection on the same ports. Without it the last \
               acknowledgement may be lost, and the other side hangs or resets.",
         fix: "a larger tcp_max_tw_buckets: an entry takes about 250 bytes",
@@ -43,8 +43,8 @@ pub(super) const RULES: &[Rule] = &[
         looks_at: "ports of outgoing connections (ip_local_port_range) against connections to the busiest \
                    destination and sockets in TIME_WAIT",
         fires_when: "medium: connections (at least 40 % of the ports) and TIME_WAIT take 80 %; high: connections \
-                     take all, or both 95 % and 1,000 connects failed; low: TIME_WAIT alone, or the connections \
-                     opened in 60 s, could take 80 %",
+                     take all, or connections and TIME_WAIT take 95 % and 1,000 connects failed; low: TIME_WAIT \
+                     alone, or the connections opened in 60 s (without tcp_tw_reuse 1), could take 80 %",
         why: "Each connection to a destination takes a port of its address, until a minute after its end. Without a \
               free port connect() fails (EADDRNOTAVAIL); before that, each search for a port takes long.",
         fix: "a wider range, tcp_tw_reuse, persistent connections; more addresses",

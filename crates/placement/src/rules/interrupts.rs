@@ -17,10 +17,10 @@ pub(super) const RULES: &[Rule] = &[
         name: "irq-remote-node",
         looks_at: "the memory node of each NIC, and the processors that serve its receive interrupts \
                    (/proc/interrupts, affinity masks)",
-        fires_when: "medium: another package serves over 10 % of the interrupts; high: 30 %, from 25 Gbit/s, \
-                     with load; low: an idle NIC, counts from an earlier affinity, or, from 10 Gbit/s, \
-                     another node of the package serves half although the NIC's node has a free core for \
-                     each queue",
+        fires_when: "medium: another package served over 10 % of at least 10,000 interrupts, or over 10 % of the \
+                     NIC's interrupts go there now (low below 10 Gbit/s); high: it served 30 %, from 25 Gbit/s, with \
+                     load; low: an idle NIC, counts from an earlier affinity, or, from 10 Gbit/s, another node of \
+                     the package served half although the NIC's node has a free core for each queue",
         why: "Each packet crosses the interconnect of the packages below TCP's flow control: the worst of the \
               paper's four placements (case 2). Another node of the package (sub-NUMA clustering, AMD's NPS) costs \
               nanoseconds per access.",
@@ -40,11 +40,11 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "irq-one-processor",
         looks_at: "the spread of receive interrupts of several queues that share the packets, or of several NICs \
-                   with one interrupt each (medium: 90 % on one processor, 10 % softirq time)",
-        fires_when: "medium: one processor serves 80 % of a NIC's interrupts or is the only target of four, \
-                     or a few processors serve 90 % (at least four queues for each, 30 % softirq time, and \
-                     at most half as much on the others); high: from 10 Gbit/s, on a busy NIC; low: an idle \
-                     NIC, or counts from an earlier affinity",
+                   with one interrupt each",
+        fires_when: "medium: one processor served 80 % of a NIC's interrupts or is the only target of four, a few \
+                     processors served 90 % (at least four queues and cores for each, 30 % softirq time, and at most \
+                     half as much on the others), or one processor with 10 % softirq time served 90 % of several \
+                     NICs; high: from 10 Gbit/s, on a busy NIC; low: an idle NIC, or counts from an earlier affinity",
         why: "One processor receives everything while others idle: its backlog and ring overflow first.",
         fix: "one core for each queue's interrupt",
         source: "the paper, section II; Documentation/networking/scaling.rst",
@@ -83,8 +83,8 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "irq-on-isolated",
         looks_at: "processors that isolcpus= or nohz_full= isolate, and that serve interrupts",
-        fires_when: "medium: they serve at least 1 % of a NIC's receive interrupts, or, below 10,000 interrupts, are \
-                     the target of one; low: an idle NIC",
+        fires_when: "medium: one of them served at least 1 % of a NIC's receive interrupts, or, below 10,000 \
+                     interrupts, is the only target of a queue's interrupt; low: an idle NIC",
         why: "Isolated processors should run their application without interruption: irqaffinity= or the masks must \
               exclude them, too.",
         fix: "interrupts on processors that are not isolated",

@@ -88,8 +88,8 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "fragments-made",
-        looks_at: "datagrams fragmented or not sent because of their size (FragCreates, FragFails, IPv4 and IPv6), \
-                   without a tunnel that explains them (mtu-tunnel)",
+        looks_at: "datagrams fragmented or not sent because of their size (FragCreates, FragFails, IPv4 and IPv6; \
+                   Ip6InTooBigErrors), without a tunnel that explains them (mtu-tunnel)",
         fires_when: "low: from 10,000 and one in 1,000 sent packets; medium: from one in 100",
         why: "A lost fragment loses its datagram, and the receiver's NIC puts all fragments on one queue. Datagrams \
               that must not be fragmented are not sent.",

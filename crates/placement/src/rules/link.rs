@@ -47,8 +47,8 @@ pub(super) const RULES: &[Rule] = &[
         name: "wire-errors",
         looks_at: "packets that arrived damaged: checksum, symbol, length errors",
         fires_when: "medium: from 100 packets and one in ten million; high: from one in 100,000",
-        why: "TCP takes a damaged packet for congestion. A good link damages fewer than one in a hundred million \
-              (bit error ratio 1e-12).",
+        why: "TCP takes a damaged packet for congestion. A link with the permitted bit error ratio (1e-12) damages \
+              about one packet of 1,500 bytes in 80 million.",
         fix: "clean or change cable and transceiver",
         source: "IEEE 802.3, clause 1.1.3 (bit error ratio); Documentation/networking/statistics.rst",
         needs: &[needs::STATISTICS, needs::DRIVER_STATISTICS],
@@ -72,7 +72,7 @@ pub(super) const RULES: &[Rule] = &[
         name: "pause-received",
         looks_at: "pause frames that the other side sent, of the link and of priorities (priority flow control)",
         fires_when: "low: from 1,000 and one for 100,000 sent packets; medium: pauses took 1 % of the uptime (if not \
-                     counted: one for 100 packets); high: 10 % (one for ten, a storm)",
+                     counted: one for 100 packets); high: 10 % (if not counted: one for ten)",
         why: "The switch or the peer paused this host: its queues wait for another host's receiver.",
         fix: "at the switch or the peer; no setting of this host helps",
         source: "IEEE 802.3, annex 31B",

@@ -51,9 +51,9 @@ pub(super) const RULES: &[Rule] = &[
         name: "mtu-above-path",
         looks_at: "path MTU of an interface's connections (pmtu of tcp_info) against its MTU, and ICMP messages \
                    about unreachable destinations or sizes (Icmp.InDestUnreachs, Icmp6InPktTooBigs)",
-        fires_when: "medium: 90 % of at least 10 connections, to at least two addresses, have the same path MTU, \
-                     below the interface's, and 100 such messages arrived, one per 10 minutes since boot; low: an \
-                     idle NIC",
+        fires_when: "medium: at least 10 connections to at least two addresses, and 90 % of the interface's \
+                     connections, have the same path MTU, below the interface's MTU, and 100 such messages arrived, \
+                     one per 10 minutes since boot; low: an idle NIC",
         why: "Each path loses its first full packet until a router reports the size, again when the kernel's value \
               expires (10 minutes). If ICMP is filtered, connections hang.",
         fix: "the MTU of the network at the interface, or a larger one in the network",

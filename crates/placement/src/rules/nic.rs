@@ -92,8 +92,8 @@ pub(super) const RULES: &[Rule] = &[
                    that waits for answers)",
         fires_when: "low: from 10 Gbit/s, or 5,000 interrupts per second and one for two packets, of at least a \
                      million; medium: both",
-        why: "At line rate the NIC raises hundreds of thousands of interrupts a second, each with a context switch. \
-              Only a host that needs low latency wants this.",
+        why: "At line rate the NIC can raise hundreds of thousands of interrupts a second, and each takes processor \
+              time. Only a host that needs low latency wants this.",
         fix: "a wait of microseconds that the ring bridges easily",
         source: "ethtool(8), -C; Documentation/networking/napi.rst",
         needs: &[

@@ -16,7 +16,7 @@ pub(super) const RULES: &[Rule] = &[
         fires_when: "low: below 1,024 bytes on Mellanox/NVIDIA NICs, below 512 on others",
         why: "A NIC reads the data that it sends in requests of this size: small ones cost headers and round trips. \
               Receiving does not depend on it.",
-        fix: "4,096 bytes on mlx5_core, as in NVIDIA's tuning guides; 512 on others",
+        fix: "4,096 bytes on Mellanox/NVIDIA NICs, as in NVIDIA's tuning guides; 512 on others",
         source: "NVIDIA, Understanding PCIe Configuration for Maximum Performance; PCI Express Base Specification, Device Control; setpci(8)",
         needs: &[needs::SPEED, needs::READ_REQUEST],
         check: read_request,

@@ -16,9 +16,10 @@ pub(super) const RULES: &[Rule] = &[
         name: "governor",
         looks_at: "frequency governor of processors near NICs from 10 Gbit/s (their node, their interrupts), and \
                    their energy preference, which decides if they choose the frequency themselves",
-        fires_when: "low: neither governor nor preference is performance; medium: ondemand or conservative, all but \
-                     userspace from 40 Gbit/s, or a preference that saves more than balance_performance; high: with \
-                     load, powersave at the lowest frequency (acpi-cpufreq, passive pstate drivers)",
+        fires_when: "low: neither governor nor preference is performance; medium: ondemand or conservative, a \
+                     preference that saves more than balance_performance, without a preference from 40 Gbit/s any \
+                     governor but userspace, or powersave at the lowest frequency (acpi-cpufreq, passive pstate \
+                     drivers); high: the last, with load",
         why: "Bursts of interrupts end before a governor sees load: processors receive packets at a low frequency.",
         fix: "the governor performance",
         source: "the paper, Table I (CPU governor); Documentation/admin-guide/pm/cpufreq.rst, intel_pstate.rst, amd-pstate.rst",

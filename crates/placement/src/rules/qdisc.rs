@@ -15,8 +15,8 @@ pub(super) const RULES: &[Rule] = &[
         name: "qdisc-no-pacing",
         looks_at: "qdiscs of NICs from 10 Gbit/s (without shapers, netem, prio and such), and net.core.default_qdisc",
         fires_when: "low: no queue has fq, the congestion control is not BBR, and TCP has at least 5 % of the \
-                     packets; medium: also 0.1 % of 100,000 segments is retransmitted, not because of cloud \
-                     allowances or recoveries without SACK",
+                     packets; medium: also 0.1 % of at least 100,000 segments was retransmitted, not because of \
+                     cloud allowances or recoveries without SACK",
         why: "TCP sends windows in bursts at line rate, which overflow shallow buffers and the receiver's ring; fq \
               sends evenly. The paper sets fq; ESnet recommends fq and accepts fq_codel if hosts do not pace.",
         fix: "fq at every queue, and as the default",
@@ -66,8 +66,8 @@ pub(super) const RULES: &[Rule] = &[
         looks_at: "packets that qdiscs dropped and sent since they were installed",
         fires_when: "low: from 100 and one in 100,000 (shapers: only low); medium: from one in 10,000; high: from \
                      one in 100 (NICs)",
-        why: "These packets were lost before they left the host. A shaper drops on purpose, fq_codel at a full \
-              queue, pfifo_fast at txqueuelen.",
+        why: "These packets were lost before they left the host. A shaper drops packets above its rate on purpose, \
+              fq_codel drops packets that wait too long, pfifo_fast drops at txqueuelen.",
         fix: "fq, which TCP does not overrun, or a longer queue",
         source: "the paper, section IV, figure 12; tc(8)",
         needs: &[needs::QDISCS],

@@ -16,13 +16,14 @@ use crate::view::{count, gigabits, per_cent};
 pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "queues-few",
-        looks_at: "receive queues in use against the NIC's maximum, the cores of its node and its speed; overload: at \
-                   most half of the possible queues are in use, and their processors spend 25 % of their time in \
+        looks_at: "receive queues in use against the NIC's maximum, the cores of its node and its speed; overload: \
+                   at most half of the possible queues are in use, and their processors spend 25 % of their time in \
                    softirqs (the others less than half of that) or the rings lose packets (rx-ring-drops, high); not \
-                   with queues-share-interrupts",
+                   with queues-share-interrupts, and not if one queue has 90 % of the packets",
         fires_when: "medium: fewer than 4 queues, or fewer than one per 25 Gbit/s (from 10 Gbit/s, or unknown speed \
-                     with load), or overload; high: overload with losses (100 packets and one in a million), or one \
-                     queue above 43 Gbit/s or on a busy NIC; low: otherwise, such as one queue below 10 Gbit/s",
+                     with load), or overload; high: overload with losses (100 packets and one in a million; from 10 \
+                     Gbit/s, or unknown speed), or, from 10 Gbit/s, one queue on a link above 43 Gbit/s or on a busy \
+                     NIC; low: otherwise, such as one queue below 10 Gbit/s",
         why: "One processor empties one queue: the paper's received 25 Gbit/s in packets of 1,500 bytes, far less in \
               small ones.",
         fix: "more channels, up to the cores of the node",
@@ -79,7 +80,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "rps-missing",
-        looks_at: "NICs without RPS that use all their queues, for at most half of their node's cores, and softirq \
+        looks_at: "NICs without RPS that use all their queues, at most one for two cores of their node; softirq \
                    times",
         fires_when: "medium: the processors of the NIC's interrupts spend 25 % of their time in softirqs, or \
                      ended 1,000 rounds with work left (one in 10,000 packets), and the other processors \

@@ -18,8 +18,8 @@ pub(super) const RULES: &[Rule] = &[
                    tcp_adv_win_scale (until Linux 6.5; outside -1 to 4)",
         fires_when: "medium: bpf_jit_enable, tcp_abort_on_overflow, tcp_tw_recycle, ip_no_pmtu_disc, \
                      tcp_limit_output_bytes or tcp_adv_win_scale has such a value; low: another has",
-        why: "These values come from old lists or experiments. Each switches off a function that TCP or the driver \
-              needs.",
+        why: "These values come from old tuning lists or experiments. Each switches off or restricts a function that \
+              TCP, IP or the driver needs.",
         fix: "the kernel's default",
         source: "Documentation/networking/ip-sysctl.rst; Documentation/admin-guide/sysctl/net.rst",
         needs: &SYSCTLS,

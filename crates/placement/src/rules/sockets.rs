@@ -40,9 +40,9 @@ pub(super) const RULES: &[Rule] = &[
         name: "socket-buffer-set",
         looks_at: "buffers of connections that carried 10 MB, against tcp_rmem, tcp_wmem, rmem_max, wmem_max and the \
                    bandwidth-delay product",
-        fires_when: "medium: a connection waited a tenth of its time for a send buffer of half the others' or twice \
-                     wmem_max, or has a receive buffer of twice rmem_max, too small for that product; at most half \
-                     of tcp_wmem or tcp_rmem",
+        fires_when: "medium: the buffer is at most half of the last value of tcp_wmem or tcp_rmem, and either a \
+                     connection waited a tenth of its time for a send buffer of half the others' or of twice \
+                     wmem_max, or a receive buffer of twice rmem_max is too small for that product",
         why: "SO_SNDBUF or SO_RCVBUF switches off TCP's autotuning: the buffer keeps its size, whatever the path \
               needs.",
         fix: "the program without that option; else a larger value, and rmem_max or wmem_max for it",

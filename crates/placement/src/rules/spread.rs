@@ -16,9 +16,9 @@ pub(super) const RULES: &[Rule] = &[
         name: "rss-table-narrow",
         looks_at: "queues in use without an entry in the indirection table, and the processors of the others \
                    (without listed interrupts, as with hv_netvsc: the busiest)",
-        fires_when: "low: a queue has no entry; medium: the others' processors spend 30 % in softirqs and twice the \
-                     rest's share, or one queue is left; high: also 10,000 lost packets, or 60 % from 10 Gbit/s (one \
-                     queue: 30 %)",
+        fires_when: "low: a queue has no entry; medium: the others' processors spend 30 % of their time in softirqs \
+                     and twice the rest's share, or only one queue has entries; high: also 10,000 lost packets, or, \
+                     from 10 Gbit/s, 60 % (only one queue: 30 %)",
         why: "These queues receive no hashed packets: `ethtool -L` does not extend a table that was set by hand. An \
               administrator may also keep queues free for filters.",
         fix: "spread the table over all queues",
@@ -38,7 +38,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "rss-hash-fields",
-        looks_at: "fields that the NIC hashes for TCP and UDP (ports of UDP if it is a fifth of the packets)",
+        looks_at: "fields that the NIC hashes for TCP and UDP (ports of UDP only if UDP is a fifth of the packets)",
         fires_when: "medium: addresses or ports are left out; high: addresses are left out, from 10 Gbit/s, \
                      on a busy NIC (30 % softirq time, or 10,000 lost packets); low: only ports are left \
                      out, and no queue got twice its share, or an idle NIC",

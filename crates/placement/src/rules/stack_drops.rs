@@ -27,12 +27,12 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "softnet-squeezed",
         looks_at: "rounds of receiving that ended with work left (column 3 of /proc/net/softnet_stat) against the \
-                   processor's packets, or, if its 32-bit count has wrapped, against those of all interfaces (once \
-                   in 50,000 if one processor has 70 % of these rounds)",
-        fires_when: "low: 1,000 times and once in 10,000 packets of a processor; medium: also this host lost \
-                     packets, or the processor spends 30 % of its time in softirqs",
-        why: "After 300 packets or 2 ms (netdev_budget, netdev_budget_usecs) other work runs, and the ring fills. If \
-              only one processor ends rounds early, the cause is placement, not the budget.",
+                   processor's packets; if their 32-bit count has wrapped, all rounds against all received packets",
+        fires_when: "low: 1,000 times and once in 10,000 packets (after a wrap, with 70 % of the rounds on one \
+                     processor, in 50,000); medium: also this host lost packets, or the processor spends 30 % of its \
+                     time in softirqs",
+        why: "After 300 packets or 8 ms (at 250 Hz; netdev_budget, netdev_budget_usecs) other work runs, and the \
+              ring fills. If only one processor ends rounds early, the cause is placement, not the budget.",
         fix: "more processors if one has 70 % of these rounds, else a larger budget (to 1,000 packets, 10 ms)",
         source: "Documentation/admin-guide/sysctl/net.rst (netdev_budget); coreos/bugs issue 2135",
         needs: &[

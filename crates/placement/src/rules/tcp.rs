@@ -107,8 +107,8 @@ pub(super) const RULES: &[Rule] = &[
         looks_at: "net.ipv4.tcp_moderate_rcvbuf",
         fires_when: "medium: it is 0; high: also busy connections cannot fill their link with the middle value of \
                      tcp_rmem",
-        why: "Receive windows stay at the middle value of tcp_rmem, 128 KB by default since Linux 4.20: 1 Gbit/s at 1 \
-              ms.",
+        why: "Receive buffers stay at the middle value of tcp_rmem, 128 KB by default since Linux 4.20. About half \
+              of that is the window: 0.5 Gbit/s at 1 ms.",
         fix: "1",
         source: "Documentation/networking/ip-sysctl.rst (tcp_moderate_rcvbuf)",
         needs: &["/proc/sys/net/ipv4/tcp_moderate_rcvbuf", "/proc/sys/net/ipv4/tcp_rmem"],
@@ -153,8 +153,8 @@ pub(super) const RULES: &[Rule] = &[
         name: "metrics-saved",
         looks_at: "tcp_no_metrics_save on hosts of at least 10 Gbit/s that lose packets",
         fires_when: "low: it is 0, and 0.1 % of at least 100,000 segments were retransmitted",
-        why: "After losses the kernel saves a connection's slow-start threshold, and the next ones to that host \
-              start low. Without losses that is harmless: the paper sets 1 to separate its experiments.",
+        why: "After losses the kernel saves a connection's slow-start threshold, and the next connections to that \
+              host start low. Without losses that is harmless: the paper sets 1 to separate its experiments.",
         fix: "tcp_no_metrics_save 1 (or tcp_no_ssthresh_metrics_save 1)",
         source: "the paper, section III-C and Table I (net.ipv4.tcp_no_metrics_save); Documentation/networking/ip-sysctl.rst",
         needs: &[needs::SPEED, needs::SNMP, "/proc/sys/net/ipv4/tcp_no_metrics_save"],

@@ -53,9 +53,9 @@ pub(super) const RULES: &[Rule] = &[
         name: "tx-ring-short",
         looks_at: "the transmit ring against its maximum, in time at line rate, requeues of qdiscs, and stops of \
                    queues",
-        fires_when: "low: from 10 Gbit/s, the ring is below its maximum, and has less than 256 entries, or \
-                     less than 512 entries and 50 µs; medium: also 10,000 requeues and one in 1,000 packets; \
-                     or less than 1,024 entries, 10,000 stops and one in a million packets",
+        fires_when: "low: from 10 Gbit/s, the ring is below its maximum, and has fewer than 256 entries, or fewer \
+                     than 512 that fill in less than 50 µs; medium: also 10,000 requeues and one in 1,000 packets; \
+                     or fewer than 1,024 entries, 10,000 stops and one in a million packets",
         why: "Completions come tens of microseconds apart: a shorter ring runs empty or stops its queue. Byte queue \
               limits keep a longer ring from adding delay.",
         fix: "1,024 entries, or the most that the NIC has",

@@ -32,7 +32,7 @@ pub enum ConfigureError {
         /// Maximum of the model.
         most: u16,
     },
-    #[error("an indirection table with {found} entries does not fit the NIC; write {wanted} entries")]
+    #[error("an indirection table of length {found} does not fit the NIC; write {wanted} entries")]
     Entries {
         found: usize,
         /// Number of entries of the NIC's table.
@@ -41,7 +41,7 @@ pub enum ConfigureError {
     #[error("this NIC has no RSS, so it has no indirection table; remove the table")]
     NoRss,
     /// More contexts than the NIC has or [`ConfiguredNic::allow_contexts`] permits.
-    #[error("the NIC has only {most} RSS contexts; use fewer contexts")]
+    #[error("the number of available RSS contexts is {most}; use fewer contexts")]
     Contexts { most: u16 },
     #[error("entries of the indirection table can name queues below {limit}, not {queue}")]
     Unreachable {
@@ -59,22 +59,24 @@ pub enum InsertError {
     Full,
     #[error("the filters of this table cannot match these fields")]
     Unsupported,
-    #[error("the filters of this table cannot send packets to RSS")]
+    #[error("the filters of this table cannot send packets to RSS, or RSS is off")]
     NoRss,
-    #[error("all filters of this table need the same mask, but the existing filters have a different mask")]
+    #[error("the filter has another mask than the existing filters of the table; use their mask")]
     OtherMask,
-    #[error("this table works only while another table is empty, and the other table has filters")]
+    #[error(
+        "this table works only while another table is empty; delete the filters of the other table first"
+    )]
     OtherMode,
     #[error("{found} is not a priority or location of the table; use {least} to {most}")]
     Priority { found: u32, least: u32, most: u32 },
-    #[error("another filter of the table has this match or location")]
+    #[error("another filter of the table has this match or location; delete that filter first")]
     Taken,
     #[error("filters of this table cannot name this queue")]
     NoQueue,
     #[error("the table has no filter at this location")]
     NoFilter,
     #[error(
-        "the indirection table lacks this entry, or its entries cannot hold this queue: use smaller numbers"
+        "the indirection table does not have this entry, or its entries cannot name this queue; use smaller numbers"
     )]
     Indirection,
 }

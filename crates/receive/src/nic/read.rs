@@ -141,11 +141,11 @@ impl<'t> Reader<'t> {
                 continue;
             }
             if self.drafts.len() >= MOST_NODES {
-                key.complain(BadValue, format!("more than {MOST_NODES} nodes"), "");
+                key.complain(BadValue, format!("the model has more than {MOST_NODES} nodes"), "remove nodes");
                 return;
             }
             if self.drafts.iter().any(|draft| draft.name == name) {
-                key.complain(Duplicate, "another node has this name", "");
+                key.complain(Duplicate, "another node has this name", "choose another name");
                 continue;
             }
             if let Some(table) = field.table() {
@@ -190,7 +190,11 @@ impl<'t> Reader<'t> {
             (None, Some(any)) => DraftKind::Or(to(Some(any))),
             _ => {
                 let advice = "write all = [\"NODE.PORT\", ...] for AND, or any = [...] for OR";
-                field.at_key().complain(MissingKey, "an operator has either 'all' or 'any'", advice);
+                field.at_key().complain(
+                    MissingKey,
+                    "an operator needs exactly one of 'all' and 'any'",
+                    advice,
+                );
                 return;
             }
         };
@@ -379,7 +383,7 @@ fn operand(
     if is_configuration && found == TRUE {
         name.field.complain(
             UnknownName,
-            "a packet that matches a filter goes to the queue of the filter, not to an operator",
+            "the port \"hit\" of a table or of RSS leads to a queue, not to an operator",
             "use the port \"miss\"",
         );
         return None;

@@ -88,7 +88,7 @@ pub(super) fn read<'t>(
     }
     let only_flows = fields.take_flows() && fields.never_overlap() && !fields.share_mask();
     if signature && !(only_flows && precedence == Precedence::Unique) {
-        let advice = "match the five-tuple as \"exact\", and use precedence = \"unique\"";
+        let advice = "match the five-tuple as \"exact\" and no other field, and use precedence = \"unique\"";
         field.at_key().complain(BadValue, "a signature hashes the whole five-tuple", advice);
         return None;
     }
@@ -153,7 +153,8 @@ fn read_precedence(table: &mut Table<'_>) -> Option<Precedence> {
             None
         }
         (_, Some(field)) => {
-            field.complain(MissingKey, "only filters with precedence = \"priority\" have priorities", "");
+            let problem = "only a table with precedence = \"priority\" has priorities";
+            field.complain(MissingKey, problem, "remove this key");
             None
         }
     }
@@ -186,7 +187,7 @@ pub(super) fn read_rss(mut table: Table<'_>, queues: u32) -> Option<Rss> {
     let entries = entries.and_then(|field| {
         let entries = field.integer(1..=MOST_ENTRIES)?;
         if !entries.is_power_of_two() {
-            field.complain(BadValue, format!("{entries} is not a power of two"), "");
+            field.complain(BadValue, format!("{entries} is not a power of two"), "write for example 128");
             return None;
         }
         Some(entries)

@@ -21,8 +21,8 @@ pub struct BindError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BindProblem {
     #[error(
-        "the classes ask for {wanted} of {queues} queues ({}), but the other flows need at least one queue; \
-         give the classes fewer queues",
+        "the classes ask for {wanted} of {queues} queues ({}), but pinned queues are not available, and the other flows \
+         need at least one queue; give the classes fewer queues",
         list(.classes.iter().map(String::as_str))
     )]
     TooMany { classes: Vec<String>, wanted: usize, queues: u16 },

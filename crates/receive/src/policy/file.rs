@@ -175,7 +175,7 @@ impl Reader<'_> {
         let mut isolates = false;
         let (name, terms) = match (&policy, &list) {
             (Some(policy), Some(list)) => {
-                let advice = "remove 'policy' or the terms; a term can have the same policy";
+                let advice = "remove 'policy' or the terms; a term can have any policy except isolation";
                 list.at_key().complain(
                     ScenarioErrorKind::BadValue,
                     "a file cannot have both 'policy' and terms",
@@ -268,7 +268,7 @@ impl Reader<'_> {
     ) -> Option<TermSpec> {
         let kind = kind?;
         if kind != Kind::Script {
-            self.refuse_script(script, "only policy = \"script\" has a script");
+            self.refuse_script(script, "write policy = \"script\", or remove the script");
         } else {
             let Some(script) = script else {
                 let advice = "write script = '''fn queue_cost(queue) { queue.flows * queue.flows }''', or name its \
@@ -294,7 +294,7 @@ impl Reader<'_> {
         if let (Some(_), Some(file)) = (&text, &file) {
             file.at_key().complain(
                 ScenarioErrorKind::BadValue,
-                "a term cannot have both 'script' and 'script-file'",
+                "'script' and 'script-file' exclude each other",
                 "remove one of the two",
             );
         }
@@ -504,6 +504,7 @@ fn refuse_known(field: &Field<'_>, name: &str, before: &[ClassSpec]) {
     let named = before.iter().map(|class| class.name.as_str()).chain([REST]).find(|known| is_it(known));
     let labelled = before.iter().find(|class| class.selector.labels.iter().any(|label| is_it(label)));
     let problem = match (named, labelled) {
+        (Some(REST), _) => format!("{REST} is the class of the flows without a class"),
         (Some(known), _) => format!("another class has the name {known}"),
         (None, Some(class)) => format!("class {} already has the label {name}", class.name),
         (None, None) => return,
@@ -511,7 +512,7 @@ fn refuse_known(field: &Field<'_>, name: &str, before: &[ClassSpec]) {
     field.complain(
         ScenarioErrorKind::Duplicate,
         problem,
-        "choose another name: a flow that names a class must belong to one class only",
+        "choose another one, because a flow that names a class must belong to one class only",
     );
 }
 
@@ -609,7 +610,11 @@ fn queue_list(field: &Field<'_>) -> Option<Vec<QueueId>> {
     for element in field.list("numbers of queues")? {
         let queue = queue(&element)?;
         if list.contains(&queue) {
-            element.complain(ScenarioErrorKind::Duplicate, format!("queue {queue} appears twice"), "");
+            element.complain(
+                ScenarioErrorKind::Duplicate,
+                format!("queue {queue} appears twice"),
+                "name it once",
+            );
             return None;
         }
         list.push(queue);

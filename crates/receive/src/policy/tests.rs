@@ -150,7 +150,10 @@ fn mistakes_are_told_with_their_place() {
             "p.toml:4:1: class[0].pin: isolation needs queues",
         ),
         ("[[class]]\nqueues = 1", "p.toml:1:1: class[0].name: missing"),
-        ("[[class]]\nname = \"rest\"", "p.toml:2:8: class[0].name: another class has the name rest"),
+        (
+            "[[class]]\nname = \"rest\"",
+            "p.toml:2:8: class[0].name: rest is the class of the flows without a class",
+        ),
         (
             "[[class]]\nname = \"a\"\nlabel = \"B\"\n[[class]]\nname = \"b\"",
             "p.toml:5:8: class[1].name: class a already has the label b",
@@ -165,7 +168,7 @@ fn mistakes_are_told_with_their_place() {
         ),
         (
             "[[class]]\nname = \"a\"\nlabel = \"rest\"",
-            "p.toml:3:9: class[0].label: another class has the name rest",
+            "p.toml:3:9: class[0].label: rest is the class of the flows without a class",
         ),
         (
             "[[class]]\nname = \"a\"\n[[class]]\nname = \"a\"",

@@ -60,7 +60,8 @@ pub enum CompareError {
     #[error("no variant has the metric '{key}' in both records; both records have: {known}")]
     UnknownMetric { key: String, known: String },
     #[error(
-        "nothing to compare: the records have no variant in common; the first has {first}, the second {second}"
+        "nothing to compare: the records have no variant in common; variants of the first: {first}; of the second: \
+         {second}"
     )]
     NoVariant { first: String, second: String },
     #[error("nothing to compare: {}", .reasons.join("; "))]

@@ -34,7 +34,7 @@ pub enum StoreError {
     #[error("{} is not a record: {source}; name a record's directory or its record.json", path_text(path))]
     Malformed { path: PathBuf, source: serde_json::Error },
     #[error(
-        "{} has schema {found}, this evenkeel reads schema {supported}; use the version of evenkeel that \
+        "{} has schema {found}, but this evenkeel reads schema {supported}; use the version of evenkeel that \
          wrote the record",
         path_text(path)
     )]

@@ -23,11 +23,11 @@ const ROUNDING: f64 = 1e-6;
 pub enum Implausible {
     #[error("{field} is {}, which cannot have been measured: {reason}", figure(*.value))]
     Figure { field: String, value: f64, reason: &'static str },
-    #[error("{field} is {value}, which cannot have been measured: {other} is {bound}")]
+    #[error("{field} is {value}, which cannot have been measured: {other} is only {bound}")]
     Order { field: String, value: f64, other: String, bound: f64 },
     #[error("{field} is {}, which contradicts {what}", figure(*.value))]
     Contradiction { field: String, value: f64, what: String },
-    #[error("{field} is {rate_bps} bit/s, which cannot be the rate of a line: these are between {} and {}", LINE_RATES.start(), LINE_RATES.end())]
+    #[error("{field} is {rate_bps} bit/s, which cannot be the rate of a line: a line has a rate from {} to {}", LINE_RATES.start(), LINE_RATES.end())]
     LineRate { field: &'static str, rate_bps: u64 },
     #[error("the world is '{}'; it can be sim or netns", excerpt(world))]
     World { world: String },

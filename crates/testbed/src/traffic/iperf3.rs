@@ -150,7 +150,7 @@ pub enum ParseError {
     #[error("{origin}: iperf3 printed nothing; run the scenario again")]
     Empty { origin: String },
     /// Invalid or truncated JSON, or a value of the wrong type.
-    #[error("{origin}:{line}:{column}: not iperf3's JSON: {detail}")]
+    #[error("{origin}:{line}:{column}: not iperf3's JSON: {detail}; run the scenario again")]
     Json { origin: String, line: usize, column: usize, detail: String },
     #[error("{origin}: iperf3 failed: {message}")]
     Failed { origin: String, message: String },

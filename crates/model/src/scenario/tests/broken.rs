@@ -103,7 +103,7 @@ const MEASURE: &[Case] = &[
     ("long = \"1s\"", "long = \"1s\"\n\"1.5s\" = \"1.5s\"", (22, 1), ": measure.windows.\"1.5s\": '1.5s' cannot name a window"),
     ("short = \"1ms\"", "a='1ms'\nb='2ms'\nc='3ms'\nd='4ms'\ne='5ms'\nf='6ms'\ng='7ms'\nh='8ms'", (29, 1), "more than 8 windows"),
     ("short = \"1ms\"", "short = \"10us\"\nlonger = \"3s\"", (20, 1), "a repeat of 12s has 1200000 windows of the shortest length;"),
-    ("repeats = 3\n\n[measure.windows]\nlong = \"1s\"\nshort = \"1ms\"", "long-windows = 1000\n\n[measure.windows]\nlong = \"90s\"", (20, 1), "a repeat of 1000 longest windows takes 90000s; keep a repeat below 86400s"),
+    ("repeats = 3\n\n[measure.windows]\nlong = \"1s\"\nshort = \"1ms\"", "long-windows = 1000\n\n[measure.windows]\nlong = \"90s\"", (20, 1), "a repeat of 1000 longest windows takes 90000s; lower measure.long-windows or shorten the longest window: a repeat takes at most 86400s"),
 ];
 
 #[rustfmt::skip]
@@ -173,7 +173,7 @@ const GROUPS_PAPER_AND_EXPECTATIONS: &[Case] = &[
     ("metric = \"nfm.long\"\n", "", (45, 1), ": expect[0].metric: missing"),
     ("statistic = \"share\"", "statistic = \"every\"", (48, 13), "known: mean, share"),
     ("share = 0.8\n", "", (45, 1), ": expect[0].share: missing"),
-    ("share = 0.8", "share = 1", (49, 9), ": expect[0].share: 1 is not between 0 and 1"),
+    ("share = 0.8", "share = 1", (49, 9), ": expect[0].share: 1 is not above 0 and below 1"),
     ("at-most = 0.80", "at-most = 0.80\nrepeats = 3", (52, 11), ": expect[0].repeats: "),
     ("statistic = \"share\"", "statistic = \"share\"\nrelative-to = \"dqaa\"", (49, 15), ": expect[0].relative-to: unknown variant 'dqaa'; did you mean 'dqa'?"),
     ("statistic = \"share\"", "statistic = \"share\"\nrelative-to = \"dqa\"", (49, 15), ": expect[0].relative-to: a variant cannot be compared with itself; name a different variant for the comparison"),

@@ -72,7 +72,7 @@ const TENANTS: &[Case] = &[
     ("aggregation = false", "gro = false", (12, 14), ": workload.offloads.gro: unknown key; known keys: segmentation, aggregation"),
     ("share = \"50%\"", "share = \"60%\"", (14, 1), ": workload.bulk: the sum of the shares is 110%; change the shares so that the sum is 100%"),
     ("share = \"50%\"", "share = 50", (15, 9), ": workload.bulk[0].share: expected a share such as \"50%\", found an integer"),
-    ("share = \"50%\"", "share = \"+50%\"", (15, 9), ": workload.bulk[0].share: '+50%' is not a share; write whole per cent"),
+    ("share = \"50%\"", "share = \"+50%\"", (15, 9), ": workload.bulk[0].share: '+50%' is not a share; write a whole number of per cent"),
     ("share = \"50%\"", "share = \"50%\"\ncount = 3", (15, 1), ": workload.bulk[0].share: a group cannot have both 'count' and 'share'; remove one of the two"),
     ("off = \"20ms\"\n", "", (20, 1), ": workload.bulk[1].on: 'on' and 'off' need each other"),
     ("message = \"64B\"", "message = \"13B\"", (24, 11), ": workload.probes.message: 13B is out of range"),

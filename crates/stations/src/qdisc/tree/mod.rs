@@ -86,7 +86,7 @@ pub enum TreeError {
          kernel (--on netns)"
     )]
     Shape { kind: String, handle: Handle, problem: String },
-    #[error("the qdisc setup has no root; begin with a step such as qdisc root handle 1: fq")]
+    #[error("the qdisc setup has no root qdisc; begin with a step such as qdisc root handle 1: fq")]
     Rootless,
     #[error(transparent)]
     Number(#[from] KindError),

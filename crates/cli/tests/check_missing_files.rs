@@ -196,6 +196,70 @@ fn a_healthy_host_without_a_file_is_not_judged_by_its_rules() {
     assert!(hidden.is_empty(), "{hidden:#?}");
 }
 
+/// A row that is missing between two rows, or that another fact needs, hides a fault: the rules that need it are
+/// not judged.
+#[test]
+fn a_lost_row_is_not_taken_for_no_fault() {
+    let mut facts = HostBuilder::new(2, 4, 1).nic(&MLX5).build();
+    let nic = &mut facts.interfaces[0];
+    assert!(nic.qdiscs.len() > 4 && nic.queue_counters.receive.len() > 3, "{nic:#?}");
+    let name = nic.name.clone();
+    let ethtool = format!("evenkeel/ethtool/{name}.json");
+    type Edit<'a> = &'a dyn Fn(&str) -> String;
+    let edited_json = |text: &str, edit: &dyn Fn(&mut serde_json::Value)| {
+        let mut value: serde_json::Value = serde_json::from_str(text).unwrap();
+        edit(&mut value);
+        value.to_string()
+    };
+    let without_counter: Edit = &|text| {
+        edited_json(text, &|value| {
+            assert!(value["statistics"].as_object_mut().unwrap().remove("rx2_packets").is_some());
+        })
+    };
+    let without_row: Edit = &|text| {
+        let kept: Vec<&str> = text.lines().filter(|line| !line.contains("comp1@")).collect();
+        assert_eq!(kept.len() + 1, text.lines().count());
+        kept.join("\n") + "\n"
+    };
+    let without_qdisc: Edit = &|text| {
+        edited_json(text, &|value| {
+            let lines = value.as_array_mut().unwrap();
+            let before = lines.len();
+            lines.retain(|line| line["parent"] != ":3");
+            assert_eq!(lines.len() + 1, before);
+        })
+    };
+    let cases: [(&str, Edit, &str, &str); 3] = [
+        (&ethtool, without_counter, "rss-skew", "the packet counter of receive queue 2 is missing"),
+        ("proc/interrupts", without_row, "irq-remote-node", "no row of queue 1 of"),
+        ("evenkeel/qdiscs.json", without_qdisc, "qdisc-drops", "has no qdisc of :3 of"),
+    ];
+    for (file, edit, rule, why) in cases {
+        let directory = tempfile::tempdir().unwrap();
+        write_tree(&facts, directory.path()).unwrap();
+        let path = directory.path().join(file);
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, edit(&text)).unwrap();
+        let judgement = judged(directory.path()).unwrap();
+        let missed = judgement.incomplete().find(|missed| missed.rule == rule);
+        assert!(missed.is_some_and(|missed| missed.why.contains(why)), "{file}: {missed:?}");
+    }
+    // Without the link to the device, the driver's name still shows that the interface is a NIC.
+    let directory = tempfile::tempdir().unwrap();
+    write_tree(&facts, directory.path()).unwrap();
+    std::fs::remove_dir_all(directory.path().join(format!("sys/class/net/{name}/device"))).unwrap();
+    let path = directory.path().join(&ethtool);
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, edited_json(&text, &|value| value["bus"] = serde_json::Value::Null)).unwrap();
+    let judgement = judged(directory.path()).unwrap();
+    assert!(
+        judgement.incomplete().any(|missed| missed.rule == "irq-remote-node"),
+        "{:?}",
+        judgement.not_judged
+    );
+    assert!(judgement.not_applicable.is_empty(), "{:?}", judgement.not_applicable);
+}
+
 #[test]
 fn a_faulty_host_without_a_file_keeps_the_findings_of_other_rules() {
     let hidden = hidden(&faults::host_with_faults(hosts::HOSTS[2].0), &[None]);

@@ -256,6 +256,12 @@ fn note_lost_parts(tree: &Tree, interface: &Interface) {
     if tree.is_live() || !interface.up {
         return;
     }
+    let lost = statistics::lost_queue(interface.driver.as_deref(), &interface.driver_statistics);
+    if let Some((receive, queue)) = lost {
+        let direction = if receive { "receive" } else { "transmit" };
+        let why = format!("{}: the packet counter of {direction} queue {queue} is missing", interface.name);
+        tree.note(&format!("{directory}/ethtool/statistics"), why);
+    }
     let channels = interface.channels.unwrap_or_default();
     for (prefix, channels) in [("rx-", channels.receive()), ("tx-", channels.transmit())] {
         let queues = format!("{directory}/queues");
@@ -432,9 +438,10 @@ impl<'a> Reader<'a> {
             .driver
             .or_else(|| told("DRIVER"))
             .or_else(|| self.tree.link(&format!("{}/device/driver", self.directory)));
-        // ethtool reports the device's address on its bus.
-        let is_on_bus = answers.bus.as_ref().is_some_and(|bus| bus.contains(':'));
-        if is_on_bus && !has_device {
+        // ethtool reports the device's address on its bus, and the NIC's driver.
+        let is_nic = answers.bus.as_ref().is_some_and(|bus| bus.contains(':'))
+            || driver.as_deref().and_then(Driver::of).is_some();
+        if is_nic && !has_device {
             self.tree.require(&format!("{}/device", self.directory));
         }
         // The driver's name gives the counters their meaning.
@@ -443,7 +450,7 @@ impl<'a> Reader<'a> {
             let why = format!("the driver of {name} is unknown, and with it the meaning of its counters");
             self.tree.note(&format!("{}/ethtool/statistics", self.directory), why);
         }
-        let kind = self.kind(name, has_device || is_on_bus, driver.as_deref());
+        let kind = self.kind(name, has_device || is_nic, driver.as_deref());
         let bus = answers.bus.or_else(|| told("PCI_SLOT_NAME"));
         let bus = bus.or_else(|| device.clone().filter(|name| name.contains(':')));
         let is_known = is_known && (bus.is_some() || !is_unreadable);

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_model::host::{Interrupt, parse_processor_list};
 
-use super::distinct::{repeated, second};
+use super::distinct::{first_gap, repeated, second};
 use super::tree::{Bits, Tree, unreadable};
 use crate::mask_members;
 
@@ -234,6 +234,9 @@ pub(super) fn interrupts(tree: &Tree, owners: &[Owner], online: &[u32]) -> Vec<I
             );
         }
     }
+    for owner in owners.iter().filter(|_| !tree.is_live()) {
+        note_lost_row(tree, &owner.name, &found);
+    }
     // If a NIC has one interrupt, the interrupt has the interface's name without a number, and serves
     // one queue.
     for owner in owners {
@@ -243,6 +246,19 @@ pub(super) fn interrupts(tree: &Tree, owners: &[Owner], online: &[u32]) -> Vec<I
         }
     }
     found
+}
+
+/// Notes a queue whose interrupt has no row, between two queues with a row. A driver numbers its interrupts
+/// without a gap.
+fn note_lost_row(tree: &Tree, interface: &str, found: &[Interrupt]) {
+    for receives in [true, false] {
+        let own = found.iter().filter(|own| own.interface == interface && own.receives == receives);
+        let queues = own.filter_map(|own| own.queue?.try_into().ok()).collect();
+        if let Some(queue) = first_gap(&queues) {
+            let why = format!("/proc/interrupts has no row of queue {queue} of {interface}");
+            tree.note(&format!("/sys/class/net/{interface}/interrupts"), why);
+        }
+    }
 }
 
 /// Returns these interrupts with the present numbers of times that each CPU served them. The numbers stay

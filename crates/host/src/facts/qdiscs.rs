@@ -9,7 +9,7 @@ use evenkeel_netlink::tc::Handle;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::distinct::{repeated, second};
+use super::distinct::{first_gap, repeated, second};
 use super::qdisc_options::{has_own_options, shown};
 use super::ranges::COUNT_OF_32_BITS;
 use super::tree::Tree;
@@ -152,6 +152,9 @@ pub(super) fn qdiscs(
         tree.note(SOURCE, format!("evenkeel/qdiscs.json: {} of {dev}", second(&place)));
         lines.clear();
     }
+    if !tree.is_live() {
+        note_lost_children(tree, &lines);
+    }
     let mut found: BTreeMap<String, Vec<QdiscFacts>> = BTreeMap::new();
     let mut mtus: BTreeMap<&str, Option<u64>> = BTreeMap::new();
     for line in &lines {
@@ -173,6 +176,23 @@ pub(super) fn qdiscs(
         list.sort_by_key(|qdisc| !qdisc.is_root());
     }
     Ok(found)
+}
+
+/// Notes a queue without a qdisc between two queues with a qdisc, below mq. The kernel gives each queue a qdisc
+/// (`mq_init`, net/sched/sch_mq.c), and lists no qdisc for a queue that lost its qdisc and drops all packets
+/// (`noop_qdisc`).
+fn note_lost_children(tree: &Tree, lines: &[QdiscLine]) {
+    for root in lines.iter().filter(|line| line.kind == "mq") {
+        // The default root has the handle 0, which tc does not print.
+        let major = if root.handle == "0:" { ":" } else { &root.handle };
+        let number =
+            |line: &QdiscLine| usize::from_str_radix(line.parent.as_deref()?.strip_prefix(major)?, 16).ok();
+        let queues = lines.iter().filter(|line| line.dev == root.dev).filter_map(number).collect();
+        if let Some(queue) = first_gap(&queues) {
+            let why = format!("evenkeel/qdiscs.json has no qdisc of {major}{queue:x} of {}", root.dev);
+            tree.note(SOURCE, why);
+        }
+    }
 }
 
 /// Formats a handle like tc, which omits a number of 0, as in `8001:` and `:1`.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use evenkeel_model::host::{LossCounters, QueueCounters};
 
+use super::distinct::first_gap;
 use crate::counters::{Driver, Meaning};
 
 /// Names for drivers without a row in the dictionary. If a driver has several of these names, only the first
@@ -166,11 +167,15 @@ fn queue_sum(
     (!values.is_empty()).then(|| values.iter().fold(0, |sum: u64, value| sum.saturating_add(*value)))
 }
 
-pub(super) fn queues(driver: Option<&str>, statistics: &BTreeMap<String, u64>) -> QueueCounters {
+/// Returns the packet counters of queues: direction (true: receive), queue, value.
+fn by_queue<'a>(
+    driver: Option<&str>,
+    statistics: &'a BTreeMap<String, u64>,
+) -> impl Iterator<Item = (bool, usize, u64)> + 'a {
     /// Limit for a queue number; no NIC has this number of queues.
     const MOST: usize = 4096;
     let row = driver.and_then(Driver::of);
-    let by_row = |name: &str| match row?.meaning(name)? {
+    let by_row = move |name: &str| match row?.meaning(name)? {
         (Meaning::Received, Some(queue)) => Some((true, queue)),
         (Meaning::Sent, Some(queue)) => Some((false, queue)),
         _ => None,
@@ -179,20 +184,32 @@ pub(super) fn queues(driver: Option<&str>, statistics: &BTreeMap<String, u64>) -
         let (receive, queue, rest) = queue_counter(name)?;
         matches!(rest, "packets" | "cnt" | "ucast_packets" | "pkts").then_some((receive, queue))
     };
+    let counter = move |(name, value): (&'a String, &u64)| {
+        let (receive, queue) = by_row(name).or_else(|| by_form(name)).filter(|(_, queue)| *queue < MOST)?;
+        Some((receive, queue, *value))
+    };
+    statistics.iter().filter_map(counter)
+}
+
+pub(super) fn queues(driver: Option<&str>, statistics: &BTreeMap<String, u64>) -> QueueCounters {
     let mut counters = QueueCounters::default();
-    for (name, value) in statistics {
-        let Some((receive, queue)) =
-            by_row(name).or_else(|| by_form(name)).filter(|(_, queue)| *queue < MOST)
-        else {
-            continue;
-        };
+    for (receive, queue, value) in by_queue(driver, statistics) {
         let list = if receive { &mut counters.receive } else { &mut counters.transmit };
         if list.len() <= queue {
             list.resize(queue + 1, 0);
         }
-        list[queue] = list[queue].saturating_add(*value);
+        list[queue] = list[queue].saturating_add(value);
     }
     counters
+}
+
+/// Returns a queue without a packet counter between two queues with one, and whether it is a receive queue.
+pub(super) fn lost_queue(driver: Option<&str>, statistics: &BTreeMap<String, u64>) -> Option<(bool, usize)> {
+    [true, false].into_iter().find_map(|receive| {
+        let own = by_queue(driver, statistics).filter(|(found, ..)| *found == receive);
+        let lost = first_gap(&own.map(|(_, queue, _)| queue).collect())?;
+        Some((receive, lost))
+    })
 }
 
 #[cfg(test)]

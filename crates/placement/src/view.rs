@@ -391,9 +391,6 @@ impl<'a> View<'a> {
         if lost < FEWEST {
             return None;
         }
-        if of == 0 {
-            return Some((Severity::Medium, "lost packets make TCP send less".to_owned()));
-        }
         let ratio = lost as f64 / (lost as f64 + of as f64);
         if ratio < RATIO {
             return None;

@@ -278,6 +278,9 @@ fn line_of(interface: &Interface, judgement: &Judgement) -> String {
     let lost = [losses.ring, losses.nic, losses.driver, losses.wire, losses.transmit];
     let lost = lost.into_iter().flatten().fold(0, u64::saturating_add);
     let lost = lost.saturating_add(dropped_by_qdiscs(interface));
+    // On an interface without a NIC, `rx_dropped` repeats no counter of a NIC.
+    let other = losses.other.filter(|_| interface.kind != InterfaceKind::Device).unwrap_or(0);
+    let lost = lost.saturating_add(other);
     let packets = |name: &str| interface.statistics.get(name).map_or("?".to_owned(), |seen| count(*seen));
     let mut traffic = format!("{} packets in, {} out", packets("rx_packets"), packets("tx_packets"));
     if lost > 0 {
@@ -288,7 +291,8 @@ fn line_of(interface: &Interface, judgement: &Judgement) -> String {
         let note = match judgement.findings.iter().find(is_of) {
             Some(_) => "",
             None if judgement.incomplete().any(|missed| RULES.contains(&missed.rule)) => " (not judged)",
-            None => " (too few for a finding)",
+            None if interface.kind == InterfaceKind::Device => " (too few for a finding)",
+            None => " (no finding)",
         };
         let _ = write!(traffic, ", {} lost{note}", count(lost));
     }

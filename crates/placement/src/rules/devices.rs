@@ -206,6 +206,10 @@ fn virtual_drops(view: &View<'_>) -> Vec<Found> {
                  queues='N' rx_queue_size='1024'/>`), `ip link set dev {name} txqueuelen 10000`, separate processors \
                  for vhost and vCPUs"
             )
+        } else if interface.kind == InterfaceKind::Veth && words == "from it" {
+            "an XDP program on it (`ip link show`) drops them, or this namespace does not take them in time: a longer \
+             net.core.netdev_max_backlog, RPS on the veth, more processors for softirqs"
+                .to_owned()
         } else if interface.kind == InterfaceKind::Veth {
             "its peer's namespace does not take them in time: a longer net.core.netdev_max_backlog, RPS on the veth, \
              more processors (quota) for the pod; or an XDP program or filter drops them"

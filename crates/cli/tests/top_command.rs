@@ -108,11 +108,15 @@ fn damaged_recordings_are_refused_in_one_line() {
     let second = whole.lines().nth(1).unwrap();
     let cases: [(&str, Vec<u8>, &str); 11] = [
         ("empty", Vec::new(), "empty is empty"),
-        ("text", b"hello\n".to_vec(), "text:1:1: the recording is damaged: no JSON"),
+        (
+            "text",
+            b"hello\n".to_vec(),
+            "text:1:1: the line is no sample of `evenkeel top --record`, or is damaged: no JSON",
+        ),
         (
             "cut",
             whole.replacen(second, &second[..40], 1).into_bytes(),
-            "cut:2:40: the recording is damaged: ",
+            "cut:2:40: the line is no sample of `evenkeel top --record`, or is damaged: ",
         ),
         ("negative", whole.replacen("\"at_ms\":1000", "\"at_ms\":-5", 1).into_bytes(), "negative:2:"),
         ("missing", whole.replacen("\"up\":true,", "", 1).into_bytes(), "the field 'up' is missing"),

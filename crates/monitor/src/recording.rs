@@ -17,7 +17,10 @@ use crate::view::Point;
 pub enum RecordingError {
     #[error(transparent)]
     Input(#[from] InputError),
-    #[error("{origin}:{line}:{column}: the recording is damaged: {why}; restore the file, or record again")]
+    #[error(
+        "{origin}:{line}:{column}: the line is no sample of `evenkeel top --record`, or is damaged: {why}; name a \
+         recording, restore the file, or record again"
+    )]
     Damaged { origin: String, line: usize, column: usize, why: String },
     #[error(
         "{origin}:{line}: the recording has an impossible figure: {why}; restore the file, or record again"
@@ -100,7 +103,8 @@ impl Recording {
                 Err(Damage::Json(_)) if end.is_none() => recording.is_cut = true,
                 Err(Damage::Json(error)) => {
                     let why = plain_words(&error.to_string());
-                    let why = why.split(" at line ").next().unwrap_or_default().to_owned();
+                    let why =
+                        why.split(" at line ").next().unwrap_or_default().trim_end_matches(',').to_owned();
                     let column = error.column();
                     return Err(RecordingError::Damaged { origin: recording.origin, line, column, why });
                 }
@@ -288,14 +292,15 @@ mod tests {
         let whole = parse(&text[..text.len() - 1], &[]).unwrap();
         assert_eq!((whole.count(), whole.remark()), (2, None), "only the line feed is missing");
         let middle = format!("{}\n{}", &lines(1)[..50], lines(1));
-        assert!(parse(middle, &[]).unwrap_err().starts_with("r:1:50: the recording is damaged: "));
+        assert!(parse(middle, &[]).unwrap_err().starts_with("r:1:50: the line is no sample "));
         let error = parse(format!("{}{{}}\n", lines(1)), &[]).unwrap_err();
         assert_eq!(
             error,
-            "r:2:2: the recording is damaged: the field 'schema' is missing; restore the file, or record again"
+            "r:2:2: the line is no sample of `evenkeel top --record`, or is damaged: the field 'schema' is missing; \
+             name a recording, restore the file, or record again"
         );
         let error = parse("{\"schema\":1,\"at_ms\":-1}\n", &[]).unwrap_err();
-        assert!(error.starts_with("r:1:22: the recording is damaged: ") && !error.contains("u64"), "{error}");
+        assert!(error.starts_with("r:1:22: the line is no sample ") && !error.contains("u64"), "{error}");
         assert_eq!(
             parse("not", &[]).unwrap_err(),
             "r has no complete sample; record again with `evenkeel top --record`"

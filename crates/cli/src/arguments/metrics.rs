@@ -21,10 +21,10 @@ pub struct MetricsOptions {
     #[arg(long, value_name = "FILE", value_parser = parse_textfile)]
     pub textfile: Option<PathBuf>,
     /// Time between two writes of the --textfile, 1s to 60min
-    #[arg(long, value_name = "TIME", default_value = "15s", value_parser = parse_interval, requires = "textfile", allow_hyphen_values = true)]
+    #[arg(long, value_name = "TIME", default_value = "15s", value_parser = parse_interval, requires = "textfile", conflicts_with = "listen", allow_hyphen_values = true)]
     pub interval: Duration,
     /// Write the --textfile once, then end; the file stays
-    #[arg(long, requires = "textfile", conflicts_with = "interval")]
+    #[arg(long, requires = "textfile", conflicts_with_all = ["interval", "listen"])]
     pub once: bool,
     /// Attach no BPF meter: export no series about busy flows and fairness, and need no root
     #[arg(long)]

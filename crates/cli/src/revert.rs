@@ -108,8 +108,8 @@ pub fn revert(options: &RevertOptions) -> Result<Exit, Failure> {
         (Ok((exit, any)), _) => {
             if removed && !any {
                 say(
-                    "no journal has the settings of the removed files: the settings keep their present values, because \
-                     their values from before are not known; `sysctl -w`, `ethtool` or `tc` changes them",
+                    "no journal has the settings of the persisted files: the settings keep their present values, because \
+                     no values from before are recorded; `sysctl -w`, `ethtool` or `tc` changes them",
                 );
             }
             (exit, any || removed)
@@ -678,12 +678,22 @@ pub fn unfinished(header: &Header) -> String {
     }
     let own = std::fs::metadata("/proc/thread-self/ns/net").map(|namespace| namespace.ino());
     if own.is_ok_and(|own| own == interface.namespace) {
+        if let Some(now) = new_name(header) {
+            let fix = printed_command("evenkeel revert {}", &[&now]);
+            return format!("{ended}, and {name} is now called {now}: `{fix}` restores them");
+        }
         return format!(
             "{ended}, and {name} is no longer in this network namespace: {} restores them",
             revert_here(name)
         );
     }
     format!("{ended}: `{fix}` restores them in its network namespace, net:[{}]", interface.namespace)
+}
+
+/// Returns the present name of an interface that was renamed in this namespace.
+fn new_name(header: &Header) -> Option<String> {
+    let is_own = |name: &String| identity(name).is_some_and(|found| is_same_device(header, &found));
+    all_interfaces().into_iter().find(is_own)
 }
 
 pub fn guard(options: &GuardOptions) -> Result<Exit, Failure> {

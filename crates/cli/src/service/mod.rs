@@ -138,7 +138,8 @@ fn run(file: &Path) -> Result<Exit, Failure> {
     let unsettled = supervisor.run(control).map_err(failed)?;
     if !unsettled.is_empty() {
         let message = format!(
-            "some settings of {} could not be restored; remove the causes above, then run `{}`",
+            "some settings of {} could not be restored; remove the causes above, then run `{}`, which restores \
+             settings with a journal; for settings without a journal, run the commands above",
             unsettled.join(", "),
             printed_command("evenkeel revert", &[])
         );

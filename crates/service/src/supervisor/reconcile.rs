@@ -51,7 +51,12 @@ impl Supervisor<'_> {
                 } else {
                     "the configuration changed"
                 };
-                let text = format!("the worker (process {}) restores the settings: {why}", worker.id());
+                let keeps = kind == Kind::Tune && unit.keeps && !is_paused && self.ending.is_some();
+                let what = match keeps {
+                    true => "ends, and its changes stay until `evenkeel revert` (tune-at-end)",
+                    false => "restores the settings",
+                };
+                let text = format!("the worker (process {}) {what}: {why}", worker.id());
                 let reason = unit.worse.clone().or(Some(text));
                 unit.enter(self.outside, now, Phase::Stopping, reason, None);
             }

@@ -282,7 +282,7 @@ pub const SERIES: &[Series] = &[
         kind: Kind::Gauge,
         unit: "",
         labels: INTERFACE,
-        help: "Number of flows that sent since the previous scrape; absent if unknown",
+        help: "Number of flows that sent data since the previous scrape; absent if unknown",
         values: |exported, take| {
             each(exported, take, |interface| interface.active_flows.map(|flows| flows as f64));
         },

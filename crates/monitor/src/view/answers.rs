@@ -138,9 +138,9 @@ pub fn flows(interface: &Interface, seconds: f64) -> String {
     };
     if active == 0 {
         return if interface.observed {
-            "no flow sent in the interval".to_owned()
+            "no flow sent data in the interval".to_owned()
         } else {
-            "no TCP socket sent in the interval; other flows are not observed".to_owned()
+            "no TCP socket sent data in the interval; other flows are not observed".to_owned()
         };
     }
     let busy = interface.busy_flows.map(|busy| format!("{} busy of ", quantity(busy as f64)));

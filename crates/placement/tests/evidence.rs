@@ -4,7 +4,7 @@
 
 use evenkeel_model::host::{
     Channels, Feature, HostFacts, Interface, InterfaceKind, Interrupt, LossCounters, PortUse, Processor,
-    ProcessorTime, QdiscFacts, Rss, SocketFacts, Softnet, TcpFacts,
+    ProcessorTime, QdiscFacts, ReceiveQueue, Rss, SocketFacts, Softnet, TcpFacts,
 };
 use evenkeel_placement::applied::set;
 use evenkeel_placement::{Basis, Finding, Severity, check};
@@ -485,4 +485,34 @@ fn timers_of_a_veth_count_with_gro() {
     assert_eq!(found(true, 0, 5), of_v0(Severity::Low));
     assert_eq!(found(true, 20_000, 5), None);
     assert_eq!(found(false, 200_000, 0), None, "no NAPI");
+}
+
+/// A NIC's first queues may have no interrupt, so the position among the interrupts is not the queue.
+#[test]
+fn the_busiest_queue_has_its_number_although_other_queues_have_no_interrupt() {
+    let mut facts = host(10, vec![]);
+    let processor =
+        |number| Processor { number, core: number, siblings: vec![number], ..Processor::default() };
+    facts.processors = (0..4).map(processor).collect();
+    facts.interfaces[0].receive_queues = vec![ReceiveQueue::default(); 8];
+    facts.interrupts = [(2, 100_000), (4, 5_000_000), (7, 100_000)]
+        .map(|(queue, served)| Interrupt {
+            number: 30 + queue,
+            interface: "eth0".to_owned(),
+            queue: Some(queue),
+            receives: true,
+            affinity: vec![queue % 4],
+            served: vec![(queue % 4, served)],
+            ..Interrupt::default()
+        })
+        .into();
+    let skew = found(&facts, "rss-skew").unwrap();
+    assert!(skew.evidence.starts_with("queue 4 of 8 had 96 %"), "{}", skew.evidence);
+    let changes = skew.remedy.lines().join("\n");
+    assert!(changes.contains("rx-4/rps_cpus"), "{changes}");
+    // Steering of queue 4 is a reason for no finding, and not steering of queue 1.
+    facts.interfaces[0].receive_queues[1].rps = vec![0, 1];
+    assert!(found(&facts, "rss-skew").is_some());
+    facts.interfaces[0].receive_queues[4].rps = vec![0, 1];
+    assert!(found(&facts, "rss-skew").is_none());
 }

@@ -334,23 +334,24 @@ fn field_words(fields: &str) -> String {
 pub(super) fn busiest(view: &View<'_>, nic: &Interface) -> Option<(usize, f64, u64, &'static str)> {
     const ENOUGH_PACKETS: u64 = 1_000_000;
     const ENOUGH_INTERRUPTS: u64 = 100_000;
-    let of = |counts: &[u64], enough: u64, what: &'static str| {
-        let total = counts.iter().saturating_sum();
-        let (queue, most) = counts.iter().copied().enumerate().max_by_key(|(_, count)| *count)?;
-        let share = most as f64 / total.max(1) as f64;
+    let of = |counts: &BTreeMap<usize, u64>, enough: u64, what: &'static str| {
+        let total = counts.values().saturating_sum();
+        let (queue, most) = counts.iter().max_by_key(|(_, count)| **count)?;
+        let share = *most as f64 / total.max(1) as f64;
         let limit = if counts.len() == 2 { 0.9 } else { 0.6 };
-        (counts.len() > 1 && total >= enough && share >= limit).then_some((queue, share, total, what))
+        (counts.len() > 1 && total >= enough && share >= limit).then_some((*queue, share, total, what))
     };
     if nic.queue_counters.receive.len() > 1 {
-        return of(&nic.queue_counters.receive, ENOUGH_PACKETS, "packets");
+        let counts = nic.queue_counters.receive.iter().copied().enumerate().collect();
+        return of(&counts, ENOUGH_PACKETS, "packets");
     }
-    // Interrupts are weaker evidence, because a busy queue is polled and seldom interrupts.
-    let mut counts: BTreeMap<u32, u64> = BTreeMap::new();
+    // Interrupts are weaker evidence, because a busy queue is polled and seldom interrupts. Not every queue
+    // has an interrupt.
+    let mut counts: BTreeMap<usize, u64> = BTreeMap::new();
     for interrupt in view.receive_interrupts(nic) {
-        let sum = counts.entry(interrupt.queue?).or_insert(0);
+        let sum = counts.entry(interrupt.queue? as usize).or_insert(0);
         *sum = sum.saturating_add(interrupt.total());
     }
-    let counts: Vec<u64> = counts.into_values().collect();
     of(&counts, ENOUGH_INTERRUPTS, "interrupts")
 }
 

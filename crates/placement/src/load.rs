@@ -217,8 +217,26 @@ impl<'a> View<'a> {
         let of = |nic: &Interface| nic.received_packets().saturating_add(nic.sent_packets());
         let packets = self.all_nics().map(of).fold(0, u64::saturating_add);
         let is_known = self.facts.counters.contains_key("Tcp.InSegs");
-        let segments = self.facts.counter("Tcp.InSegs").saturating_add(self.facts.counter("Tcp.OutSegs"));
+        let segments = self.facts.counter("Tcp.InSegs").saturating_add(self.sent_segments());
         !is_known || packets < ENOUGH || segments.saturating_mul(ONE_IN) >= packets
+    }
+
+    /// Returns the number of segments that TCP sent, retransmitted segments included. The kernel's `OutSegs` does
+    /// not count retransmitted data (`__tcp_transmit_skb`, net/ipv4/tcp_output.c).
+    #[must_use]
+    pub fn sent_segments(&self) -> u64 {
+        self.facts.counter("Tcp.OutSegs").saturating_add(self.retransmitted_segments())
+    }
+
+    #[must_use]
+    pub fn retransmitted_segments(&self) -> u64 {
+        self.facts.counter("Tcp.RetransSegs")
+    }
+
+    /// Returns the share of retransmitted segments of all segments that TCP sent.
+    #[must_use]
+    pub fn retransmitted_share(&self) -> f64 {
+        self.retransmitted_segments() as f64 / self.sent_segments().max(1) as f64
     }
 
     #[must_use]

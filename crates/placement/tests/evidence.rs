@@ -487,6 +487,22 @@ fn timers_of_a_veth_count_with_gro() {
     assert_eq!(found(false, 200_000, 0), None, "no NAPI");
 }
 
+/// The kernel counts a retransmitted segment in RetransSegs only, and not in OutSegs.
+#[test]
+fn the_share_of_retransmitted_segments_is_that_of_all_sent_ones() {
+    let judged = |sent, again| {
+        let mut facts = host(10, vec![]);
+        for (name, value) in [("Tcp.OutSegs", sent), ("Tcp.RetransSegs", again)] {
+            facts.counters.insert(name.to_owned(), value);
+        }
+        found(&facts, "retransmissions").map(|found| (found.severity, found.evidence))
+    };
+    let (severity, evidence) = judged(95_000, 5_000).unwrap();
+    assert_eq!(severity, Severity::High);
+    assert!(evidence.starts_with("5,000 of 100,000 segments were retransmitted (5.0 %)"), "{evidence}");
+    assert_eq!(judged(96_000, 4_999).unwrap().0, Severity::Medium, "less than 5 % of all");
+}
+
 /// A NIC's first queues may have no interrupt, so the position among the interrupts is not the queue.
 #[test]
 fn the_busiest_queue_has_its_number_although_other_queues_have_no_interrupt() {

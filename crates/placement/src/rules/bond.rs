@@ -98,7 +98,7 @@ fn round_robin(view: &View<'_>) -> Vec<Found> {
     let received = counter("TcpExt.TCPOFOQueue");
     let sent = counter("TcpExt.TCPSACKReorder").saturating_add(counter("TcpExt.TCPTSReorder"));
     let is_much = |events: u64, of: u64| events >= FEWEST && events.saturating_mul(ONE_IN) >= of;
-    let shows = is_much(received, counter("Tcp.InSegs")) || is_much(sent, counter("Tcp.OutSegs"));
+    let shows = is_much(received, counter("Tcp.InSegs")) || is_much(sent, view.sent_segments());
     let mut found = Vec::new();
     for (bond, _, ports) in bonds(view).filter(|(_, settings, _)| settings.mode == "balance-rr") {
         let up = ports.iter().filter(|port| port.up).count();

@@ -99,10 +99,6 @@ fn is_chosen(nic: &Interface) -> bool {
     nic.qdiscs.iter().any(|qdisc| KINDS.contains(&qdisc.kind.as_str()))
 }
 
-fn retransmitted(view: &View<'_>) -> f64 {
-    view.facts.counter("Tcp.RetransSegs") as f64 / view.facts.counter("Tcp.OutSegs").max(1) as f64
-}
-
 /// Returns a cause that explains retransmissions better than bursts do, by counters.
 fn other_cause(view: &View<'_>, nic: &Interface) -> Option<String> {
     const FEWEST: u64 = 1000;
@@ -123,7 +119,7 @@ fn no_pacing(view: &View<'_>) -> Vec<Found> {
     if congestion.starts_with("bbr") || !view.carries_tcp() {
         return Vec::new();
     }
-    let lossy = retransmitted(view) >= LOSS && view.facts.counter("Tcp.OutSegs") >= ENOUGH;
+    let lossy = view.retransmitted_share() >= LOSS && view.sent_segments() >= ENOUGH;
     let mut found = Vec::new();
     for nic in view.nics().filter(|nic| nic.speed_bps.is_some_and(|speed| speed >= FAST)) {
         let leaves = leaves(nic);
@@ -141,7 +137,7 @@ fn no_pacing(view: &View<'_>) -> Vec<Found> {
         };
         let mut text = format!("{kinds}, and {congestion} does not pace");
         if lossy {
-            text += &format!("; {} of all segments were retransmitted", per_cent(retransmitted(view)));
+            text += &format!("; {} of all segments were retransmitted", per_cent(view.retransmitted_share()));
         }
         let cause = other_cause(view, nic).filter(|_| lossy);
         if let Some(cause) = &cause {

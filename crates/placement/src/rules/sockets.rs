@@ -341,7 +341,7 @@ fn reordering(view: &View<'_>) -> Vec<Found> {
     let acknowledged =
         kinds.iter().map(|name| counter(&format!("TcpExt.{name}"))).fold(0, u64::saturating_add);
     let arrived = counter("TcpExt.TCPOFOQueue");
-    let (sent, received) = (counter("Tcp.OutSegs"), counter("Tcp.InSegs"));
+    let (sent, received) = (view.sent_segments(), counter("Tcp.InSegs"));
     let out = acknowledged >= FEWEST && is_one_in(1000, acknowledged, sent);
     let back = arrived >= FEWEST && is_one_in(20, arrived, received);
     if !out && !back {

@@ -623,17 +623,16 @@ fn listen(view: &View<'_>) -> Vec<Found> {
 
 fn retransmissions(view: &View<'_>) -> Vec<Found> {
     const ENOUGH: u64 = 100_000;
-    let facts = view.facts;
-    let (sent, again) = (facts.counter("Tcp.OutSegs"), facts.counter("Tcp.RetransSegs"));
+    let (sent, again) = (view.sent_segments(), view.retransmitted_segments());
     let own = own_losses(view);
     let one_in = |limit: u64| again.saturating_mul(limit) >= sent;
     if sent < ENOUGH || !one_in(1000) || !one_in(100) && own.is_empty() {
         return Vec::new();
     }
-    let ratio = again as f64 / sent as f64;
+    let ratio = view.retransmitted_share();
     let mut text =
         format!("{} of {} segments were retransmitted ({})", count(again), count(sent), per_cent(ratio));
-    let timeouts = facts.counter("TcpExt.TCPTimeouts");
+    let timeouts = view.facts.counter("TcpExt.TCPTimeouts");
     if timeouts > 0 {
         text += &format!(", {} after a timeout", count(timeouts));
     }

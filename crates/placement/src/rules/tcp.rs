@@ -553,7 +553,7 @@ fn mtu_probing(view: &View<'_>) -> Vec<Found> {
     else {
         return Vec::new();
     };
-    let (timeouts, sent) = (view.facts.counter("TcpExt.TCPTimeouts"), view.facts.counter("Tcp.OutSegs"));
+    let (timeouts, sent) = (view.facts.counter("TcpExt.TCPTimeouts"), view.sent_segments());
     if timeouts < FEWEST || timeouts.saturating_mul(TIMEOUTS_ONE_IN) < sent {
         return Vec::new();
     }
@@ -594,15 +594,14 @@ fn congestion_control(view: &View<'_>) -> Vec<Found> {
 
 fn metrics(view: &View<'_>) -> Vec<Found> {
     let facts = view.facts;
-    let (sent, again) = (facts.counter("Tcp.OutSegs"), facts.counter("Tcp.RetransSegs"));
     let fast = view.fastest_bps().is_some_and(|speed| speed >= FAST);
     let saves = facts.sysctl_number("net/ipv4/tcp_no_metrics_save") == Some(0);
-    if !fast || !saves || sent < 100_000 || again.saturating_mul(1000) < sent {
+    if !fast || !saves || view.sent_segments() < 100_000 || view.retransmitted_share() < 0.001 {
         return Vec::new();
     }
     let text = format!(
         "{} of all segments were retransmitted, and the kernel saves thresholds of such connections for later ones",
-        per_cent(again as f64 / sent as f64)
+        per_cent(view.retransmitted_share())
     );
     let effect = "connections to hosts with a lossy past start low";
     vec![Found::setting(Low, "host", text, effect).sysctl("net/ipv4/tcp_no_metrics_save", 1)]

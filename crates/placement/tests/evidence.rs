@@ -503,6 +503,21 @@ fn the_share_of_retransmitted_segments_is_that_of_all_sent_ones() {
     assert_eq!(judged(96_000, 4_999).unwrap().0, Severity::Medium, "less than 5 % of all");
 }
 
+/// Without forwarding, packets to other hosts count as errors of addresses. They are not lost.
+#[test]
+fn packets_to_other_hosts_are_no_fault() {
+    let mut facts = host(10, vec![]);
+    for (name, value) in [("Ip.InReceives", 1_000_000), ("Ip.InAddrErrors", 900_000)] {
+        facts.counters.insert(name.to_owned(), value);
+    }
+    for forward in ["0", "1"] {
+        facts.sysctls.insert("net/ipv4/ip_forward".to_owned(), forward.to_owned());
+        assert!(check(&facts).iter().all(|found| !found.evidence.contains("900,000")), "{forward}");
+    }
+    facts.counters.insert("IpExt.InNoRoutes".to_owned(), 900_000);
+    assert!(found(&facts, "no-route").is_some());
+}
+
 /// A NIC's first queues may have no interrupt, so the position among the interrupts is not the queue.
 #[test]
 fn the_busiest_queue_has_its_number_although_other_queues_have_no_interrupt() {

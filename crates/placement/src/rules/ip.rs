@@ -47,7 +47,7 @@ pub(super) const RULES: &[Rule] = &[
         looks_at: "packets without a route, sent and received (OutNoRoutes, InNoRoutes, IPv4 and IPv6)",
         fires_when: "low: from 1,000 and one in 100,000 packets; medium: from one in 1,000",
         why: "A route is missing or unstable, or the table of IPv6 routes is full (net.ipv6.route.max_size, before \
-              Linux 6.3).",
+              Linux 6.3). InAddrErrors is not judged: without forwarding, it counts packets to other hosts.",
         fix: "the missing route; a larger net.ipv6.route.max_size on older kernels",
         source: "Documentation/networking/snmp_counter.rst; RFC 4293; Documentation/networking/ip-sysctl.rst (route/max_size)",
         needs: &[needs::SNMP, needs::NETSTAT],
@@ -138,6 +138,10 @@ fn no_route(view: &View<'_>) -> Vec<Found> {
     const SIZE: &str = "net/ipv6/route/max_size";
     const WANTED: i64 = 1_048_576;
     let six = ["Snmp6.Ip6OutNoRoutes", "Snmp6.Ip6InNoRoutes"];
+    // Without forwarding, the kernel counts received packets without a route in `Ip.InAddrErrors`
+    // (`ip_route_input_slow` and `ip_error`, net/ipv4/route.c). They are addressed to other hosts, such as
+    // flooded frames in promiscuous mode, so this host loses nothing. With forwarding, it counts them in
+    // `InNoRoutes`.
     let (lost, names) = named(view, &["Ip.OutNoRoutes", "IpExt.InNoRoutes", six[0], six[1]]);
     let (received, sent) = packets(view);
     let Some(severity) = severity(1000, (100_000, 1000), lost, received.saturating_add(sent)) else {

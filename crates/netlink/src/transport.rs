@@ -270,6 +270,18 @@ impl<M: NetlinkDeserializable + std::fmt::Debug> Answers<M> {
                         kernel_says: extended_acknowledgement(&error.header, flags),
                     });
                 }
+                // A dump that fails after its first message has its error in its end (`netlink_dump_done`,
+                // net/netlink/af_netlink.c).
+                NetlinkPayload::Done(end) if end.code < 0 => {
+                    return Err(NetlinkError::Refused {
+                        action: action.to_owned(),
+                        source: io::Error::from_raw_os_error(end.code.wrapping_neg()),
+                        kernel_says: match flags & NLM_F_ACK_TLVS {
+                            0 => None,
+                            _ => kernel_text(&end.extended_ack),
+                        },
+                    });
+                }
                 NetlinkPayload::Done(_) => {
                     self.is_interrupted |= flags & NLM_F_DUMP_INTR != 0;
                     return Ok(true);
@@ -300,7 +312,12 @@ fn extended_acknowledgement(echo: &[u8], flags: u16) -> Option<String> {
         let length = echo.get(..4)?;
         u32::from_ne_bytes(length.try_into().ok()?) as usize
     };
-    let mut rest = echo.get(echoed.next_multiple_of(4)..)?;
+    kernel_text(echo.get(echoed.next_multiple_of(4)..)?)
+}
+
+/// Returns the kernel's text in the attributes of an extended acknowledgement.
+fn kernel_text(attributes: &[u8]) -> Option<String> {
+    let mut rest = attributes;
     while rest.len() >= 4 {
         let length = u16::from_ne_bytes([rest[0], rest[1]]) as usize;
         let kind = u16::from_ne_bytes([rest[2], rest[3]]) & ATTRIBUTE_TYPE_MASK;
@@ -373,6 +390,27 @@ mod tests {
         let other = dumped(2 | NLM_F_DUMP_INTR, SEQUENCE - 1, None);
         let (answers, is_complete) = taken(&[other, end]);
         assert!(is_complete && !answers.is_interrupted);
+    }
+
+    #[test]
+    fn a_dump_that_ends_with_an_error_is_no_list() {
+        const NLM_F_MULTI: u16 = 2;
+        let ended = |flags: u16, errno: i32, attributes: &[u8]| {
+            let mut end = dumped(flags, SEQUENCE, None);
+            end[..4].copy_from_slice(&(20 + attributes.len() as u32).to_ne_bytes());
+            end[16..20].copy_from_slice(&(-errno).to_ne_bytes());
+            end.extend(attributes);
+            let mut answers = Answers::<RawMessage>::default();
+            assert!(!answers.take(&dumped(NLM_F_MULTI, SEQUENCE, Some(1)), SEQUENCE, "list links").unwrap());
+            answers.take(&end, SEQUENCE, "list links")
+        };
+        assert!(ended(NLM_F_MULTI, 0, &[]).unwrap());
+        let error = ended(NLM_F_MULTI, libc::ENOMEM, &[]).unwrap_err();
+        assert_eq!(error.refusal_code(), Some(libc::ENOMEM));
+        let text = attribute(ERROR_ATTRIBUTE_MESSAGE, b"no such table\0");
+        let told = ended(NLM_F_MULTI | NLM_F_ACK_TLVS, libc::ENOENT, &text).unwrap_err().to_string();
+        assert!(told.starts_with("the kernel refused to list links"), "{told}");
+        assert!(told.ends_with("(the kernel says: no such table)"), "{told}");
     }
 
     #[test]

@@ -225,8 +225,8 @@ pub fn qdisc_counters(netlink: &mut Netlink, index: u32) -> Result<Vec<QdiscCoun
 /// because its root qdisc is deleted.
 ///
 /// # Errors
-/// Returns an error if the exchange with the kernel fails, or the kernel refuses with `EPERM` or `ENODEV`.
-/// Any other refusal of a qdisc shows that the kernel has the kind.
+/// Returns an error if the exchange with the kernel fails, or an answer does not show whether the kernel has
+/// the kind.
 pub fn missing_kinds<'k>(
     netlink: &mut Netlink,
     index: u32,
@@ -244,17 +244,26 @@ pub fn missing_kinds<'k>(
         // Send no options: a kind that requires options returns another error, so it exists.
         let message = node_message(RTM_NEWQDISC, index, &node, None);
         let action = format!("add the qdisc {kind} to interface {index}, to test whether the kernel has it");
-        match netlink.change_raw(message, NLM_F_CREATE | NLM_F_REPLACE, &action) {
-            Err(error) if means_unknown(&error) => drop(missing.insert(kind.to_owned())),
-            Err(error @ (NetlinkError::Socket { .. } | NetlinkError::Answer { .. })) => return Err(error),
-            Err(error) if matches!(error.refusal_code(), Some(libc::EPERM | libc::ENODEV)) => {
-                return Err(error);
-            }
-            _ => {}
+        if !shows_kind(netlink.change_raw(message, NLM_F_CREATE | NLM_F_REPLACE, &action))? {
+            missing.insert(kind.to_owned());
         }
     }
     take_root_away(netlink, index)?;
     Ok(missing)
+}
+
+/// Returns whether the answer to a new qdisc without options shows that the kernel has its kind.
+///
+/// After `qdisc_create` (`net/sched/sch_api.c`) found the kind, the kind's `init` returns `EINVAL` for missing
+/// options and `EOPNOTSUPP` for an unsuitable device. Other errors, such as `ENOMEM` or `EBUSY`, can also come
+/// before the search for the kind.
+fn shows_kind(answer: Result<(), NetlinkError>) -> Result<bool, NetlinkError> {
+    match answer {
+        Ok(()) => Ok(true),
+        Err(error) if means_unknown(&error) => Ok(false),
+        Err(error) if matches!(error.refusal_code(), Some(libc::EINVAL | libc::EOPNOTSUPP)) => Ok(true),
+        Err(error) => Err(error),
+    }
 }
 
 /// Returns the classifiers that the kernel lacks, even as a module. The interface must not be in use, because

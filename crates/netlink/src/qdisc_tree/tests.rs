@@ -431,4 +431,14 @@ fn only_a_kind_that_is_not_there_is_lacking() {
     assert!(means_unknown(&refused(libc::ENOENT, None)));
     assert!(!means_unknown(&refused(libc::ENOENT, Some("Failed to find specified qdisc"))));
     assert!(!means_unknown(&refused(libc::EINVAL, None)));
+    assert!(shows_kind(Ok(())).unwrap());
+    assert!(!shows_kind(Err(refused(libc::ENOENT, Some("Specified qdisc kind is unknown")))).unwrap());
+    for code in [libc::EINVAL, libc::EOPNOTSUPP] {
+        assert!(shows_kind(Err(refused(code, None))).unwrap());
+    }
+    // These errors do not show whether the kernel has the kind.
+    for code in [libc::ENOMEM, libc::ENOBUFS, libc::EBUSY, libc::EPERM, libc::ENODEV] {
+        assert_eq!(shows_kind(Err(refused(code, None))).unwrap_err().refusal_code(), Some(code));
+    }
+    assert!(shows_kind(Err(refused(libc::ENOENT, Some("Failed to find specified qdisc")))).is_err());
 }

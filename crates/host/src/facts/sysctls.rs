@@ -45,9 +45,7 @@ const SYSCTLS: &[&str] = &[
     "net/ipv4/tcp_early_retrans",
     "net/ipv4/tcp_frto",
     "net/ipv4/tcp_limit_output_bytes",
-    "net/ipv4/tcp_early_demux",
     "net/ipv4/tcp_max_orphans",
-    "net/ipv4/tcp_recovery",
     "net/ipv4/tcp_max_syn_backlog",
     "net/ipv4/tcp_max_tw_buckets",
     "net/ipv4/tcp_mem",
@@ -62,7 +60,6 @@ const SYSCTLS: &[&str] = &[
     "net/ipv4/tcp_syncookies",
     "net/ipv4/tcp_timestamps",
     "net/ipv4/tcp_tw_recycle",
-    "net/ipv4/udp_early_demux",
     "net/ipv4/tcp_tw_reuse",
     "net/ipv4/tcp_window_scaling",
     "net/ipv4/tcp_wmem",
@@ -227,6 +224,14 @@ pub(super) fn read_only<'a>(
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn each_sysctl_is_read_once() {
+        assert!(
+            SYSCTLS.is_sorted_by(|one, next| one < next),
+            "in the order of their names, without duplicates"
+        );
+    }
 
     #[test]
     fn a_recorded_sysctl_without_write_permission_is_known_in_both_notations() {

@@ -34,14 +34,18 @@ impl ProcessTime {
         // the last parenthesis.
         let fields: Vec<&str> = text.rsplit_once(')')?.1.split_ascii_whitespace().collect();
         let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
-        // The kernel's fields for children are signed.
+        // Fields 16 and 17 are signed (`do_task_stat`, fs/proc/array.c). A sum that has wrapped is no time.
+        let signed = |field: usize| {
+            let value = fields.get(field - 3)?.parse::<i64>().ok()?;
+            Some(u64::try_from(value).unwrap_or(0))
+        };
         Some(Self {
             id,
             parent: fields.get(1)?.parse().ok()?,
             is_kernel_thread: number(9)? & KERNEL_THREAD != 0,
             user_ticks: number(14)?,
             system_ticks: number(15)?,
-            reaped_ticks: number(16)?.saturating_add(number(17)?),
+            reaped_ticks: signed(16)?.saturating_add(signed(17)?),
         })
     }
 
@@ -112,6 +116,14 @@ mod tests {
         for length in 0..text.find(" 80").unwrap() {
             assert_eq!(ProcessTime::parse(&text[..length]), None, "{length}");
         }
+    }
+
+    #[test]
+    fn negative_times_of_children_do_not_hide_the_process() {
+        let text = "42 (a) R 7 42 42 0 -1 0 1 2 3 4 50 60 -70 80 20 0 1 0 999\n";
+        let found = ProcessTime::parse(text).unwrap();
+        assert_eq!((found.user_ticks, found.system_ticks, found.reaped_ticks), (50, 60, 80));
+        assert_eq!(ProcessTime::parse(&text.replace(" 50 ", " -50 ")), None, "this field is unsigned");
     }
 
     #[test]

@@ -34,15 +34,15 @@ pub(crate) fn trimmed(text: String) -> String {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
-/// Returns a share in per cent, without the unit. A share below 1 is not rounded to 100, if 6 decimals
-/// suffice: 99.97.
+/// Returns a share in per cent, without the unit. A share below 1 is not rounded to 100, if 9 decimals
+/// suffice: 99.97. A share that is nearer to 1 differs from 1 only by the rounding of its parts.
 pub(crate) fn percent(share: f64, decimals: usize) -> String {
     let value = share * 100.0;
     let text = trimmed(number(value, decimals));
     if share.abs() >= 1.0 || !matches!(text.as_str(), "100" | "-100") {
         return text;
     }
-    let longer = (1..=6).map(|decimals| format!("{value:.decimals$}"));
+    let longer = (1..=9).map(|decimals| format!("{value:.decimals$}"));
     longer.into_iter().find(|longer| !longer.contains("100")).unwrap_or(text)
 }
 
@@ -281,6 +281,7 @@ mod tests {
         assert_eq!(percent(0.99965, 2), "99.97");
         assert_eq!(percent(-0.99965, 0), "-99.97");
         assert_eq!((percent(1.0, 2).as_str(), percent(0.122, 0).as_str()), ("100", "12"));
+        assert_eq!(percent(0.999_999_999, 0), "99.9999999");
         assert_eq!(percent(1.0 - 1e-12, 2), "100");
     }
 

@@ -55,9 +55,11 @@ impl Implausible {
     }
 }
 
-/// Formats a number. A number above [`MOST`] has an exponent, so that it stays short: `1e308`.
+/// Formats a number. A number above [`MOST`], or near 0, has an exponent, so that it stays short: `1e308`.
 fn figure(value: f64) -> String {
-    if value.abs() > MOST { format!("{value:e}") } else { value.to_string() }
+    const LEAST: f64 = 1e-6;
+    let is_short = value == 0.0 || (LEAST..=MOST).contains(&value.abs());
+    if is_short { value.to_string() } else { format!("{value:e}") }
 }
 
 pub(super) fn check(record: &Record) -> Result<(), Implausible> {

@@ -55,8 +55,12 @@ pub(super) fn shares(facts: &Facts<'_>) -> Checked {
     let shares = || facts.repeat.metrics.iter().filter(|(key, _)| is_part(key, metric::CPU_SHARE));
     let sum: f64 = shares().map(|(_, share)| share).sum();
     let is_complete = shares().count() == metric::CPU_SHARE_PARTS.len();
-    if sum > 1.0 + ROUNDING || is_complete && sum < 1.0 - ROUNDING {
-        return Err(against("the sum of cpu_share", sum, "its parts, whose sum cannot be above 1"));
+    let sum_field = "the sum of cpu_share";
+    if sum > 1.0 + ROUNDING {
+        return Err(against(sum_field, sum, "1, which is all processor time"));
+    }
+    if is_complete && sum < 1.0 - ROUNDING {
+        return Err(against(sum_field, sum, "1, because no part is missing"));
     }
     Ok(())
 }

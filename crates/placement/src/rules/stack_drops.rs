@@ -242,7 +242,7 @@ fn worst(lines: &[Softnet], of: impl Fn(&Softnet) -> u64) -> Vec<String> {
 fn out_of_budget(lines: &[Softnet]) -> String {
     let words = |(at, name): (usize, String)| match name.split_once(": ") {
         Some((processor, times)) if at == 0 => format!("CPU {processor} ran out of budget {times} times"),
-        Some((processor, times)) => format!("CPU {processor} {times} times"),
+        Some((processor, times)) => format!("CPU {processor}: {times} times"),
         None => name,
     };
     let worst = worst(lines, |line| line.squeezed);

@@ -3,11 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_metrics::{MeanInterval, mean_interval, paired_ratio};
+use evenkeel_metrics::{MeanInterval, mean_interval, mean_ratio};
 use evenkeel_model::qdisc::Claim;
 use evenkeel_model::record::metric;
 
-use crate::effect::{effect, in_all_cells};
+use crate::effect::{effect, in_all_cells, logarithms};
 use crate::results::{Point, Results, lack};
 
 const CONSERVATION: &str = "tc-work-conservation";
@@ -193,6 +193,7 @@ pub struct FilterCost {
     pub ns_per_rule: Option<MeanInterval>,
     /// Bandwidth with the largest number of rules, divided by the bandwidth with the smallest number.
     pub bandwidth_ratio: Option<MeanInterval>,
+    /// The reason why a figure is missing, if known.
     pub why: Option<String>,
 }
 
@@ -217,23 +218,62 @@ fn filter_cost(setup: String, classifier: String, points: &[&Point]) -> FilterCo
     let why = points.iter().find_map(|point| point.refused.clone());
     let at = |rules: f64| measured().find(|point| point.number("rules") == Some(rules));
     let both = at(rules.0).zip(at(rules.1)).filter(|_| rules.1 > rules.0);
-    let pairs = |key: &str| -> Vec<(f64, f64)> {
-        let Some((few, many)) = both.filter(|(few, many)| !few.lacks(key) && !many.lacks(key)) else {
-            return Vec::new();
-        };
-        let (few, many): (BTreeMap<u32, f64>, _) = (few.values(key), many.values(key));
-        few.iter().filter_map(|(repeat, few)| Some((*few, *many.get(repeat)?))).collect()
+    let values = |key: &str| -> (BTreeMap<u32, f64>, BTreeMap<u32, f64>) {
+        let complete = both.filter(|(few, many)| !few.lacks(key) && !many.lacks(key));
+        complete.map(|(few, many)| (few.values(key), many.values(key))).unwrap_or_default()
     };
-    let cpu = metric::part(metric::CPU_PER_GB, "busy");
+    let (few, many) = values(&metric::part(metric::CPU_PER_GB, "busy"));
     // Seconds per GB are nanoseconds per byte.
-    let per_rule = pairs(&cpu).into_iter().map(|(few, many)| (many - few) * SEGMENT / (rules.1 - rules.0));
-    let (few, many): (Vec<f64>, Vec<f64>) = pairs(metric::THROUGHPUT).into_iter().unzip();
+    let per_rule = few
+        .iter()
+        .filter_map(|(repeat, few)| Some((many.get(repeat)? - few) * SEGMENT / (rules.1 - rules.0)));
+    let (few, many) = values(metric::THROUGHPUT);
+    let (bandwidth_ratio, lack) = match logarithms(&many, &few, metric::THROUGHPUT) {
+        Ok(ratios) => (mean_ratio(&ratios.into_values().collect::<Vec<_>>()), None),
+        Err(lack) => (None, lack),
+    };
     FilterCost {
         setup,
         classifier,
         rules,
         ns_per_rule: mean_interval(&per_rule.collect::<Vec<_>>()),
-        bandwidth_ratio: paired_ratio(&few, &many),
-        why,
+        bandwidth_ratio,
+        why: why.or(lack),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_repeat_without_bandwidth_is_named() {
+        let point = |rules: &str, bandwidths: [f64; 6]| Point {
+            scenario: FILTERS.to_owned(),
+            name: format!("htb rules={rules}"),
+            setup: "htb".to_owned(),
+            axes: vec![("classifier".to_owned(), "u32".to_owned()), ("rules".to_owned(), rules.to_owned())],
+            repeats: (0..)
+                .zip(bandwidths)
+                .map(|(repeat, bandwidth)| {
+                    let cpu = metric::part(metric::CPU_PER_GB, "busy");
+                    (repeat, [(metric::THROUGHPUT.to_owned(), bandwidth), (cpu, 0.5)].into())
+                })
+                .collect(),
+            ..Point::default()
+        };
+        let cost = |last: f64| {
+            let many = point("100", [0.5e9, 0.5e9, 0.5e9, 0.5e9, 0.5e9, last]);
+            let results = Results { points: vec![point("1", [1e9; 6]), many], ..Results::default() };
+            filter_costs(&results).remove(0)
+        };
+        let whole = cost(0.5e9);
+        assert!((whole.bandwidth_ratio.unwrap().mean - 0.5).abs() < 1e-9);
+        assert_eq!(whole.why, None);
+        let stalled = cost(0.0);
+        assert_eq!(stalled.bandwidth_ratio, None);
+        assert_eq!(stalled.why.unwrap(), "throughput_bps is 0 in a repeat, so it has no ratio");
+        assert!(stalled.ns_per_rule.is_some());
     }
 }

@@ -58,7 +58,8 @@ pub fn json(results: &Results, charts: &[String]) -> Value {
             if cost.ns_per_rule.is_some() {
                 value["rules"] = json!([cost.rules.0, cost.rules.1]);
             }
-            put_text(&mut value, "why", cost.why.as_ref().filter(|_| cost.ns_per_rule.is_none()));
+            let is_whole = cost.ns_per_rule.is_some() && cost.bandwidth_ratio.is_some();
+            put_text(&mut value, "why", cost.why.as_ref().filter(|_| !is_whole));
             value
         })
         .collect();

@@ -220,20 +220,17 @@ fn filter_table(page: &mut String, results: &Results) -> std::fmt::Result {
     )?;
     for cost in &costs {
         let (setup, classifier) = (cell(&cost.setup), cell(&cost.classifier));
-        match (&cost.ns_per_rule, &cost.bandwidth_ratio) {
-            (Some(ns), Some(ratio)) => writeln!(
+        let why = || cell(cost.why.as_deref().unwrap_or("not measured"));
+        match &cost.ns_per_rule {
+            Some(ns) => writeln!(
                 page,
                 "| {setup} | {classifier} | {:.0} to {:.0} | {} | {} |",
                 cost.rules.0,
                 cost.rules.1,
                 shown(ns),
-                shown(ratio)
+                cost.bandwidth_ratio.as_ref().map_or_else(why, shown)
             )?,
-            _ => writeln!(
-                page,
-                "| {setup} | {classifier} | | {} | |",
-                cell(cost.why.as_deref().unwrap_or("not measured"))
-            )?,
+            None => writeln!(page, "| {setup} | {classifier} | | {} | |", why())?,
         }
     }
     Ok(())

@@ -259,38 +259,51 @@ fn tokens(code: &str) -> Vec<String> {
     found
 }
 
-/// Returns whether code uses a keyword or a path of two segments. The path may be written in full. Its second
-/// segment may also begin an item of a group such as `use std::{…}`.
+/// Returns whether code uses a keyword or a path. The path may be written in full, and its segments after the
+/// first may be in groups such as `use std::{…}`. Code may import all segments but the last, and then use
+/// the last two.
 fn mentions(tokens: &[String], what: &str) -> bool {
-    let Some((parent, child)) = what.split_once("::") else {
+    let segments: Vec<&str> = what.split("::").collect();
+    let [.., parent, child] = segments[..] else {
         return tokens.iter().any(|token| token == what);
     };
-    (0..tokens.len())
-        .filter(|&at| tokens[at] == parent && tokens.get(at + 1).is_some_and(|next| next == "::"))
-        .any(|at| match tokens.get(at + 2) {
-            Some(open) if open == "{" => group_heads(&tokens[at + 3..]).any(|head| head == child),
-            Some(segment) => segment == child,
-            None => false,
-        })
+    let is_at = |at: usize, path: &[&str]| tokens[at] == path[0] && continues(&tokens[at + 1..], &path[1..]);
+    (0..tokens.len()).any(|at| is_at(at, &segments) || is_at(at, &[parent, child]) && segments.len() > 2)
 }
 
-/// Returns the first tokens of the items in a `use` group, from the token after its opening brace.
-fn group_heads(tokens: &[String]) -> impl Iterator<Item = &str> {
+/// Returns whether a path continues with these segments.
+fn continues(tokens: &[String], segments: &[&str]) -> bool {
+    let Some((first, rest)) = segments.split_first() else { return true };
+    let [joint, tokens @ ..] = tokens else { return false };
+    let begins = |item: &[String]| {
+        let Some((head, tail)) = item.split_first() else { return false };
+        // `use std::net::*` imports a type, which begins with a capital letter.
+        let is_type = first.starts_with(|letter: char| letter.is_ascii_uppercase());
+        head == first && continues(tail, rest) || head == "*" && is_type
+    };
+    joint == "::"
+        && match tokens {
+            [open, items @ ..] if open == "{" => group_items(items).any(begins),
+            _ => begins(tokens),
+        }
+}
+
+/// Returns the tokens from each item in a `use` group on. The tokens begin after the group's opening brace.
+fn group_items(tokens: &[String]) -> impl Iterator<Item = &[String]> {
     let mut depth = 1_usize;
     let mut head_follows = true;
-    tokens
-        .iter()
-        .map_while(move |token| {
+    (0..tokens.len())
+        .map_while(move |at| {
             let is_head = depth == 1 && head_follows;
-            head_follows = depth == 1 && token == ",";
-            match token.as_str() {
+            head_follows = depth == 1 && tokens[at] == ",";
+            match tokens[at].as_str() {
                 "{" => depth += 1,
                 "}" => depth -= 1,
                 _ => {}
             }
-            (depth > 0).then_some((is_head, token.as_str()))
+            (depth > 0).then_some((is_head, &tokens[at..]))
         })
-        .filter_map(|(is_head, token)| is_head.then_some(token))
+        .filter_map(|(is_head, item)| is_head.then_some(item))
 }
 
 /// Returns a message for each path or keyword that a crate's source must not use, but does.
@@ -563,6 +576,31 @@ fn impure_code_is_found() {
         "/* a /* nested */ comment */ use std::fs;",
     ] {
         assert_eq!(impure("metrics", source), 1, "{source}");
+    }
+}
+
+#[test]
+fn sockets_are_found_in_crates_that_may_use_addresses() {
+    for source in [
+        "use std::net::TcpStream;",
+        "use std::net::{IpAddr, TcpStream};",
+        "use std::{fmt, net::{IpAddr, TcpStream as Stream}};",
+        "fn f() { std::net::TcpStream::connect(\"\"); }",
+        "use std::net;\nfn f() { net::TcpStream::connect(\"\"); }",
+        "use std::{fmt, net::{self, IpAddr}};\nfn f(one: net::TcpStream) {}",
+    ] {
+        assert_eq!(impure("model", source), 1, "{source}");
+    }
+    assert_eq!(impure("placement", "use std::net::{TcpListener, UdpSocket};"), 2);
+    assert_eq!(impure("receive", "use std::net::*;"), 3, "all three kinds of sockets");
+    for source in [
+        "use std::net::{IpAddr, SocketAddr};",
+        "use std::{net::IpAddr, fmt};",
+        "use other::TcpStream;",
+        "use std::net::IpAddr;\nfn f() -> TcpStream {}",
+        "use std::{net::{IpAddr, Ipv4Addr}, other::{UdpSocket}};",
+    ] {
+        assert_eq!(impure("model", source), 0, "{source}");
     }
 }
 

@@ -45,8 +45,8 @@ repeats = 5
 /// A user's setup: a shaper at 30 % of the line rate.
 const OWN: &str = r#"schema = 1
 
-[setup.third]
-summary = "a third of the line"
+[setup.thirty-percent]
+summary = "30 % of the line"
 steps = ["qdisc root handle 1: tbf rate 30% burst 2*segment limit 1000*mtu"]
 "#;
 
@@ -115,8 +115,12 @@ fn a_study_on_the_kernel_goes_on_after_an_interruption_and_after_a_kill() {
         let list = result["work_conservation"].as_array().unwrap();
         list.iter().find(|own| own["qdisc"] == name).unwrap().clone()
     };
-    assert_eq!(of("third")["conserves"], "no", "{result}");
-    assert!((of("third")["lost_capacity"]["mean"].as_f64().unwrap() - 0.7).abs() < 0.1, "{}", of("third"));
+    assert_eq!(of("thirty-percent")["conserves"], "no", "{result}");
+    assert!(
+        (of("thirty-percent")["lost_capacity"]["mean"].as_f64().unwrap() - 0.7).abs() < 0.1,
+        "{}",
+        of("thirty-percent")
+    );
     assert_eq!(of("tbf")["conserves"], "no", "{}", of("tbf"));
     // Either the kernel has fq_codel, or the result names it as missing. The study skips nothing
     // silently.

@@ -2,8 +2,10 @@
 //! restored.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "../../../scripts/vm/guest.rs"]
+mod guest;
+
 use std::fs;
-use std::path::Path;
 use std::process::Command;
 
 use evenkeel_apply::{
@@ -20,10 +22,6 @@ struct Nic {
 
 impl Nic {
     fn of_driver(driver: &str) -> Self {
-        assert!(
-            Path::new("/run/evenkeel/guest").exists(),
-            "this test takes devices: run it with ./dev test --tier vm"
-        );
         let of_driver = |entry: &fs::DirEntry| {
             fs::read_link(entry.path().join("device/driver")).is_ok_and(|found| found.ends_with(driver))
         };
@@ -104,6 +102,7 @@ fn changed_and_put_back(nic: &Nic, changes: &[(Change, &str)]) {
 
 #[test]
 fn what_igb_has_is_changed_and_put_back() {
+    guest::require();
     let nic = Nic::of_driver("igb");
     let interrupt = *nic.interrupts().last().unwrap();
     let number = |knob, value| Change::new(knob, Value::Number(value));
@@ -150,6 +149,7 @@ fn what_igb_has_is_changed_and_put_back() {
 /// A roll-back restores a table in the kernel's default form as the kernel's default.
 #[test]
 fn the_kernels_own_table_is_put_back_as_its_own() {
+    guest::require();
     let nic = Nic::of_driver("igb");
     let ethtool = |arguments: &[&str]| {
         let status = Command::new("ethtool").args(arguments).status().unwrap();
@@ -171,6 +171,7 @@ fn the_kernels_own_table_is_put_back_as_its_own() {
 /// igb rounds ring sizes to multiples of eight. Evenkeel recognizes and restores the rounded value.
 #[test]
 fn a_rounded_ring_is_known_again() {
+    guest::require();
     let nic = Nic::of_driver("igb");
     let before = nic.seen();
     let knob = Knob::Ring(Ring::Rx);
@@ -192,6 +193,7 @@ fn a_rounded_ring_is_known_again() {
 
 #[test]
 fn adaptive_coalescing_of_netdevsim_is_switched_and_put_back() {
+    guest::require();
     assert!(Command::new("modprobe").arg("netdevsim").status().unwrap().success());
     fs::write("/sys/bus/netdevsim/new_device", "73 1 4").unwrap();
     let entry = fs::read_dir("/sys/bus/netdevsim/devices/netdevsim73/net").unwrap().next().unwrap();

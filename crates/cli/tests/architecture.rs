@@ -2,7 +2,8 @@
 //!
 //! - which crates a crate may depend on, and which modules may import one another;
 //! - which parts of the standard library the pure crates must not use;
-//! - how many lines a file may have.
+//! - how many lines a file may have;
+//! - that each `vm` test first checks that it runs in the virtual machine.
 //!
 //! Each rule is a function from text to violations. The tests at the end apply the rules to the repository, and to
 //! inputs that violate them.
@@ -349,6 +350,30 @@ fn raw_path_violations(path: &str, source: &str) -> Vec<String> {
     lines.map(|(_, number)| format!("{path}:{number}: a path without path_text")).collect()
 }
 
+/// The module with the check of the `vm` tests, as their files include it.
+const GUEST_MODULE: &str = "#[path = \"../../../scripts/vm/guest.rs\"]\nmod guest;\n";
+
+/// Returns a message for a file of `vm` tests that does not include [`GUEST_MODULE`], and for each of its tests that
+/// does something before the check.
+fn guest_violations(path: &str, source: &str) -> Vec<String> {
+    let mut violations = Vec::new();
+    if !source.contains(GUEST_MODULE) {
+        violations.push(format!("{path} does not include scripts/vm/guest.rs"));
+    }
+    let tokens = tokens(&code_only(source));
+    let tests =
+        (0..tokens.len()).filter(|&at| tokens[at..].starts_with(&["#", "[", "test", "]"].map(str::to_owned)));
+    for test in tests {
+        let body = tokens[test..].iter().skip_while(|token| *token != "{").skip(1);
+        if !body.take(5).eq(["guest", "::", "require", "(", ")"]) {
+            let name = tokens[test..].iter().skip_while(|token| *token != "fn").nth(1);
+            let name = name.map_or("", String::as_str);
+            violations.push(format!("{path}: {name} does not begin with guest::require()"));
+        }
+    }
+    violations
+}
+
 // ---- The repository --------------------------------------------------------------------------------
 
 fn root() -> PathBuf {
@@ -445,6 +470,16 @@ fn printed_paths_are_escaped() {
         }
     }
     assert_none(&violations);
+}
+
+#[test]
+fn vm_tests_run_in_the_virtual_machine_only() {
+    let is_vm_test = |path: &str| path.contains("/tests/vm_");
+    let sources =
+        files("crates", &["rs"]).into_iter().filter(|(path, _)| is_vm_test(path)).collect::<Vec<_>>();
+    assert!(sources.len() >= 10, "only {} files of vm tests were found", sources.len());
+    let violations = sources.iter().flat_map(|(path, source)| guest_violations(path, source));
+    assert_none(&violations.collect::<Vec<_>>());
 }
 
 /// Crates in which the files and folders directly below `src` must not import each other in a circle.
@@ -642,6 +677,21 @@ fn long_files_are_found() {
     assert_eq!(length_violations("crates/model/src/lib.rs", &lines(801)).len(), 1);
     assert_eq!(length_violations("crates/cli/src/main.rs", &lines(99)).len(), 0);
     assert_eq!(length_violations("crates/cli/src/main.rs", &lines(100)).len(), 1);
+}
+
+#[test]
+fn vm_tests_without_the_check_are_found() {
+    let found = |tests: &str| guest_violations("vm_a.rs", &format!("{GUEST_MODULE}\n{tests}"));
+    assert_eq!(found("#[test]\nfn a() {\n    guest::require();\n    act();\n}"), [""; 0]);
+    for test in [
+        "#[test]\nfn a() {\n    act();\n    guest::require();\n}",
+        "#[test]\nfn a() {\n    // guest::require();\n    act();\n}",
+        "#[test]\n#[should_panic]\nfn a() {}\nfn b() { guest::require(); }",
+    ] {
+        assert_eq!(found(test), ["vm_a.rs: a does not begin with guest::require()"], "{test}");
+    }
+    let own = guest_violations("vm_a.rs", "mod guest { pub fn require() {} }");
+    assert_eq!(own, ["vm_a.rs does not include scripts/vm/guest.rs"]);
 }
 
 #[test]

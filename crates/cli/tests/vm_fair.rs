@@ -1,10 +1,11 @@
 //! Tests `evenkeel fair` on drivers of multi-queue devices, in the virtual machine.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "../../../scripts/vm/guest.rs"]
+mod guest;
 mod support;
 
 use std::os::fd::AsFd;
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -60,10 +61,6 @@ struct Pair {
 
 impl Pair {
     fn take(driver: &str) -> Self {
-        assert!(
-            Path::new("/run/evenkeel/guest").exists(),
-            "this test takes network devices: run it with ./dev test --tier vm"
-        );
         wait_for("both interfaces of the driver", || interfaces_of(driver).len() == 2);
         let names: [String; 2] = interfaces_of(driver).try_into().unwrap();
         let far = Namespace::new().unwrap();
@@ -246,6 +243,7 @@ fn status(ended: &Ended) -> serde_json::Value {
 /// of another program.
 #[test]
 fn the_maps_of_virtio_net_are_taken_over_and_put_back() {
+    guest::require();
     let pair = Pair::take("virtio_net");
     let before = pair.seen();
     assert!(before.starts_with("1\n2\n4\n8\n"), "{before}");
@@ -274,6 +272,7 @@ fn the_maps_of_virtio_net_are_taken_over_and_put_back() {
 
 #[test]
 fn igb_follows_the_choice_and_a_soft_nic_gives_its_qdiscs_back() {
+    guest::require();
     let pair = Pair::take("igb");
     let before = pair.seen();
     let _load = pair.load();
@@ -295,6 +294,7 @@ fn igb_follows_the_choice_and_a_soft_nic_gives_its_qdiscs_back() {
 /// killed.
 #[test]
 fn every_flow_has_a_queue_of_igb_and_a_killed_session_is_undone() {
+    guest::require();
     let pair = Pair::take("igb");
     let before = pair.seen();
     let running = pair.session();
@@ -336,6 +336,7 @@ fn assert_traffic_flows(pair: &Pair) {
 
 #[test]
 fn batching_stands_at_every_queue_and_the_tree_comes_back() {
+    guest::require();
     let pair = Pair::take("igb");
     // The administrator's leaves have options. The session restores the leaves under their handles.
     shell(&["tc", "qdisc", "replace", "dev", &pair.name, "root", "handle", "7:", "mq"]);
@@ -394,6 +395,7 @@ fn batching_stands_at_every_queue_and_the_tree_comes_back() {
 
 #[test]
 fn another_programs_leaf_ends_batching_and_the_kernels_tree_comes_back() {
+    guest::require();
     let pair = Pair::take("virtio_net");
     let before = pair.seen();
     let root = |qdiscs: &str| qdiscs.split_whitespace().nth(2).unwrap().trim_end_matches(':').to_owned();

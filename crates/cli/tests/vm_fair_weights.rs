@@ -2,11 +2,12 @@
 //! does not.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "../../../scripts/vm/guest.rs"]
+mod guest;
 mod support;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -29,13 +30,6 @@ fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-fn in_the_guest() {
-    assert!(
-        Path::new("/run/evenkeel/guest").exists(),
-        "this test takes network devices: run it with ./dev test --tier vm"
-    );
-}
-
 /// A simulated device with a shaper on one of its queues. Dropping the value removes the device.
 struct Simulated {
     id: u32,
@@ -48,7 +42,6 @@ struct Simulated {
 
 impl Simulated {
     fn new(id: u32) -> Self {
-        in_the_guest();
         assert!(Command::new("modprobe").arg("netdevsim").status().unwrap().success());
         fs::write(format!("{BUS}/new_device"), format!("{id} 1 {QUEUES}")).unwrap();
         let entry = fs::read_dir(format!("{BUS}/devices/netdevsim{id}/net")).unwrap().next().unwrap();
@@ -106,6 +99,7 @@ fn finish(child: Child) -> Ended {
 
 #[test]
 fn weights_come_with_a_run_and_go_with_it() {
+    guest::require();
     let mut device = Simulated::new(91);
     for weights in ["net-shaper", "auto"] {
         let running = device.managed(weights);
@@ -123,6 +117,7 @@ fn weights_come_with_a_run_and_go_with_it() {
 
 #[test]
 fn weights_of_a_killed_run_are_put_back() {
+    guest::require();
     let mut device = Simulated::new(92);
     let mut running = device.managed("net-shaper");
     signal(&running, Signal::SIGKILL);
@@ -136,6 +131,7 @@ fn weights_of_a_killed_run_are_put_back() {
 
 #[test]
 fn a_weight_that_another_program_sets_stays() {
+    guest::require();
     let mut device = Simulated::new(93);
     let running = device.managed("net-shaper");
     device.shapers.set_queue_weight(device.index, 1, 70_000).unwrap();
@@ -150,6 +146,7 @@ fn a_weight_that_another_program_sets_stays() {
 
 #[test]
 fn the_plan_has_every_weight_with_its_undo_and_changes_none() {
+    guest::require();
     let mut device = Simulated::new(94);
     let ended = end(device.command(&["--queue-weights", "net-shaper", "--plan"]));
     assert_eq!(ended.code, 0, "{ended:?}");
@@ -165,7 +162,7 @@ fn the_plan_has_every_weight_with_its_undo_and_changes_none() {
 
 #[test]
 fn a_device_that_takes_no_weights_is_refused_or_left_alone() {
-    in_the_guest();
+    guest::require();
     let of_igb = |entry: &fs::DirEntry| {
         fs::read_link(entry.path().join("device/driver")).is_ok_and(|driver| driver.ends_with("igb"))
     };

@@ -2,9 +2,9 @@
 //! kernel. Commands that cannot run must name the kernel that they need.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "../../../scripts/vm/guest.rs"]
+mod guest;
 mod support;
-
-use std::path::Path;
 
 use support::{Ended, end, evenkeel};
 
@@ -14,10 +14,6 @@ const TCX: (u32, u32) = (6, 6);
 const FAIR: (u32, u32) = (6, 1);
 
 fn kernel() -> (u32, u32) {
-    assert!(
-        Path::new("/run/evenkeel/guest").exists(),
-        "this test is about the virtual machine's kernels: run it with ./dev test --tier vm"
-    );
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     let mut numbers = release.split('.').map(|number| number.parse().unwrap());
     (numbers.next().unwrap(), numbers.next().unwrap())
@@ -32,6 +28,7 @@ fn run(arguments: &[&str]) -> Ended {
 
 #[test]
 fn commands_without_bpf_run_on_every_kernel() {
+    guest::require();
     let kernel = kernel();
     let directory = tempfile::tempdir().unwrap();
     let host = directory.path().join("host");
@@ -73,6 +70,7 @@ fn commands_without_bpf_run_on_every_kernel() {
 
 #[test]
 fn commands_with_bpf_run_or_name_the_kernel_that_they_need() {
+    guest::require();
     let kernel = kernel();
     for (arguments, oldest) in [
         (["fair", "eth2", "--observe", "--for", "1s"].as_slice(), FAIR),

@@ -2,9 +2,10 @@
 //! have; Evenkeel finds, fixes and reverts them.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "../../../scripts/vm/guest.rs"]
+mod guest;
 mod support;
 
-use std::path::Path;
 use std::process::{Command, Stdio};
 
 use support::{Ended, end, evenkeel};
@@ -16,10 +17,6 @@ fn shell(words: &[&str]) -> String {
 }
 
 fn interface_of(driver: &str) -> String {
-    assert!(
-        Path::new("/run/evenkeel/guest").exists(),
-        "this test takes network devices: run it with ./dev test --tier vm"
-    );
     let of_driver = |entry: &std::fs::DirEntry| {
         std::fs::read_link(entry.path().join("device/driver")).is_ok_and(|found| found.ends_with(driver))
     };
@@ -40,6 +37,7 @@ fn seen(name: &str) -> String {
 
 #[test]
 fn faults_of_a_nic_are_fixed_and_put_back() {
+    guest::require();
     let name = interface_of("igb");
     let state = tempfile::tempdir().unwrap();
     let command = |arguments: &[&str]| -> Ended {
@@ -135,6 +133,7 @@ impl Drop for Flood {
 /// that the losses stopped. Another `tune` does not extend the backlog because of the old losses.
 #[test]
 fn losses_are_seen_to_go() {
+    guest::require();
     let state = tempfile::tempdir().unwrap();
     let command = |arguments: &[&str]| -> Ended {
         let mut command = evenkeel(arguments);

@@ -1,9 +1,11 @@
 //! Queue weights on netdevsim, which implements net-shaper without hardware.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "../../../scripts/vm/guest.rs"]
+mod guest;
+
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
@@ -25,10 +27,7 @@ impl Drop for Simulated {
 
 #[test]
 fn a_device_has_the_weights_of_its_queues_and_then_its_own_again() {
-    assert!(
-        Path::new("/run/evenkeel/guest").exists(),
-        "this test makes devices: run it with ./dev test --tier vm"
-    );
+    guest::require();
     assert!(Command::new("modprobe").arg("netdevsim").status().unwrap().success());
     fs::write(format!("{BUS}/new_device"), format!("{ID} 1 {QUEUES}")).unwrap();
     let _device = Simulated;

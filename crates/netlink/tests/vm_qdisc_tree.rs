@@ -1,10 +1,11 @@
 //! Tests of qdisc trees on a kernel that has all kinds; modules are loaded on demand.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "../../../scripts/vm/guest.rs"]
+mod guest;
 mod support;
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use evenkeel_model::qdisc::{Catalogue, Classifier, FilterRules, Surroundings, is_line};
 use evenkeel_model::units::BitRate;
@@ -13,12 +14,6 @@ use evenkeel_netlink::tc::Handle;
 use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::UdpGsoSegment;
 use support::{Hosts, NAME, RECEIVER, ports};
-
-/// Returns the test hosts; panics outside the guest, whose kernel has every qdisc of the setups.
-fn hosts() -> Hosts {
-    assert!(Path::new("/run/evenkeel/guest").exists(), "run this with ./dev test --tier vm");
-    Hosts::new()
-}
 
 fn class(minor: u16) -> Handle {
     Handle::new(1, minor)
@@ -32,14 +27,16 @@ fn drops(hosts: &mut Hosts) -> u64 {
 
 #[test]
 fn every_bundled_setup_is_made() {
-    let mut hosts = hosts();
+    guest::require();
+    let mut hosts = Hosts::new();
     assert_eq!(hosts.install_every_bundled_setup(), [].into());
     assert_eq!(missing_classifiers(&mut hosts.netlink, hosts.index).unwrap(), [].into());
 }
 
 #[test]
 fn options_are_those_that_tc_shows() {
-    let mut hosts = hosts();
+    guest::require();
+    let mut hosts = Hosts::new();
     for (steps, shown) in [
         (
             &[
@@ -156,7 +153,8 @@ fn options_are_those_that_tc_shows() {
 
 #[test]
 fn flows_and_roles_reach_their_classes_in_every_classful_kind() {
-    let mut hosts = hosts();
+    guest::require();
+    let mut hosts = Hosts::new();
     let rate = BitRate::from_bits_per_second(200_000_000);
     for (name, first, rest) in [
         ("drr", 0x101, 2),
@@ -193,7 +191,8 @@ fn flows_and_roles_reach_their_classes_in_every_classful_kind() {
 
 #[test]
 fn tcp_passes_whole_through_classes() {
-    let mut hosts = hosts();
+    guest::require();
+    let mut hosts = Hosts::new();
     const BYTES: usize = 1_000_000;
     let rate = BitRate::from_bits_per_second(100_000_000);
     // QFQ drops GSO packets of more than 64 KiB with all headers (`QFQ_MAX_LMAX`, net/sched/sch_qfq.c).
@@ -218,7 +217,8 @@ fn tcp_passes_whole_through_classes() {
 
 #[test]
 fn mq_has_the_whole_line_on_a_device_that_uses_one_queue() {
-    let mut hosts = hosts();
+    guest::require();
+    let mut hosts = Hosts::new();
     // The kernel refuses mq on a device with one queue (`mq_init`, net/sched/sch_mq.c).
     hosts.sees("ethtool", &["-L", NAME, "tx", "1"]);
     let rate = BitRate::from_bits_per_second(100_000_000);
@@ -239,10 +239,11 @@ fn mq_has_the_whole_line_on_a_device_that_uses_one_queue() {
 
 #[test]
 fn qfq_drops_what_counts_for_more_than_64_kib() {
+    guest::require();
     const SEGMENTS: usize = 128;
     /// Length of the Ethernet, IPv4 and UDP headers, which are counted for each segment.
     const HEADERS: u64 = 14 + 20 + 8;
-    let mut hosts = hosts();
+    let mut hosts = Hosts::new();
     // Each case has the payload per segment, and whether the sum of all segments exceeds the limit.
     for (kind, payload, dropped) in [("qfq", 460, false), ("qfq", 480, true), ("drr", 480, false)] {
         let tree = Catalogue::bundled().get(kind).unwrap().resolve(&Hosts::surroundings(1, 0)).unwrap();
@@ -263,7 +264,8 @@ fn qfq_drops_what_counts_for_more_than_64_kib() {
 
 #[test]
 fn all_three_classifiers_match() {
-    let mut hosts = hosts();
+    guest::require();
+    let mut hosts = Hosts::new();
     for (classifier, rules) in [
         ("u32 match ip dport 5201 0xffff", Classifier::U32),
         ("flower ip_proto tcp dst_port 5201", Classifier::Flower),

@@ -2,6 +2,9 @@
 //! shapers.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "../../../scripts/vm/guest.rs"]
+mod guest;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -22,10 +25,6 @@ struct Simulated {
 
 impl Simulated {
     fn new(id: u32) -> Self {
-        assert!(
-            Path::new("/run/evenkeel/guest").exists(),
-            "this test makes devices: run it with ./dev test --tier vm"
-        );
         assert!(Command::new("modprobe").arg("netdevsim").status().unwrap().success());
         fs::write(format!("{BUS}/new_device"), format!("{id} 1 {QUEUES}")).unwrap();
         let entry = fs::read_dir(format!("{BUS}/devices/netdevsim{id}/net")).unwrap().next().unwrap();
@@ -53,6 +52,7 @@ fn igb() -> (String, u32) {
 
 #[test]
 fn queue_weights_are_set_read_and_put_back() {
+    guest::require();
     let device = Simulated::new(71);
     let mut shapers = Shapers::open().unwrap().expect("this kernel has net-shaper");
     assert!(shapers.queue_capabilities(device.index).unwrap().weight);
@@ -86,6 +86,7 @@ fn queue_weights_are_set_read_and_put_back() {
 
 #[test]
 fn a_queue_that_is_not_there_is_refused_in_the_kernels_words() {
+    guest::require();
     let device = Simulated::new(72);
     let mut shapers = Shapers::open().unwrap().unwrap();
     let error = shapers.set_queue_weight(device.index, QUEUES, 1).unwrap_err();
@@ -95,6 +96,7 @@ fn a_queue_that_is_not_there_is_refused_in_the_kernels_words() {
 
 #[test]
 fn a_driver_without_shapers_has_no_capabilities() {
+    guest::require();
     let (_, index) = igb();
     let mut shapers = Shapers::open().unwrap().unwrap();
     assert_eq!(shapers.queue_capabilities(index).unwrap(), QueueCapabilities::default());
@@ -106,6 +108,7 @@ fn a_driver_without_shapers_has_no_capabilities() {
 
 #[test]
 fn a_driver_without_rate_caps_refuses_them() {
+    guest::require();
     let (name, _) = igb();
     let rates = TxMaxrate::new(Path::new("/sys"), &name);
     assert_eq!(rates.get(0).unwrap(), 0);

@@ -1,6 +1,8 @@
 //! Tests of transmit batching with Evenkeel's qdisc, which the kernel of the virtual machine supports.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "../../../scripts/vm/guest.rs"]
+mod guest;
 mod support;
 
 use std::io::ErrorKind;
@@ -58,6 +60,7 @@ fn waiting(nics: &mut Nics) -> u64 {
 /// when the batch is full or the hold time has passed.
 #[test]
 fn the_sockets_of_a_batch_enqueue_before_anything_leaves() {
+    guest::require();
     const BATCH: usize = 4;
     const LONG: Duration = Duration::from_secs(100);
     let mut nics = Nics::take("virtio_net");
@@ -93,6 +96,7 @@ fn the_sockets_of_a_batch_enqueue_before_anything_leaves() {
 /// object may remain.
 #[test]
 fn tcp_flows_pass_below_mq_and_nothing_is_left_behind() {
+    guest::require();
     let mut nics = Nics::take("virtio_net");
     let batching = register("evk_mq", Duration::from_micros(200), 16);
     nics.unshaped();
@@ -128,6 +132,7 @@ fn tcp_flows_pass_below_mq_and_nothing_is_left_behind() {
 /// Segments that the qdisc holds when it is deleted must be freed.
 #[test]
 fn what_is_held_is_freed_with_the_qdisc() {
+    guest::require();
     let mut nics = Nics::take("virtio_net");
     let (sending, receiving, to) = datagram_sockets(&nics, 3);
     let batching = register("evk_freed", Duration::from_secs(100), 1000);
@@ -147,6 +152,7 @@ fn what_is_held_is_freed_with_the_qdisc() {
 /// the qdisc has died.
 #[test]
 fn a_device_keeps_it_when_its_owner_goes() {
+    guest::require();
     let mut nics = Nics::take("virtio_net");
     let (sending, receiving, to) = datagram_sockets(&nics, 1);
     let batching = register("evk_orphan", Duration::from_millis(1), 1000);

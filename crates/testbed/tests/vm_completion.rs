@@ -2,6 +2,8 @@
 //! with each method.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "../../../scripts/vm/guest.rs"]
+mod guest;
 mod support;
 
 use std::io::{Read, Write};
@@ -16,7 +18,6 @@ use evenkeel_model::units::BitRate;
 use evenkeel_testbed::{Bed, BedOptions, RECEIVER_ADDRESS};
 use evenkeel_transmit::Policy;
 
-use support::nics::require_virtual_machine;
 use support::traffic::{Bulk, BulkOptions, accept, connect, listen, short_connections};
 use support::{assert_weightless, options, weight_sum};
 
@@ -28,7 +29,6 @@ const WMEM_ALLOC: usize = 2;
 const SO_MEMINFO: libc::c_int = 55;
 
 fn bed(completion: Completion) -> Bed {
-    require_virtual_machine();
     let options = options(Topology::SoftNic, Policy::Dqa);
     let rate = BitRate::from_bits_per_second(100_000_000);
     Bed::build(&BedOptions { completion, rate, meter: None, ..options }).unwrap()
@@ -36,6 +36,7 @@ fn bed(completion: Completion) -> Bed {
 
 #[test]
 fn exact_completion_loads_and_ends_with_no_weight() {
+    guest::require();
     let bed = bed(Completion::Exact);
     assert_eq!((bed.select.completion(), bed.select.refused()), (Completion::Exact, None));
     let bulk = Bulk::start(&bed, BulkOptions { flows: 6, ..BulkOptions::default() });
@@ -122,6 +123,7 @@ fn mean_error(completion: Completion, look: bool) -> f64 {
 /// ageing, or without reading the sockets, finished flows stay charged.
 #[test]
 fn exact_completion_is_nearer_to_the_truth_than_ageing() {
+    guest::require();
     let exact = mean_error(Completion::Exact, false);
     let looked_at = mean_error(Completion::Sockets, true);
     let sockets = mean_error(Completion::Sockets, false);

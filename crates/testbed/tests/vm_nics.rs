@@ -2,6 +2,8 @@
 //! queue choice.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "../../../scripts/vm/guest.rs"]
+mod guest;
 mod support;
 
 use std::net::{SocketAddr, UdpSocket};
@@ -71,6 +73,7 @@ fn assert_weightless(select: &QueueSelect) {
 /// first, so the queue choice has no effect. Without the map, the kernel follows the queue choice.
 #[test]
 fn the_drivers_xps_maps_win_until_they_are_cleared() {
+    guest::require();
     const SOCKETS: usize = 16;
     const DATAGRAMS: usize = 20;
     const ALL: u64 = (SOCKETS * DATAGRAMS) as u64;
@@ -140,11 +143,13 @@ fn choices_reach_the_queues(driver: &str) {
 
 #[test]
 fn choices_reach_the_queues_of_virtio_net() {
+    guest::require();
     choices_reach_the_queues("virtio_net");
 }
 
 #[test]
 fn choices_reach_the_queues_of_igb() {
+    guest::require();
     let nics = Nics::take("igb");
     assert!(
         nics.xps.iter().all(|mask| mask.chars().all(|digit| matches!(digit, '0' | ','))),
@@ -173,6 +178,7 @@ fn send_with_priority(from: &Namespace, priority: u32) {
 /// queues.
 #[test]
 fn mqprio_keeps_a_priority_on_the_queues_of_its_class() {
+    guest::require();
     let mut nics = Nics::take("igb");
     let qdisc = Qdisc::Mqprio {
         classes: vec![QueueRange { first: 0, count: 3 }, QueueRange { first: 3, count: 1 }],
@@ -216,10 +222,12 @@ fn queues_are_paired_with_who_takes_their_interrupts(driver: &str) {
 
 #[test]
 fn igbs_queues_are_paired_with_who_takes_their_interrupts() {
+    guest::require();
     queues_are_paired_with_who_takes_their_interrupts("igb");
 }
 
 #[test]
 fn virtio_nets_queues_are_paired_with_who_takes_their_interrupts() {
+    guest::require();
     queues_are_paired_with_who_takes_their_interrupts("virtio_net");
 }

@@ -1,11 +1,12 @@
 //! Tests tenants behind qdiscs of this kernel: the shares of a line when clients use different write lengths.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "../../../scripts/vm/guest.rs"]
+mod guest;
 mod support;
 
 use evenkeel_model::units::BitRate;
 
-use support::nics::require_virtual_machine;
 use support::tenants::{BOTH, bulk, line, lost, run, scenario, tenants};
 
 fn jain(shares: &[f64]) -> f64 {
@@ -34,6 +35,7 @@ fn per_bucket(mut shares: Vec<f64>) -> Vec<f64> {
 
 #[test]
 fn flows_of_one_bucket_are_added_up_and_others_stay() {
+    guest::require();
     assert_eq!(per_bucket(vec![8.0, 4.0, 8.0, 4.0]), [8.0, 8.0, 8.0]);
     assert_eq!(per_bucket(vec![3.0, 9.0, 3.0, 3.0]), [9.0, 9.0]);
     assert_eq!(per_bucket(vec![9.0, 2.0, 8.0]), [2.0, 8.0, 9.0]);
@@ -43,7 +45,7 @@ fn flows_of_one_bucket_are_added_up_and_others_stay() {
 /// clients write 4 KiB at a time, a quarter 1 KiB, and a quarter 8 KiB.
 #[test]
 fn fair_qdiscs_share_a_line_alike_among_clients_that_write_differently() {
-    require_virtual_machine();
+    guest::require();
     let group = |share: &str, length: &str| {
         format!("[[workload.bulk]]\nshare = \"{share}\"\nlength = \"{length}\"\n")
     };
@@ -75,7 +77,7 @@ fn fair_qdiscs_share_a_line_alike_among_clients_that_write_differently() {
 /// Tests `mq` on a device with one transmit queue, whose child qdisc carries every flow.
 #[test]
 fn a_qdisc_below_mq_carries_every_flow_of_one_queue() {
-    require_virtual_machine();
+    guest::require();
     let mut scenario = scenario(true, &format!("{BOTH}{}", bulk("16KiB")), &["mq-fq_codel"], 4);
     scenario.link.rate = BitRate::from_bits_per_second(50_000_000);
     let raw = &run(&scenario, 2000)[0];

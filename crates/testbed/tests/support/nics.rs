@@ -3,7 +3,6 @@
 use std::fs::{self, File};
 use std::net::{IpAddr, UdpSocket};
 use std::os::fd::AsFd;
-use std::path::Path;
 use std::time::Duration;
 
 use evenkeel_datapath::{Completion, QueueSelect, SelectOptions, Steering};
@@ -20,14 +19,6 @@ pub const QUEUES: u32 = 4;
 /// Time limit for a link to come up. On igb, the link negotiates its speed.
 const LINK_LIMIT: Duration = Duration::from_secs(30);
 
-/// Fails outside of the virtual machine, because these tests use the machine's own devices.
-pub fn require_virtual_machine() {
-    assert!(
-        Path::new("/run/evenkeel/guest").exists(),
-        "this test takes network devices: run it with ./dev test --tier vm"
-    );
-}
-
 /// A pair of interfaces of one driver. Dropping the pair restores the settings of the interfaces.
 pub struct Nics {
     pub sender: Namespace,
@@ -43,7 +34,6 @@ pub struct Nics {
 impl Nics {
     /// Claims the interfaces of a driver (`virtio_net`, `igb`), assigns addresses, and brings them up.
     pub fn take(driver: &str) -> Self {
-        require_virtual_machine();
         let names: [String; 2] = wait_for("both interfaces of the driver are here", PATIENCE, || {
             interfaces_of(driver).try_into().ok()
         });

@@ -9,7 +9,14 @@ use libfuzzer_sys::fuzz_target;
 const FILE: &str = "1-3.journal";
 
 fn entry(queue: u32) -> Entry {
-    Entry { knob: Knob::QueueWeight(queue), from: Value::Weight(None), ours: Vec::new(), theirs: false, with_channels: false, service: false }
+    Entry {
+        knob: Knob::QueueWeight(queue),
+        from: Value::Weight(None),
+        ours: Vec::new(),
+        theirs: false,
+        with_channels: false,
+        service: false,
+    }
 }
 
 fn journal() -> Vec<u8> {

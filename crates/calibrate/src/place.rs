@@ -20,7 +20,7 @@ pub struct Places {
 }
 
 /// Returns the processors that this process may use.
-fn allowed() -> Result<Vec<u32>, CalibrateError> {
+pub(crate) fn allowed() -> Result<Vec<u32>, CalibrateError> {
     let set = sched_getaffinity(Pid::from_raw(0))
         .map_err(|error| CalibrateError::system("read the processors of this process")(error.into()))?;
     let is_allowed = |number: &u32| set.is_set(*number as usize) == Ok(true);

@@ -4,9 +4,8 @@
 //! the same processor, the partner has the policy SCHED_BATCH, so it does not preempt the measuring thread:
 //! the write then has the cost of the wakeup alone. A sleep before each exchange lets the partner wait again.
 
-use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -27,6 +26,8 @@ pub(crate) struct Partner {
     asks: Arc<EventFd>,
     answers: Arc<EventFd>,
     ends: Arc<AtomicBool>,
+    /// The reason why the thread cannot run, before it answers [`END`].
+    failure: Arc<Mutex<Option<CalibrateError>>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -45,12 +46,15 @@ impl Partner {
         let (asks, answers) =
             (Arc::new(EventFd::new().map_err(failed)?), Arc::new(EventFd::new().map_err(failed)?));
         let ends = Arc::new(AtomicBool::new(false));
+        let failure = Arc::new(Mutex::new(None));
         let (own_asks, own_answers, own_ends) = (Arc::clone(&asks), Arc::clone(&answers), Arc::clone(&ends));
+        let own_failure = Arc::clone(&failure);
         let answer = move || {
-            let is_ready = pin(processor).is_ok() && (!yields || yield_to_others());
-            // If the thread cannot run as required, it answers [`END`], and the first exchange reports an
+            let ready = pin(processor).and_then(|()| if yields { yield_to_others() } else { Ok(()) });
+            // If the thread cannot run as required, it answers [`END`], and the first exchange reports the
             // error.
-            if !is_ready {
+            if let Err(error) = ready {
+                *own_failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
                 let _ = own_answers.write(END);
                 return;
             }
@@ -62,7 +66,7 @@ impl Partner {
         };
         let thread =
             thread::Builder::new().spawn(answer).map_err(CalibrateError::system("start a thread"))?;
-        Ok(Self { asks, answers, ends, thread: Some(thread) })
+        Ok(Self { asks, answers, ends, failure, thread: Some(thread) })
     }
 
     /// Wakes the partner, and waits for its answer.
@@ -74,7 +78,8 @@ impl Partner {
         let answer = self.answers.read().map_err(failed)?;
         let ended = Instant::now();
         if answer >= END {
-            return Err(CalibrateError::system("pin a thread to a processor")(io::Error::last_os_error()));
+            let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner).take();
+            return Err(failure.unwrap_or_else(|| failed(Errno::ESRCH)));
         }
         let ns = |from: Instant, to: Instant| to.duration_since(from).as_nanos() as f64;
         Ok(Exchange { write: ns(began, written), whole: ns(began, ended) })
@@ -94,11 +99,13 @@ impl Drop for Partner {
     }
 }
 
-/// Gives the calling thread the policy SCHED_BATCH. Returns whether it succeeded.
-fn yield_to_others() -> bool {
+/// Gives the calling thread the policy SCHED_BATCH.
+fn yield_to_others() -> Result<(), CalibrateError> {
     let parameters = libc::sched_param { sched_priority: 0 };
     // SAFETY: 0 is the calling thread, and the parameters live until the call returns.
-    unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &parameters) == 0 }
+    let result = unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &parameters) };
+    let failed = CalibrateError::system("give a thread the policy SCHED_BATCH");
+    Errno::result(result).map(drop).map_err(|error| failed(error.into()))
 }
 
 /// The calls of an exchange, without a partner.
@@ -124,5 +131,28 @@ impl Alone {
             self.0.read().map_err(failed)?;
         }
         Ok((write, began.elapsed().as_nanos() as f64 / f64::from(CALLS)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::place::allowed;
+
+    #[test]
+    fn a_partner_on_a_processor_that_is_not_there_says_so() {
+        let partner = Partner::start(1023, false).unwrap();
+        // The error number of this thread is not that of the partner.
+        assert!(std::fs::File::open("/nonexistent").is_err());
+        let CalibrateError::System { action, source } = partner.exchange().unwrap_err() else {
+            unreachable!()
+        };
+        assert_eq!(
+            (action, source.raw_os_error()),
+            ("pin a thread to a processor", Some(Errno::EINVAL as i32))
+        );
+        let own = allowed().unwrap()[0];
+        assert!(Partner::start(own, true).unwrap().exchange().unwrap().whole > 0.0);
     }
 }

@@ -604,11 +604,14 @@ impl Journal {
         bytes.split_inclusive(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect()
     }
 
-    /// Returns whether the damaged journal still contains the last line about a setting.
+    /// Returns whether the damaged journal still contains the last line about a setting. Its first line is read as the
+    /// count, so the line of a setting is lost there.
     fn has_good(&self, bytes: &[u8], setting: &str) -> bool {
         let is_about = |line: &&Vec<u8>| String::from_utf8_lossy(line).contains(setting);
         let own = Self::lines(&self.bytes);
-        own.iter().rfind(is_about).is_some_and(|line| Self::lines(bytes).contains(line))
+        own.iter()
+            .rfind(is_about)
+            .is_some_and(|line| Self::lines(bytes).iter().skip(1).any(|read| read == line))
     }
 
     fn damaged(&self, random: &mut Xoshiro256PlusPlus) -> (&'static str, Vec<u8>) {

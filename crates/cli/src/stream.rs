@@ -13,7 +13,7 @@ use crate::signals::Signals;
 
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// The stream of a session. If the user chose another format, only [`Stream::end`] writes to it.
+/// The stream of a session. If the user chose another format, it has no lines.
 pub struct Stream {
     is_wanted: bool,
     began: Instant,
@@ -85,6 +85,9 @@ impl Stream {
 
     /// Writes the last line: the object of `--format json`, with its type.
     pub fn end(&self, result: &Value) -> Result<(), Failure> {
+        if !self.is_wanted {
+            return Ok(());
+        }
         let mut line = json!({"type": "ended"});
         if let (Some(line), Some(result)) = (line.as_object_mut(), result.as_object()) {
             line.extend(result.clone());

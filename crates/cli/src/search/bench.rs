@@ -452,7 +452,7 @@ impl Running<'_> {
             }
             bench.begin(figure, repeat, None);
             let repeat = repeat as usize;
-            let chosen: Vec<usize> = (0..size).map(|place| (repeat * 31 + place * 7919) % count).collect();
+            let chosen = spread(repeat, size, count);
             let gone: Vec<FlowIndex> = chosen.iter().map(|at| self.indices[*at]).collect();
             let start = Instant::now();
             self.search.remove(&gone);
@@ -464,6 +464,13 @@ impl Running<'_> {
         }
         Ok(times)
     }
+}
+
+/// Returns `size` different places of `count`, spread over them. Repeats share no place until all are used.
+fn spread(repeat: usize, size: usize, count: usize) -> Vec<usize> {
+    // Primes: the places repeat only after `count`, if the stride does not divide it.
+    let stride = if count.is_multiple_of(7919) { 7907 } else { 7919 };
+    (0..size).map(|place| (repeat * size + place) * stride % count).collect()
 }
 
 fn fail(error: SearchError) -> Failure {
@@ -503,6 +510,15 @@ mod tests {
     use clap::Parser;
 
     use crate::arguments::{Arguments, Command, SearchCommand};
+
+    #[test]
+    fn removed_flows_differ_within_a_repeat_and_between_repeats() {
+        for (size, count) in [(10, 20), (10, 31), (10, 310), (10, 7919), (10, 15_838), (1, 1), (5, 5)] {
+            let chosen = (0..count / size).flat_map(|repeat| spread(repeat, size, count));
+            let different: std::collections::BTreeSet<usize> = chosen.collect();
+            assert_eq!(different.len(), count / size * size, "{size} of {count}");
+        }
+    }
 
     #[test]
     fn progress_of_a_single_size_follows_the_figures() {

@@ -430,7 +430,12 @@ impl<K: Kernel, S: Storage> Run<K, S> {
         })
     }
 
-    /// Returns the remarks of [`Self::disturbances`] for the user since the last call.
+    /// Adds a remark for the user.
+    pub fn remark(&mut self, text: String) {
+        self.remarks.push(text);
+    }
+
+    /// Returns the remarks for the user since the last call, such as those of [`Self::disturbances`].
     pub fn take_remarks(&mut self) -> Vec<String> {
         std::mem::take(&mut self.remarks)
     }

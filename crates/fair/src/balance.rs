@@ -21,7 +21,7 @@ pub enum BalanceMode {
     #[default]
     Off,
     /// Enables balancing if the device does not serve its queues by weight and balancing is possible.
-    /// Otherwise a remark gives the reason, unless the kernel does not let BPF programs read sockets.
+    /// Otherwise a remark gives the reason.
     Auto,
     /// Enables balancing. The session fails to start if balancing is not possible.
     On,
@@ -74,8 +74,8 @@ impl BalanceMode {
     }
 
     /// Attaches the flow mover if it is planned, and returns its control and the id of its program.
-    /// Returns `None` if it is not planned. `Auto` also returns `None` if the kernel does not let BPF
-    /// programs read sockets.
+    /// Returns `None` if it is not planned. `Auto` also returns `None`, with a remark, if the kernel does not
+    /// let BPF programs read sockets.
     pub(crate) fn start(
         self,
         planned: bool,
@@ -87,13 +87,8 @@ impl BalanceMode {
             return Ok(None);
         }
         if select.completion() != Completion::Sockets {
-            if self == Self::Auto {
-                return Ok(None);
-            }
-            return Err(FairError::unable(
-                "this kernel does not let BPF programs read sockets, which balancing needs",
-                "use --balance off",
-            ));
+            run.remark(self.without_sockets(select.refused())?);
+            return Ok(None);
         }
         let mover = select.attach_mover(device.index.cast_signed())?;
         let program = mover.program_id();
@@ -103,6 +98,17 @@ impl BalanceMode {
         }
         let backend = Box::new(HeldMoves::new(mover));
         Ok(Some((BalanceControl { backend, options: ServiceOptions::default() }, program)))
+    }
+
+    /// Returns the remark of a session that continues although BPF programs cannot read sockets.
+    fn without_sockets(self, refusal: Option<&str>) -> Result<String, FairError> {
+        let refusal = refusal.map(|words| format!(" ({words})")).unwrap_or_default();
+        let obstacle =
+            format!("this kernel does not let BPF programs read sockets, which balancing needs{refusal}");
+        match self {
+            Self::On => Err(FairError::unable(obstacle, "use --balance off")),
+            Self::Off | Self::Auto => Ok(format!("no service balancing: {obstacle}")),
+        }
     }
 }
 
@@ -144,5 +150,14 @@ mod tests {
         let error = plan(BalanceMode::On, Backend::None, &pools).expect_err("pools hold flows").to_string();
         assert!(error.contains("--xps off"), "{error}");
         assert_eq!(remarks.len(), 2, "auto says why not: {remarks:?}");
+    }
+
+    #[test]
+    fn auto_says_that_sockets_cannot_be_read_and_on_refuses() {
+        let obstacle = "this kernel does not let BPF programs read sockets, which balancing needs";
+        let remark = BalanceMode::Auto.without_sockets(Some("no kfunc")).unwrap();
+        assert_eq!(remark, format!("no service balancing: {obstacle} (no kfunc)"));
+        let error = BalanceMode::On.without_sockets(None).expect_err("balancing was demanded").to_string();
+        assert!(error.contains(obstacle) && error.contains("--balance off"), "{error}");
     }
 }

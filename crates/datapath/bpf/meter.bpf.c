@@ -87,14 +87,14 @@ static __always_inline int count_packet(struct __sk_buff *ctx, __u32 queue)
 
 	if (!parse_packet(ctx, &packet))
 		return NEXT_PROGRAM;
+	packets = ctx->gso_segs ? ctx->gso_segs : 1;
 	row = row_of(&packet.tuple, now);
 	flow = bpf_map_lookup_elem(&rows, &row);
 	if (!flow) {
-		__sync_fetch_and_add(&meter.overflow, 1);
+		__sync_fetch_and_add(&meter.overflow, packets);
 		return NEXT_PROGRAM;
 	}
 
-	packets = ctx->gso_segs ? ctx->gso_segs : 1;
 	bytes = ctx->len + (packets - 1) * packet.header_length;
 	payload = ctx->len > packet.header_length ? ctx->len - packet.header_length : 0;
 	__sync_fetch_and_add(&flow->bytes, bytes);

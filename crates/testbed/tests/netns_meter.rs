@@ -119,6 +119,6 @@ fn flows_without_a_row_are_counted_as_overflow_and_pass() {
     }
     let meter = bed.meter.as_ref().unwrap();
     assert_eq!(meter.flows().len(), 2);
-    // Three flows, each with at least five segments of at most 64 KiB.
-    assert!(meter.overflow() >= 15, "{}", meter.overflow());
+    // Three flows, each with at least 200 packets of at most 1500 bytes. The meter sees fewer, longer GSO segments.
+    assert!(meter.overflow() >= 600, "{}", meter.overflow());
 }

@@ -20,7 +20,7 @@ pub struct CgroupId {
 }
 
 /// A weight for the flows that match all given fields.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
     /// 1 to [`MAX_FLOW_WEIGHT`].
     pub weight: u32,
@@ -33,6 +33,21 @@ pub struct Rule {
     pub priority: Option<u32>,
     /// The sending socket is in this cgroup or in a descendant.
     pub cgroup: Option<CgroupId>,
+}
+
+/// Weight 1 for every flow.
+impl Default for Rule {
+    fn default() -> Self {
+        Self {
+            weight: 1,
+            protocol: None,
+            source_port: None,
+            destination_port: None,
+            mark: None,
+            priority: None,
+            cgroup: None,
+        }
+    }
 }
 
 impl Rule {
@@ -99,5 +114,6 @@ mod tests {
             assert!(Rule { weight, ..Rule::default() }.to_raw().is_err());
         }
         assert!(Rule { weight: 65_535, ..Rule::default() }.to_raw().is_ok());
+        assert_eq!(Rule::default().to_raw().unwrap().weight, 1);
     }
 }

@@ -309,8 +309,10 @@ int steer_packet(struct xdp_md *ctx)
 	struct frame frame = {};
 	long verdict;
 
-	if (!here)
+	if (!here) {
+		__sync_fetch_and_add(&steer.unmapped, 1);
 		return XDP_PASS;
+	}
 	here->received += 1;
 	here->bytes += bytes;
 	if (!parse_steered(ctx, &frame)) {
@@ -355,8 +357,10 @@ int steer_packet(struct xdp_md *ctx)
 	if (config.pass)
 		return XDP_PASS;
 	there = cpu_of(target);
-	if (!there)
+	if (!there) {
+		here->refused += 1;
 		return XDP_PASS;
+	}
 	verdict = bpf_redirect_map(&rings, target, XDP_PASS);
 	if (verdict != XDP_REDIRECT) {
 		here->refused += 1;

@@ -527,6 +527,14 @@ impl ReceiveSteering {
             .collect()
     }
 
+    /// Returns the packets that arrived on a CPU without counters. They stayed on this CPU, and are in no other
+    /// count. Such a CPU exists if the numbers of the possible CPUs have gaps.
+    #[must_use]
+    pub fn unmapped(&self) -> u64 {
+        // SAFETY: a pointer into the mapping.
+        unsafe { std::ptr::read_volatile(&raw const (*self.steer.pointer(0)).unmapped) }
+    }
+
     /// Estimates the drops of full rings. If the counts of a CPU have not changed since the last call,
     /// every packet that was enqueued but not dequeued is lost. Call this function several times a
     /// second, but at most every 10 ms, so that the thread can empty a ring between calls.

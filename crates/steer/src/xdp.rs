@@ -346,7 +346,7 @@ impl Backend for XdpBackend {
                  `ethtool -K DEVICE tx off` on the sender's device avoids this work"
             ));
         }
-        let refused = sum(|cpu| cpu.refused);
+        let refused = sum(|cpu| cpu.refused) + self.steering.unmapped();
         if refused > 0 {
             remarks.push(format!(
                 "{refused} packets could not be sent to their processor and stayed on the receiving processor"

@@ -82,6 +82,7 @@ struct ek_steer_rules {
 struct ek_steer {
 	ek_u32 active; /* 0 or 1 */
 	ek_u32 unused;
+	ek_u64 unmapped; /* packets that arrived on a CPU without an ek_steer_cpu; they stay there */
 	struct ek_steer_rules rules[2];
 };
 

@@ -275,7 +275,9 @@ fn mean_mhz(information: &str) -> Option<u32> {
     (!figures.is_empty()).then(|| (figures.iter().sum::<f64>() / figures.len() as f64).round() as u32)
 }
 
-fn page_bytes() -> u64 {
+/// Returns the size of a page of this kernel.
+#[must_use]
+pub fn page_bytes() -> u64 {
     // SAFETY: takes a number.
     let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     u64::try_from(bytes).unwrap_or(4096)

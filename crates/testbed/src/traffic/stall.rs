@@ -11,9 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Length of a page, bytes. A kernel with larger pages refuses the range (`validate_range`,
-/// fs/userfaultfd.c).
-const PAGE: usize = 4096;
+use evenkeel_host::facts::page_bytes;
 
 /// `UFFD_API`, and the requests of include/uapi/linux/userfaultfd.h.
 const API: u64 = 0xaa;
@@ -30,6 +28,8 @@ type Range = [u64; 4];
 pub struct StallingBuffer {
     start: *mut u8,
     length: usize,
+    /// Length of the missing page. The kernel refuses a part of a page (`validate_range`, fs/userfaultfd.c).
+    page: usize,
     stop: Arc<AtomicBool>,
     handler: Option<JoinHandle<()>>,
 }
@@ -62,25 +62,24 @@ impl StallingBuffer {
     /// # Errors
     /// Returns an error if the kernel refuses the mapping, userfaultfd or a thread.
     pub fn new(length: usize, stall: Duration) -> io::Result<Self> {
-        let length = length.next_multiple_of(PAGE);
+        let page = page_bytes() as usize;
+        let length = length.next_multiple_of(page);
         let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         // SAFETY: a new mapping at an address that the kernel chooses.
         let start = unsafe { libc::mmap(std::ptr::null_mut(), length, access, kind, -1, 0) };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        let mut buffer =
-            Self { start: start.cast(), length, stop: Arc::new(AtomicBool::new(false)), handler: None };
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut buffer = Self { start: start.cast(), length, page, stop: Arc::clone(&stop), handler: None };
         let descriptor = open()?;
         request(&descriptor, UFFDIO_API, &mut [API, 0, 0])?;
-        let page = start as u64;
-        let mut range: Range = [page, PAGE as u64, MISSING_MODE, 0];
-        request(&descriptor, UFFDIO_REGISTER, &mut range)?;
-        let stop = Arc::clone(&buffer.stop);
+        let missing = [start as u64, page as u64];
+        request(&descriptor, UFFDIO_REGISTER, &mut range(missing, MISSING_MODE))?;
         buffer.handler = Some(
             std::thread::Builder::new()
                 .name("page faults".to_owned())
-                .spawn(move || handle(&descriptor, page, stall, &stop))?,
+                .spawn(move || handle(&descriptor, missing, stall, &stop))?,
         );
         Ok(buffer)
     }
@@ -92,7 +91,7 @@ impl StallingBuffer {
     pub fn missing(&mut self) -> io::Result<&mut [u8]> {
         // SAFETY: the page belongs to the mapping, and no reference to it exists. The next access gets a
         // page of zeroes from the handler.
-        let result = unsafe { libc::madvise(self.start.cast(), PAGE, libc::MADV_DONTNEED) };
+        let result = unsafe { libc::madvise(self.start.cast(), self.page, libc::MADV_DONTNEED) };
         if result < 0 {
             return Err(io::Error::last_os_error());
         }
@@ -101,8 +100,12 @@ impl StallingBuffer {
     }
 }
 
-/// Resolves each fault after `stall`.
-fn handle(descriptor: &OwnedFd, page: u64, stall: Duration, stop: &AtomicBool) {
+fn range([start, length]: [u64; 2], mode: u64) -> Range {
+    [start, length, mode, 0]
+}
+
+/// Resolves each fault after `stall`. `missing`: start and length of the page.
+fn handle(descriptor: &OwnedFd, missing: [u64; 2], stall: Duration, stop: &AtomicBool) {
     const WAIT_MS: libc::c_int = 50;
     while !stop.load(Ordering::Relaxed) {
         let mut watched = libc::pollfd { fd: descriptor.as_raw_fd(), events: libc::POLLIN, revents: 0 };
@@ -114,9 +117,8 @@ fn handle(descriptor: &OwnedFd, page: u64, stall: Duration, stop: &AtomicBool) {
         };
         if read > 0 {
             std::thread::sleep(stall);
-            let mut range: Range = [page, PAGE as u64, 0, 0];
             // Ignore the error: another thread's access may already have filled the page.
-            let _ = request(descriptor, UFFDIO_ZEROPAGE, &mut range);
+            let _ = request(descriptor, UFFDIO_ZEROPAGE, &mut range(missing, 0));
         }
     }
 }

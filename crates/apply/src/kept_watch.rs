@@ -11,7 +11,9 @@ use crate::find_renamed::check_renamed;
 use crate::identity::InterfaceIdentity;
 use crate::journal::{Entry, Header};
 use crate::journal_directory::{StateDirectory, is_kept};
-use crate::kept_entries::kept;
+use crate::journal_file::is_held;
+use crate::journal_lines::Contents;
+use crate::kept_entries::{KeptJournal, kept, kept_journals};
 use crate::kernel::{Kernel, LiveKernel};
 
 /// A kept change that is not in effect anymore.
@@ -33,21 +35,11 @@ pub fn service_journals(
     state: &StateDirectory,
     is_wanted: &dyn Fn(u32) -> bool,
 ) -> Result<Vec<(PathBuf, InterfaceIdentity)>, ApplyError> {
-    let mut found = Vec::new();
-    for path in state.journals()? {
-        if !path.file_name().is_some_and(|name| is_kept(&name.to_string_lossy())) {
-            continue;
-        }
-        let Some(contents) = StateDirectory::read(&path)?.filter(|contents| !contents.shut) else { continue };
-        let (Some(header), entries) = (contents.header, contents.entries) else { continue };
-        let interface = header.interface;
-        let here = InterfaceIdentity::here(interface.index, &interface.name).map_err(KnobError::from)?;
-        let is_here = interface.same_boot(&here) && interface.same_namespace(&here);
-        if is_here && is_wanted(interface.index) && entries.iter().any(|entry| entry.service) {
-            found.push((path, interface));
-        }
-    }
-    Ok(found)
+    let mut found = kept_journals(state)?;
+    found.retain(|KeptJournal { header, entries, .. }| {
+        is_wanted(header.interface.index) && entries.iter().any(|entry| entry.service)
+    });
+    Ok(found.into_iter().map(|journal| (journal.path, journal.header.interface)).collect())
 }
 
 /// Returns the kept changes of an interface that are in effect although no journal has them anymore, each
@@ -118,6 +110,18 @@ impl KeptWatch {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Returns whether a command, such as `evenkeel tune` or `revert`, is changing the kept changes of the
+    /// interface now. Until its end, the command may still undo its changes to the journal and the settings.
+    ///
+    /// # Errors
+    /// Returns an error if the journal cannot be read.
+    pub fn is_changing(&self) -> Result<bool, ApplyError> {
+        let lock = self.state.journal_of(&self.identity);
+        // A session holds this journal, too.
+        let is_of_kept = |contents: Contents| contents.header.is_some_and(|header| header.kept);
+        Ok(is_held(&lock).unwrap_or(false) && StateDirectory::read(&lock)?.is_some_and(is_of_kept))
     }
 
     /// Returns the changes of the service in the journal, without settings of queues that the service itself

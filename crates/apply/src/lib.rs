@@ -85,7 +85,7 @@ pub use journal::{Entry, Header, Process};
 pub use journal_directory::StateDirectory;
 pub use journal_file::Held;
 pub use journal_lines::{Contents, Damage, JournalWriter, parse};
-pub use kept_entries::{in_force, kept};
+pub use kept_entries::{KeptJournal, in_force, kept, kept_journals};
 pub use kept_watch::{KeptWatch, Lost, service_journals, unrecorded};
 pub use kernel::{Kernel, LiveKernel};
 pub use lasting::{Lasting, Made};

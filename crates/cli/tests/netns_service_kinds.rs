@@ -364,6 +364,41 @@ fn a_setting_to_keep_is_left_alone_and_shown() {
     assert!(said.contains("evk0: tune: the sysctl net.ipv4.tcp_sack is left alone: "), "{said}");
 }
 
+/// An interrupted `evenkeel tune` undoes its change of a setting that the worker has changed, too. The worker waits
+/// for the end of the command.
+#[test]
+fn a_change_that_a_command_undoes_does_not_end_the_worker() {
+    let place = place();
+    place.write(&tune(FIRST, &[SACK.0], ""));
+    let service = place.start();
+    let process = wait_for_worker(&place, FIRST, "tune", "tuned");
+    let change = |is_undone: bool| {
+        let knob = Knob::Sysctl(format!("net/ipv4/{}", SACK.1));
+        let state = StateDirectory::at(place.managed.state.path());
+        let (mut lasting, _) = Lasting::begin(&state, place.managed.index, FIRST, "tune").unwrap();
+        lasting.change(&Change::new(knob, evenkeel_apply::Value::Text("0".to_owned()))).unwrap();
+        wait_for("the worker waits", PATIENCE, || {
+            worker(&place, FIRST, "tune")["reason"].to_string().contains("the worker waits for its end")
+        });
+        match is_undone {
+            true => assert!(lasting.undo().unwrap().is_settled()),
+            false => assert!(lasting.keep().unwrap().is_none()),
+        }
+        Ok::<_, TestbedError>(())
+    };
+    place.managed.host.run(|| change(true)).unwrap();
+    wait_for("the worker goes on", PATIENCE, || worker(&place, FIRST, "tune")["reason"].is_null());
+    let worker_now = worker(&place, FIRST, "tune");
+    assert_eq!((&worker_now["state"], &worker_now["process"]), (&"tuned".into(), &process.into()));
+    assert_eq!((value(&place, SACK.1).as_str(), end(place.client(&["status"])).code), ("1", 0));
+    // A change that the command keeps ends the worker.
+    place.managed.host.run(|| change(false)).unwrap();
+    wait_for_worker(&place, FIRST, "tune", "given-up");
+    assert_eq!(end(place.managed.command(&["revert"])).code, 0);
+    place.end(service);
+    assert_eq!(value(&place, SACK.1), "0");
+}
+
 /// The kernel frees the maps of a queue that a change of the channels removes. No rule has a finding for a veth's queues, so
 /// the test makes the service's change itself.
 #[test]

@@ -88,6 +88,8 @@ struct Worker<'a> {
     /// The changes that the kernel or another program refused.
     refused: Vec<(&'static str, change::Change, String)>,
     made: Made,
+    /// Whether a change that would end the worker may be temporary: another command of Evenkeel has not ended.
+    waits: bool,
     /// Time of the next judgement of the rules.
     judges: Instant,
 }
@@ -123,6 +125,7 @@ pub fn maintain(options: &MaintainOptions) -> Result<Exit, Failure> {
         idle: Vec::new(),
         refused: Vec::new(),
         made: Made::default(),
+        waits: false,
         judges: Instant::now() + JUDGE_INTERVAL,
         state: state.clone(),
     };
@@ -349,7 +352,8 @@ impl Worker<'_> {
     }
 
     /// Returns the reason why the worker must end, if there is one. If no setting has changed and a judgement
-    /// is due, judges the rules again.
+    /// is due, judges the rules again. While another command of Evenkeel changes the kept settings, waits for
+    /// its end: an interrupted command undoes its changes.
     fn look(&mut self, signals: &Signals) -> Result<Option<Change>, ApplyError> {
         self.sole.iter().for_each(SocketName::answer);
         match identity(&self.options.interface).filter(|found| found.index == self.index) {
@@ -359,6 +363,18 @@ impl Worker<'_> {
             }
             None => return Ok(Some(Change::Gone)),
         }
+        // The command may begin or end during the comparison.
+        let is_changing = self.watch.is_changing()?;
+        let change = self.compare()?;
+        self.waits = change.is_some() && (is_changing || self.watch.is_changing()?);
+        match change {
+            None if !is_changing && Instant::now() >= self.judges => self.judge_again(signals),
+            change => Ok(change.filter(|_| !self.waits)),
+        }
+    }
+
+    /// Compares the journal and the settings with the changes of the worker. Returns the first difference.
+    fn compare(&mut self) -> Result<Option<Change>, ApplyError> {
         let entries = self.watch.entries()?;
         let is_missing = |knob: &&Knob| !entries.iter().any(|entry| entry.knob == **knob);
         if let Some(knob) = self.journalled.iter().find(is_missing) {
@@ -373,7 +389,7 @@ impl Worker<'_> {
         let now = self.device_state();
         if lost.is_empty() {
             self.device = now;
-            return if Instant::now() < self.judges { Ok(None) } else { self.judge_again(signals) };
+            return Ok(None);
         }
         let name = &self.options.interface;
         let reset =
@@ -418,6 +434,10 @@ impl Worker<'_> {
             })
             .collect();
         let Made { refused, left, unmet } = &self.made;
+        let waits = self.waits.then(|| {
+            "another command of evenkeel changes the same settings: the worker waits for its end".to_owned()
+        });
+        let unmet = waits.or_else(|| unmet.clone());
         json!([{
             "name": name, "rules": self.options.rules, "changes": settings, "refused": refused, "left": left,
             "unmet": unmet,

@@ -204,10 +204,9 @@ pub fn unfinished(journal: &Path) -> Result<Option<(Header, Vec<Change>)>, Apply
 /// Returns the entries that a revert would restore. Returns all entries if this user cannot read the
 /// settings.
 fn unrestored<'e>(header: &Header, entries: &'e [Entry]) -> Vec<&'e Entry> {
-    let mut kernel = LiveKernel::of(&header.interface).ok();
-    kernel.iter_mut().for_each(LiveKernel::follow);
-    let is_left = |entry: &&Entry| kernel.as_mut().is_none_or(|kernel| would_be_restored(kernel, entry));
-    entries.iter().filter(is_left).collect()
+    let Ok(mut kernel) = LiveKernel::of(&header.interface) else { return entries.iter().collect() };
+    kernel.follow();
+    would_be_restored(&mut kernel, entries)
 }
 
 /// Returns the journals of runs whose command named this interface (for example a bridge), but which

@@ -238,11 +238,7 @@ fn turn(knob: &Knob) -> u8 {
 /// Before roll-back restores any channels, it passes the entries of these settings to `journal`: from then on
 /// the driver may set them to any value.
 pub fn roll_back(kernel: &mut dyn Kernel, entries: &[Entry], journal: &mut dyn FnMut(&[Entry])) -> Report {
-    let mut entries = entries.to_vec();
-    // A run that died after it journalled the queues and before it journalled the channels has not changed
-    // the channels.
-    let has_channels = entries.iter().any(Entry::is_channels);
-    entries.retain(|entry| has_channels || !entry.with_channels);
+    let mut entries: Vec<Entry> = relevant(entries).cloned().collect();
     let with_channels = with_channels(kernel, &entries);
     if let Some(changing) = with_channels.as_ref().filter(|changing| !changing.is_empty()) {
         journal(changing);
@@ -336,12 +332,21 @@ fn is_restored(knob: &Knob, found: &Value, from: &Value) -> bool {
     }
 }
 
-/// Returns whether a roll-back would change a knob, as far as this is known. Does not change the knob.
-pub(crate) fn would_be_restored(kernel: &mut dyn Kernel, entry: &Entry) -> bool {
+/// Returns the entries whose knobs a roll-back would change, as far as this is known. Changes no knob.
+pub(crate) fn would_be_restored<'e>(kernel: &mut dyn Kernel, entries: &'e [Entry]) -> Vec<&'e Entry> {
+    relevant(entries).filter(|entry| is_left(kernel, entry)).collect()
+}
+
+/// Returns the entries without the settings of queues that the run cannot have changed. A run that died after it
+/// journalled the queues and before it journalled the channels has not changed the channels.
+fn relevant(entries: &[Entry]) -> impl Iterator<Item = &Entry> {
+    let has_channels = entries.iter().any(Entry::is_channels);
+    entries.iter().filter(move |entry| has_channels || !entry.with_channels)
+}
+
+fn is_left(kernel: &mut dyn Kernel, entry: &Entry) -> bool {
     match kernel.read(&entry.knob) {
-        // A roll-back does not restore `theirs`. It restores `with_channels` only if the run changed
-        // the channels.
-        _ if entry.theirs || entry.with_channels => false,
+        _ if entry.theirs => false,
         Ok(found) if is_restored(&entry.knob, &found, &entry.from) => false,
         Ok(found) => entry.is_ours(&found) || is_put_back_in_part(&found, &entry.from),
         Err(KnobError::Gone { .. }) => false,
@@ -574,6 +579,45 @@ mod tests {
         let part = [&from[..2], &[qdisc("pfifo_fast", 0, Handle::new(7, 2))]].concat();
         let report = roll_back(&mut Cut { now: part, left: 3 }, &[entry.clone()], &mut |_| {});
         assert_eq!((report.lost, report.restored.len()), (Vec::<String>::new(), 1));
+    }
+
+    /// A kernel with these values.
+    struct Values(Vec<(Knob, Value)>);
+
+    impl Kernel for Values {
+        fn read(&mut self, knob: &Knob) -> Result<Value, KnobError> {
+            let found = self.0.iter().find(|(known, _)| known == knob).map(|(_, value)| value.clone());
+            found.ok_or_else(|| KnobError::Gone { what: String::new() })
+        }
+
+        fn write(&mut self, knob: &Knob, value: &Value) -> Result<(), KnobError> {
+            let known = self.0.iter_mut().find(|(known, _)| known == knob);
+            known.unwrap().1 = value.clone();
+            Ok(())
+        }
+    }
+
+    /// A roll-back was interrupted after it restored the channels, and before it restored the map of a queue.
+    #[test]
+    fn settings_of_queues_remain_after_the_channels_are_restored() {
+        let map = Knob::InterfaceFile("queues/tx-1/xps_cpus".to_owned());
+        let text = |text: &str| Value::Text(text.to_owned());
+        let entry = |knob: Knob, from, ours, with_channels| Entry {
+            knob,
+            from,
+            ours: vec![Ours::These(vec![ours])],
+            with_channels,
+            ..entry()
+        };
+        let channels = Knob::Channels(evenkeel_model::change::Channels::Combined);
+        let of_map = entry(map.clone(), text("2"), text("0"), true);
+        let entries = [entry(channels.clone(), Value::Number(4), Value::Number(2), false), of_map.clone()];
+        let mut kernel = Values(vec![(channels, Value::Number(4)), (map, text("0"))]);
+        assert_eq!(would_be_restored(&mut kernel, &entries), [&of_map]);
+        // Without an entry of the channels, the run has not changed them.
+        assert!(would_be_restored(&mut kernel, &entries[1..]).is_empty());
+        assert_eq!(roll_back(&mut kernel, &entries, &mut |_| {}).restored.len(), 1);
+        assert!(would_be_restored(&mut kernel, &entries).is_empty());
     }
 
     #[test]

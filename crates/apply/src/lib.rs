@@ -96,7 +96,7 @@ pub use printed_command::{printed_advice, printed_command};
 pub use renamed_journal::Renamed;
 pub use revert::{
     Leftover, RevertOutcome, check_elsewhere, forget_lost_of_service, journals_below, leftover, live_runs,
-    put_back, revert, revert_of_service, unfinished, whole_leftover,
+    put_back, revert, revert_of_service, run_in_roll_back, unfinished, whole_leftover,
 };
 pub use rollback::{LeftAlone, Report, roll_back};
 pub use run::{DEFAULT_QUEUE_LENGTH, Run};

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use evenkeel_model::change::Change;
+use evenkeel_model::change::{Change, Knob};
 
 use crate::damaged_journal::Damaged;
 use crate::error::{ApplyError, JournalError, KnobError};
@@ -79,16 +79,18 @@ pub fn revert(
 
 /// The entries of a journal that a revert restores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
+enum Part<'k> {
     All,
     /// The kept changes of `evenkeel service`.
     Service,
+    /// The kept changes of `evenkeel service` to settings of the host, without these settings.
+    ServiceOfHost(&'k [Knob]),
     /// The kept changes of `evenkeel service` that another program has changed since. A revert only removes
     /// them from the journal.
     ServiceLost,
 }
 
-impl Part {
+impl Part<'_> {
     /// Returns whether the part has this entry.
     fn has(self, entry: &Entry, kernel: &mut LiveKernel) -> bool {
         let is_lost = |kernel: &mut LiveKernel| {
@@ -97,12 +99,17 @@ impl Part {
         match self {
             Self::All => true,
             Self::Service => entry.service,
+            Self::ServiceOfHost(without) => {
+                entry.service && !entry.knob.is_of_interface() && !without.contains(&entry.knob)
+            }
             Self::ServiceLost => entry.service && !entry.with_channels && is_lost(kernel),
         }
     }
 }
 
-/// Restores the kept changes of `evenkeel service`. Those of `evenkeel tune` stay.
+/// Restores the kept changes of `evenkeel service`. Those of `evenkeel tune` stay. If a killed run on the interface
+/// cannot be rolled back, for example after a move to another network namespace, restores only settings of the
+/// host.
 ///
 /// # Errors
 /// Returns an error in the same cases as [`revert`], and if a part of the journal cannot be read.
@@ -121,7 +128,7 @@ pub fn forget_lost_of_service(journal: &Path) -> Result<RevertOutcome, ApplyErro
 
 fn revert_part(
     journal: &Path,
-    part: Part,
+    part: Part<'_>,
     remove_files: &mut dyn FnMut(&Header) -> bool,
 ) -> Result<RevertOutcome, ApplyError> {
     let name = journal.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
@@ -144,10 +151,28 @@ fn revert_part(
     let header = Header::kept(interface, "revert");
     let lock = match Held::take_working(journal, &header) {
         Ok(None) => return Ok(RevertOutcome::Nothing),
-        Ok(Some(mut lock)) => {
-            take_over(&mut lock)?;
-            Some(lock)
-        }
+        Ok(Some(mut lock)) => match take_over(&mut lock) {
+            Ok(_) => Some(lock),
+            Err(ApplyError::Journal(error @ JournalError::Unfinished { .. })) if part == Part::Service => {
+                // The journal of the run stays.
+                let knobs: Vec<Knob> = lock
+                    .read()?
+                    .entries
+                    .into_iter()
+                    .filter(|entry| !entry.theirs)
+                    .map(|entry| entry.knob)
+                    .collect();
+                let part = Part::ServiceOfHost(&knobs);
+                let held = Held::take_path(journal)?;
+                let outcome =
+                    held.map_or(Ok(RevertOutcome::Nothing), |held| revert_held(held, part, remove_files))?;
+                return match outcome {
+                    RevertOutcome::Nothing => Err(error.into()),
+                    outcome => Ok(outcome),
+                };
+            }
+            Err(error) => return Err(error),
+        },
         // The directory is full or read-only, so no run can begin during the revert.
         Err(JournalError::File { .. }) => None,
         Err(error) => return Err(error.into()),
@@ -207,6 +232,19 @@ fn unrestored<'e>(header: &Header, entries: &'e [Entry]) -> Vec<&'e Entry> {
     let Ok(mut kernel) = LiveKernel::of(&header.interface) else { return entries.iter().collect() };
     kernel.follow();
     would_be_restored(&mut kernel, entries)
+}
+
+/// Returns the ended run on the interface with this index, if another process holds the journal of the run, for
+/// example to roll the run back. The result of the roll-back is not known yet.
+pub fn run_in_roll_back(state: &StateDirectory, index: u32) -> Option<Header> {
+    let is_rolled_back = |journal: &PathBuf| {
+        let contents = StateDirectory::read(journal).ok()??;
+        let header = contents.header.filter(|_| !contents.shut && !contents.entries.is_empty())?;
+        let is_own = header.interface.index == index && is_here(&header.interface).unwrap_or(false);
+        let is_held = is_own && !header.kept && !is_alive(&header) && is_held(journal).unwrap_or(false);
+        is_held.then_some(header)
+    };
+    state.journals().ok()?.iter().find_map(is_rolled_back)
 }
 
 /// Returns the journals of runs whose command named this interface (for example a bridge), but which
@@ -330,7 +368,7 @@ pub(crate) fn revert_watched(
 
 fn revert_held(
     mut held: Held,
-    part: Part,
+    part: Part<'_>,
     remove_files: &mut dyn FnMut(&Header) -> bool,
 ) -> Result<RevertOutcome, ApplyError> {
     let mut contents = held.read()?;

@@ -7,10 +7,10 @@ use std::slice::from_ref;
 
 use evenkeel_apply::guardian::{Arguments, Watch, guard as watch};
 use evenkeel_apply::{
-    Absence, ApplyError, Cause, Damaged, Etc, Header, InterfaceIdentity, JournalError, Leftover,
+    Absence, ApplyError, Cause, Damaged, Etc, Header, InterfaceIdentity, JournalError, KeptJournal, Leftover,
     PersistError, Remains, Removal, Renamed, RevertOutcome, StateDirectory, absence, check_elsewhere,
-    check_unmanaged, check_unsteered, copies, exclude_sessions, finished_copies, how_to_enter,
-    printed_command, remains, revert as revert_journal, revert_here,
+    check_unmanaged, check_unsteered, copies, exclude_sessions, finished_copies, how_to_enter, kept_journals,
+    printed_command, remains, revert as revert_journal, revert_here, run_in_roll_back,
 };
 use evenkeel_fair::{FairError, StrayRoot, stray_roots};
 use evenkeel_host::{Capability, NetworkNamespace, Sysfs};
@@ -422,6 +422,13 @@ pub fn left(index: u32, name: &str) -> Option<String> {
     let indices = [below, vec![index]].concat();
     if let Some(header) = dead_runs(Some((name, &indices))).first() {
         return Some(unfinished(header));
+    }
+    let state = StateDirectory::from_environment();
+    if let Some(header) = indices.iter().find_map(|index| run_in_roll_back(&state, *index)) {
+        let whose = whose(&header);
+        return Some(format!(
+            "{whose} has ended, and another process that has its journal may restore its changes"
+        ));
     }
     match stray(Some(name)) {
         Ok(stray) => stray.first().map(ToString::to_string),

@@ -7,6 +7,7 @@ mod support;
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
+use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rand_core::{RngCore, SeedableRng};
@@ -206,5 +207,34 @@ fn random_kills_lose_no_setting_and_no_connection() {
     place.end(service);
     load.finish();
     assert!(is_loaded, "the traffic lasted as long as the kills");
+    assert_same(&place.managed.seen(), &before, "afterwards");
+}
+
+/// While another process holds the journal of a dead worker, its settings may be changed.
+#[test]
+fn a_journal_that_another_process_holds_is_no_all_clear() {
+    let place = Place::new();
+    let before = place.managed.seen();
+    place.write(&only(FIRST));
+    let mut service = place.start();
+    place.wait_for(FIRST, "fair");
+    let mut held = None;
+    lose_worker(&place, &mut service, || {
+        let journal = std::fs::File::open(place.managed.state.path().join(&place.managed.journals()[0]));
+        // The kernel may not have ended the killed worker yet.
+        held = Some(Flock::lock(journal.unwrap(), FlockArg::LockExclusive).unwrap());
+    });
+    place.write(&only(OTHER));
+    assert_eq!(end(place.client(&["service", "reload"])).code, 0);
+    wait_for("the interface is no longer managed", PATIENCE, || place.interface(FIRST).is_null());
+    let shown = end(place.client(&["status"]));
+    let words = "the settings of evk0 are not restored: evenkeel fair on evk0 ";
+    assert!(shown.code == 1 && shown.stdout.contains(words), "{shown:?}");
+    drop(held);
+    assert_eq!(end(place.managed.command(&["revert", FIRST])).code, 0);
+    let paused = end(place.client(&["service", "pause"]));
+    assert_eq!(paused.code, 0, "{paused:?}");
+    assert_eq!(end(place.client(&["status"])).code, 0);
+    place.end(service);
     assert_same(&place.managed.seen(), &before, "afterwards");
 }

@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use evenkeel_apply::{Change, Knob, Lasting, StateDirectory};
@@ -579,6 +580,38 @@ fn a_rule_about_nics_does_not_make_a_veth_tuned() {
     wait_for_worker(&place, FIRST, "tune", "refused");
     let words = format!("gro-off, a rule about NICs, does not judge {FIRST}: it has no device");
     assert!(worker(&place, FIRST, "tune")["reason"].to_string().contains(&words), "{}", place.status());
+    place.end(service);
+}
+
+/// If another program moves the interface to another network namespace, its settings stay, and the status names
+/// them. The changes to settings of this host are undone.
+#[test]
+fn a_move_of_the_interface_undoes_the_settings_of_the_host() {
+    let mut place = place();
+    place.write(&format!("{}\ntune = [\"sack-off\"]\n", only(FIRST)));
+    let service = place.start();
+    wait_for_worker(&place, FIRST, "fair", "fair");
+    wait_for_worker(&place, FIRST, "tune", "tuned");
+    let mut peer = place.managed.peer.netlink().unwrap();
+    place.managed.netlink.move_link(place.managed.index, place.managed.peer.as_fd()).unwrap();
+    wait_for("the moved interface is forgotten", PATIENCE, || place.interface(FIRST).is_null());
+    assert_eq!(value(&place, SACK.1), "0", "{}", service.said());
+    let words = "the settings of evk0 are not restored: evenkeel fair on evk0 ";
+    for command in [&["status", FIRST][..], &["service", "pause", FIRST]] {
+        let ended = end(place.client(command));
+        let said = format!("{}{}", ended.stdout, ended.stderr).replace('\n', " ");
+        let code = if command[0] == "status" { 1 } else { 4 };
+        assert!(ended.code == code && said.contains(words), "{ended:?}");
+    }
+    // Directly after a revert, a pause no longer names the settings.
+    let moved = peer.link_index(FIRST).unwrap();
+    peer.delete_link(moved).unwrap();
+    assert_eq!(end(place.managed.command(&["revert"])).code, 0);
+    let paused = end(place.client(&["service", "pause", FIRST]));
+    let words = "manages no interface 'evk0': no interface matches rule 1, which names evk0";
+    assert!(paused.code == 2 && paused.stderr.contains(words), "{paused:?}");
+    let paused = end(place.client(&["service", "pause"]));
+    assert_eq!(paused.code, 0, "{paused:?}");
     place.end(service);
 }
 

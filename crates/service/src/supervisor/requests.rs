@@ -74,6 +74,8 @@ impl Supervisor<'_> {
 
     /// Pauses or resumes one interface or all. Returns their names.
     fn set_paused(&mut self, name: Option<&str>, pause: bool, now: Instant) -> Result<Vec<String>, String> {
+        // A `revert` just before this request may have restored settings.
+        self.forget_restored();
         let names: BTreeSet<String> = self.units.values().map(|unit| unit.name.clone()).collect();
         let names: Vec<String> = names.into_iter().collect();
         let Some(name) = name else {
@@ -84,7 +86,11 @@ impl Supervisor<'_> {
             }
             return Ok(names);
         };
-        if !names.iter().any(|known| known == name) {
+        let is_unsettled = self.unsettled.values().any(|left| left.status.name == name);
+        if !is_unsettled && !names.iter().any(|known| known == name) {
+            if let Some(missing) = self.missing.iter().find(|missing| missing.name == name) {
+                return Err(format!("the service manages no interface '{name}': {missing}"));
+            }
             let hint = suggestion(name, names.iter().map(String::as_str));
             return Err(format!("the service manages no interface '{}'; {hint}", excerpt(name)));
         }

@@ -53,6 +53,10 @@ pub struct Header {
     /// Directories used instead of `/etc`, which hold files of `--persist` for these settings.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub etc: Vec<String>,
+    /// Names of the interface in the names of files of `--persist`, also earlier ones. Empty if no file was
+    /// written, or by version 0.1.0.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub names: Vec<String>,
 }
 
 impl Header {
@@ -70,6 +74,7 @@ impl Header {
             named: None,
             kept: false,
             etc: Vec::new(),
+            names: Vec::new(),
         }
     }
 

@@ -155,13 +155,23 @@ impl Held {
         self.renamed(draft)
     }
 
-    pub(crate) fn note_files(&mut self, etc: &str, entries: &[Entry]) -> Result<(), JournalError> {
-        let mut header = self.header()?;
-        if header.etc.iter().any(|known| known == etc) {
-            return Ok(());
+    /// Adds directories and names of files of `--persist` to the header.
+    pub(crate) fn note_files(
+        &mut self,
+        etc: &[String],
+        names: &[String],
+        entries: &[Entry],
+    ) -> Result<(), JournalError> {
+        let before = self.header()?;
+        let mut header = before.clone();
+        for (known, new) in [(&mut header.etc, etc), (&mut header.names, names)] {
+            for text in new {
+                if !known.contains(text) {
+                    known.push(text.clone());
+                }
+            }
         }
-        header.etc.push(etc.to_owned());
-        self.rewrite(&header, entries)
+        if header == before { Ok(()) } else { self.rewrite(&header, entries) }
     }
 
     pub(crate) fn header(&mut self) -> Result<Header, JournalError> {

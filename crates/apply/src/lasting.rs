@@ -245,10 +245,13 @@ impl Lasting {
         self.run.kernel()
     }
 
-    /// Journals a directory that replaces `/etc`, before files with the kept settings are written there.
-    pub fn note_files(&mut self, etc: &str) -> Result<(), ApplyError> {
+    /// Journals the interface's name, and a directory that replaces `/etc`, before files with the kept settings
+    /// are written there under this name.
+    pub fn note_files(&mut self, etc: Option<&str>) -> Result<(), ApplyError> {
+        let etc: Vec<String> = etc.map(str::to_owned).into_iter().collect();
+        let names = [self.name.clone()];
         let Run { storage, entries, .. } = &mut self.run;
-        Ok(storage.as_mut().map_or(Ok(()), |held| held.note_files(etc, entries))?)
+        Ok(storage.as_mut().map_or(Ok(()), |held| held.note_files(&etc, &names, entries))?)
     }
 
     /// Ends the run. The changes and their journal stay. If another program has damaged the journal,
@@ -339,27 +342,28 @@ fn take_kept(state: &StateDirectory, header: &Header) -> Result<Kept, ApplyError
             return Err(Damaged::of(held.path(), &contents).into());
         };
         let (interface, here) = (known.interface, &header.interface);
+        let files = Some((known.etc, known.names));
         let same_place = interface.same_boot(here) && interface.same_namespace(here);
         if contents.shut || !same_place {
             take_over(held)?;
-            return Ok(Look::BeginAnew((Vec::new(), None, Vec::new()), Vec::new()));
+            return Ok(Look::BeginAnew((Vec::new(), None, None), Vec::new()));
         }
         if interface.device.is_some() && interface.device != here.device {
             let (own, shared) = contents.entries.into_iter().partition(|entry| entry.knob.is_of_interface());
             contents.entries = own;
             let leftover = take_over_contents(held, contents)?;
-            return Ok(Look::BeginAnew((Vec::clone(&shared), leftover, known.etc), shared));
+            return Ok(Look::BeginAnew((Vec::clone(&shared), leftover, files), shared));
         }
         let entries = contents.entries;
         Ok(match contents.writer {
-            Some(_) => Look::GoOn((entries, None, Vec::new())),
+            Some(_) => Look::GoOn((entries, None, None)),
             // The journal has format version 1: rewrite it in the current format.
-            None => Look::BeginAnew((entries.clone(), None, known.etc), entries),
+            None => Look::BeginAnew((entries.clone(), None, files), entries),
         })
     })?;
-    let (entries, leftover, etc) = found.unwrap_or_default();
-    for etc in etc {
-        held.note_files(&etc, &entries)?;
+    let (entries, leftover, files) = found.unwrap_or_default();
+    if let Some((etc, names)) = files {
+        held.note_files(&etc, &names, &entries)?;
     }
     Ok(Kept { held, entries, leftover })
 }

@@ -41,18 +41,31 @@ fn remove_files(etc: &Etc, interface: Option<&str>, namespace: Option<u64>) -> R
     etc.remove(&chosen).map_err(failed)
 }
 
-/// Returns the names under which `evenkeel tune --persist` may have written files for a journal's interface:
-/// the name in the journal, unless another interface has it now, and the present name.
-fn persisted_names(header: &Header) -> BTreeSet<String> {
-    let then = &header.interface.name;
+/// Returns the names under which `evenkeel tune --persist` may have written files for a journal's interface: the
+/// names that the journal recorded, the interface's first name, unless another interface has this name now, and
+/// its present name. Leaves out the names that another interface's journal recorded for the same directory
+/// (`None`: `/etc`), because that interface's files have replaced the files of this one.
+pub fn persisted_names(header: &Header, etc: Option<&str>) -> BTreeSet<String> {
+    let interface = &header.interface;
+    let then = &interface.name;
     let is_own = |found: &InterfaceIdentity| is_same_device(header, found);
     let has_now = |name: &String| identity(name).is_some_and(|found| is_own(&found));
-    let interface = &header.interface;
     let is_here = |found: &InterfaceIdentity| found.same_boot(interface) && found.same_namespace(interface);
     let is_of_another =
         identity(then).is_some_and(|found| interface.device.is_some() && is_here(&found) && !is_own(&found));
     let then = Some(then.clone()).filter(|_| !is_of_another);
-    all_interfaces().into_iter().filter(has_now).chain(then).collect()
+    let mut names: BTreeSet<String> = all_interfaces().into_iter().filter(has_now).chain(then).collect();
+    names.extend(header.names.iter().cloned());
+    // Ignore the error: the revert of an unreadable journal reports it.
+    for KeptJournal { header: other, .. } in
+        kept_journals(&StateDirectory::from_environment()).unwrap_or_default()
+    {
+        let is_another = is_here(&other.interface) && other.interface.index != interface.index;
+        if is_another && etc.is_none_or(|etc| other.etc.iter().any(|other| other == etc)) {
+            names.retain(|name| !other.names.contains(name));
+        }
+    }
+    names
 }
 
 /// Returns the network namespace in the names of the files of `tune --persist`; `None` for the initial
@@ -220,10 +233,11 @@ fn revert_settings(
         let ended = revert_journal(&path, &mut |header| {
             let Header { interface, etc, .. } = header;
             let namespace = namespace_of_files(interface);
-            let remove = |etc: &String, name: &String| remove_files(&Etc::at(etc), Some(name), namespace);
-            let names = persisted_names(header);
-            let removals: Vec<_> =
-                etc.iter().flat_map(|etc| names.iter().map(|name| remove(etc, name))).collect();
+            let remove = |etc: &String| {
+                let names = persisted_names(header, Some(etc)).into_iter();
+                names.map(|name| remove_files(&Etc::at(etc), Some(&name), namespace)).collect::<Vec<_>>()
+            };
+            let removals: Vec<_> = etc.iter().flat_map(remove).collect();
             let are_gone = removals.iter().all(Result::is_ok);
             files.extend(removals);
             are_gone
@@ -233,8 +247,8 @@ fn revert_settings(
         {
             let (etc, header) = (Etc::from_environment(), &leftover.header);
             let namespace = namespace_of_files(&header.interface);
-            let remove = |name: &String| remove_files(&etc, Some(name), namespace);
-            files.extend(persisted_names(header).iter().map(remove));
+            let names = persisted_names(header, Etc::named().as_deref().and_then(Path::to_str));
+            files.extend(names.iter().map(|name| remove_files(&etc, Some(name), namespace)));
         }
         // Continue with the other journals after a failure.
         match ended {

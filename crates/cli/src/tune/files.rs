@@ -1,6 +1,6 @@
 //! Writes files that restore settings after a reboot.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use evenkeel_apply::{Etc, InterfaceIdentity, Lasting, PersistError, Removal, StateDirectory, in_force};
@@ -13,7 +13,7 @@ use super::Prepared;
 use crate::arguments::{PersistChoice, TuneOptions};
 use crate::exit::{Exit, Failure};
 use crate::live::say;
-use crate::revert::identity;
+use crate::revert::{identity, persisted_names};
 
 fn kinds(options: &TuneOptions) -> Vec<Kind> {
     let kind = |choice: &PersistChoice| match choice {
@@ -68,11 +68,11 @@ struct Written {
     all: Vec<String>,
 }
 
-/// Returns the files that earlier commands wrote under the interface's present name, and under its name in
-/// the journal. Omits files that a user edited.
+/// Returns the files that earlier commands wrote under the interface's present and earlier names. Omits files
+/// that a user edited.
 fn written(options: &TuneOptions, etc: &Etc) -> Result<Vec<Written>, PersistError> {
     let mut written = Vec::new();
-    for name in std::iter::once(options.interface.clone()).chain(earlier_name(&options.interface)) {
+    for name in names(&options.interface) {
         for (kind, path) in persist::paths_by_kind(place(&name)) {
             if etc.is_unedited(&path)? {
                 written.push(Written { kind, path, all: persist::paths_of(place(&name), kind) });
@@ -82,15 +82,22 @@ fn written(options: &TuneOptions, etc: &Etc) -> Result<Vec<Written>, PersistErro
     Ok(written)
 }
 
-/// Returns an interface's name in its journal if the interface has another name now. Returns `None` if
-/// another interface has the name from the journal.
-fn earlier_name(interface: &str) -> Option<String> {
-    let now = identity(interface)?;
+/// Returns the names under which earlier commands may have written files for an interface.
+fn names(interface: &str) -> BTreeSet<String> {
     // Without permission to read journals, assume that no previous command changed a setting.
-    let kept = evenkeel_apply::kept(&StateDirectory::from_environment()).unwrap_or_default();
-    let is_own = |then: &&InterfaceIdentity| then.device.is_some() && then.device == now.device;
-    let then = kept.iter().map(|(interface, _)| interface).find(is_own)?;
-    (then.name != interface && identity(&then.name).is_none()).then(|| then.name.clone())
+    let kept = evenkeel_apply::kept_journals(&StateDirectory::from_environment()).unwrap_or_default();
+    let now = identity(interface);
+    let is_own = |then: &InterfaceIdentity| {
+        then.device.is_some() && now.as_ref().is_some_and(|now| then.device == now.device)
+    };
+    let own = kept.iter().map(|journal| &journal.header).find(|header| is_own(&header.interface));
+    let etc = Etc::named();
+    let etc = etc.as_deref().and_then(Path::to_str);
+    own.map(|header| persisted_names(header, etc))
+        .into_iter()
+        .flatten()
+        .chain([interface.to_owned()])
+        .collect()
 }
 
 /// Returns whether a command writes files: it has `--persist`, or an earlier command had it. Without
@@ -162,9 +169,9 @@ pub fn write(options: &TuneOptions, facts: &HostFacts, lasting: &mut Lasting) ->
     }
     let mut files = files(options, &etc, &lasting.kept(), facts).map_err(|error| failure(&error))?;
     etc.remove_drafts();
-    if let Some(named) = Etc::named().as_deref().and_then(Path::to_str) {
-        lasting.note_files(named).map_err(|error| Failure::with_causes(Exit::Failed, &error))?;
-    }
+    let named = Etc::named();
+    let noted = lasting.note_files(named.as_deref().and_then(Path::to_str));
+    noted.map_err(|error| Failure::with_causes(Exit::Failed, &error))?;
     for file in &files.files {
         say(&format!("{}:\n{}", path_text(&etc.path(&file.path)), Etc::marked(&file.text)));
         etc.write(&file.path, &file.text).map_err(|error| failure(&error))?;

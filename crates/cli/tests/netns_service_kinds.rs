@@ -572,6 +572,36 @@ fn an_interface_has_all_three_kinds_at_a_time() {
     assert_same(&place.managed.seen(), &before, "afterwards");
 }
 
+/// A finding that `tune` cannot fix is a reason of its worker, and no reason of `fair`. Below a root qdisc that
+/// schedules all flows together, `fair` has a reason.
+#[test]
+fn the_worker_with_an_unmet_finding_names_it() {
+    let place = place();
+    place.managed.send_to_closed_port();
+    let rules = format!("{}\ntune = [\"sack-off\", \"udp-no-port\"]\n", only(FIRST));
+    place.write(&rules);
+    let service = place.start();
+    wait_for_worker(&place, FIRST, "fair", "fair");
+    wait_for_worker(&place, FIRST, "tune", "tuned");
+    let reason = |kind: &str| worker(&place, FIRST, kind)["reason"].as_str().unwrap_or_default().to_owned();
+    assert!(reason("tune").starts_with("udp-no-port needs a step by hand: "), "{}", place.status());
+    assert_eq!((reason("fair").as_str(), value(&place, SACK.1).as_str()), ("", "1"));
+    let shown = end(place.client(&["status"]));
+    assert!(shown.code == 1 && shown.stdout.contains("udp-no-port needs a step by hand"), "{shown:?}");
+    place.end(service);
+
+    place.shell("tc qdisc replace dev evk0 root tbf rate 1gbit burst 100k limit 1m");
+    place.write(&only(FIRST));
+    let service = place.start();
+    wait_for_worker(&place, FIRST, "fair", "fair");
+    let words =
+        "the root qdisc tbf of evk0 schedules all flows together, so the choice of queues changes no rate";
+    assert!(reason("fair").starts_with(words), "{}", place.status());
+    let shown = end(place.client(&["status"]));
+    assert!(shown.code == 1 && shown.stdout.replace('\n', " ").contains(words), "{shown:?}");
+    place.end(service);
+}
+
 #[test]
 fn a_rule_about_nics_does_not_make_a_veth_tuned() {
     let place = place();

@@ -629,3 +629,18 @@ fn a_recorded_host_is_planned_elsewhere() {
     let missing = support::run(&["tune", "evk9", "--from", saved.to_str().unwrap()]);
     assert!(missing.code == 2 && missing.stderr.contains(NAME), "{missing:?}");
 }
+
+/// A finding that needs a step by hand stays: with its rule, the command ends with 1, although no change failed.
+#[test]
+fn a_finding_of_a_named_rule_that_stays_ends_with_1() {
+    let host = Host::new();
+    host.managed.send_to_closed_port();
+    let by_hand = host.tune(&["--apply", "udp-no-port", "--no-watch"]);
+    assert!(by_hand.code == 1 && by_hand.stdout.contains("by hand: "), "{by_hand:?}");
+    let both = host.tune(&["--apply", "sack-off", "udp-no-port", "--no-watch"]);
+    assert!(both.code == 1 && both.stdout.contains("1 setting changed"), "{both:?}");
+    let other = host.tune(&["--apply", "timestamps-off", "--no-watch"]);
+    assert_eq!(other.code, 0, "{other:?}");
+    assert_eq!(host.revert().code, 0);
+    assert_eq!(host.values(), OFF);
+}

@@ -164,6 +164,11 @@ impl Device {
         self.root.as_ref().map(|root| root.kind.as_str()).filter(|kind| !waits_by_queue(kind))
     }
 
+    /// Returns why the queue choice changes no rate; `None` if the root qdisc queues packets per transmit queue.
+    pub(crate) fn useless(&self) -> Option<String> {
+        Some(format!("the root qdisc {} of {} {SCHEDULES_ALL}", self.shared_root()?, self.name))
+    }
+
     /// Returns whether the root qdisc has one child per transmit queue, and so has counters per queue.
     #[must_use]
     pub fn counts_by_queue(&self) -> bool {
@@ -227,6 +232,10 @@ impl Device {
         }
     }
 }
+
+/// The effect of a root qdisc that queues the packets of all transmit queues together.
+pub(crate) const SCHEDULES_ALL: &str = "schedules all flows together, so the choice of queues changes no rate: use the \
+                                        root qdisc mq, or --queue-weights htb";
 
 /// Returns whether a root qdisc of this kind queues packets per transmit queue. Other kinds, such as
 /// htb or pfifo, schedule the packets of all queues together. Then two flows on one queue need not

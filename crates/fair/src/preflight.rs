@@ -15,7 +15,7 @@ use evenkeel_transmit::{MAX_QUEUES, Pool};
 use crate::balance::{self, BalanceMode};
 use crate::batching::{Batching, BatchingMode};
 use crate::control_loop::{SegmentMode, backlog_plan};
-use crate::device::{Device, waits_by_queue};
+use crate::device::{Device, SCHEDULES_ALL, waits_by_queue};
 use crate::driver_xps;
 use crate::error::FairError;
 use crate::own_root::OwnRoot;
@@ -86,8 +86,9 @@ pub struct Preflight {
     pub request: Request,
     /// The devices to attach to: the interface itself, or the devices below it.
     pub devices: Vec<Planned>,
-    /// Why each refused device with several queues cannot be managed.
-    pub(crate) left_out: Vec<String>,
+    /// Why each refused device with several queues cannot be managed, and why the queue choice changes no rate
+    /// of a managed device.
+    pub(crate) unmet: Vec<String>,
     pub remarks: Vec<String>,
 }
 
@@ -123,7 +124,7 @@ impl Preflight {
                 .push(format!("{interface} is a virtual device: its real devices are {}", names.join(", ")));
         }
         let mut devices = Vec::new();
-        let (mut refusals, mut left_out) = (Vec::new(), Vec::new());
+        let (mut refusals, mut unmet) = (Vec::new(), Vec::new());
         for link in &real {
             let moved = |error: FairError| error.of_devices([(link.index, link.name.as_str())]);
             let mut device = Device::read(link, &mut netlink, &sysfs).map_err(moved)?;
@@ -136,11 +137,15 @@ impl Preflight {
             let root = OwnRoot::choose(&mut netlink, link.index)?;
             let queues = device.queues;
             match plan(device, root, request, &sysfs, &mut remarks) {
-                Ok(planned) => devices.push(planned),
+                Ok(planned) => {
+                    let replaces_root = request.weights.is_soft_nic() || request.batching == BatchingMode::On;
+                    unmet.extend(planned.device.useless().filter(|_| !replaces_root));
+                    devices.push(planned);
+                }
                 Err(error) => {
                     let error = moved(error);
                     // A device with one queue has no queue to choose, so nothing is missing.
-                    left_out.extend((queues > 1).then(|| format!("{} is left out: {error}", link.name)));
+                    unmet.extend((queues > 1).then(|| format!("{} is left out: {error}", link.name)));
                     refusals.push(error);
                 }
             }
@@ -156,7 +161,7 @@ impl Preflight {
         // A bond's device that cannot be managed does not exclude the bond's other devices.
         remarks.extend(refusals.iter().map(|error| format!("a device is left out: {error}")));
         let mut preflight =
-            Self { interface: interface.to_owned(), index: named.index, request, devices, left_out, remarks };
+            Self { interface: interface.to_owned(), index: named.index, request, devices, unmet, remarks };
         if !request.observe {
             request.segments.check()?;
             if let Some(Err(error)) = preflight.backlog_limit() {
@@ -503,13 +508,7 @@ fn check_qdisc(device: &Device, batching: BatchingMode, remarks: &mut Vec<String
         kind => remarks.push(format!(
             "{name} has the root qdisc {kind}, which does not count by queue: evenkeel cannot verify that \
              the driver follows the queue choice{}",
-            match waits_by_queue(kind) {
-                true => "",
-                false => {
-                    ". This root qdisc schedules all flows together, so the choice of queues changes no rate: use the \
-                     root qdisc mq, or --queue-weights htb"
-                }
-            }
+            if waits_by_queue(kind) { String::new() } else { format!(". This root qdisc {SCHEDULES_ALL}") }
         )),
     }
     Ok(())

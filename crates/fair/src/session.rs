@@ -79,7 +79,8 @@ pub struct Status {
     /// Advice, while flows share queues and no back end serves them by weight.
     pub advice: Option<String>,
     pub proof: String,
-    /// In the status of the first device: why other devices of the interface are not managed.
+    /// In the status of the first device: why other devices of the interface are not managed, or why the queue
+    /// choice changes no rate.
     pub unmet: Option<String>,
 }
 
@@ -222,9 +223,9 @@ impl Session {
             }
         }
         if let Some(first) = managed.first_mut()
-            && !preflight.left_out.is_empty()
+            && !preflight.unmet.is_empty()
         {
-            first.unmet = Some(preflight.left_out.join("; "));
+            first.unmet = Some(preflight.unmet.join("; "));
         }
         Ok((Self { managed, stack: Stack::of(preflight)? }, leftovers))
     }

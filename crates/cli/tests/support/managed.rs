@@ -167,6 +167,19 @@ impl Managed {
         .join("\n")
     }
 
+    /// Sends datagrams over the loopback to a port without a socket, until `udp-no-port` has a finding. No command fixes
+    /// the finding.
+    pub fn send_to_closed_port(&self) {
+        self.shell(&["ip", "link", "set", "lo", "up"]);
+        let send = || {
+            let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+            // The answers (ICMP) may make a send fail.
+            (0..20_000).for_each(|_| drop(socket.send_to(b"x", "127.0.0.1:9")));
+            Ok::<_, TestbedError>(())
+        };
+        self.host.run(send).unwrap();
+    }
+
     pub fn journals(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.state.path()).unwrap();
         entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()

@@ -103,6 +103,7 @@ pub struct Supervisor<'a> {
     unsettled: BTreeMap<Key, Left>,
     began: Instant,
     listed: Option<Instant>,
+    has_listed: bool,
     fails_to_list: bool,
     fails_to_listen: bool,
     ending: Option<Instant>,
@@ -134,6 +135,7 @@ impl<'a> Supervisor<'a> {
             unsettled: BTreeMap::new(),
             began: Instant::now(),
             listed: None,
+            has_listed: false,
             fails_to_list: false,
             fails_to_listen: false,
             ending: None,
@@ -222,16 +224,15 @@ impl<'a> Supervisor<'a> {
     /// Lists the interfaces, and assigns them to rules. After the first listing, the supervisor only
     /// logs an error: the kernel may refuse a request if memory is short.
     fn list(&mut self, now: Instant) -> Result<(), NetlinkError> {
-        let is_first = !self.is_ready && self.units.is_empty();
         self.listed = Some(now);
         match self.interfaces.list() {
             Ok(found) => {
                 self.assign(&found, now);
                 self.judge(now);
                 self.forget_restored();
-                self.fails_to_list = false;
+                (self.has_listed, self.fails_to_list) = (true, false);
             }
-            Err(error) if is_first => return Err(error),
+            Err(error) if !self.has_listed => return Err(error),
             Err(error) => {
                 if !std::mem::replace(&mut self.fails_to_list, true) {
                     self.log(Priority::Warning, now, &format!("cannot list the interfaces: {error}"));

@@ -38,10 +38,10 @@ pub(super) struct Recording {
 pub struct Tree {
     root: PathBuf,
     live: bool,
-    /// The sysfs of this network namespace, if `/sys` shows another namespace.
-    network: Option<Sysfs>,
-    /// The reason why the interfaces of this network namespace cannot be read.
-    foreign: RefCell<Option<HostError>>,
+    /// Whether `/sys` shows another network namespace.
+    is_foreign: bool,
+    /// The sysfs of this network namespace, if [`Self::is_foreign`] and if this sysfs could be opened.
+    network: OnceCell<Sysfs>,
     recording: Option<RefCell<Recording>>,
     /// Files that a recording lacks because the kernel had no value for them.
     without_value: RefCell<BTreeSet<String>>,
@@ -75,23 +75,19 @@ impl Tree {
     /// Returns the running machine, as seen from this process's network namespace.
     #[must_use]
     pub fn live() -> Self {
-        let mut tree = Self {
+        let tree = Self {
             root: PathBuf::from("/"),
             live: true,
-            network: None,
-            foreign: RefCell::default(),
+            // If the check fails, use the mounted sysfs.
+            is_foreign: !Sysfs::mounted_is_own().unwrap_or(true),
+            network: OnceCell::new(),
             recording: None,
             without_value: RefCell::default(),
             unknown: RefCell::default(),
             possible: OnceCell::new(),
         };
-        // If the check fails, use the mounted sysfs.
-        if !Sysfs::mounted_is_own().unwrap_or(true) {
-            match Sysfs::of_namespace() {
-                Ok(network) => tree.network = Some(network),
-                Err(error) => tree.foreign = RefCell::new(Some(error)),
-            }
-        }
+        // Ignore the error: the functions that read interfaces return it.
+        let _ = tree.own_namespace();
         tree
     }
 
@@ -108,17 +104,15 @@ impl Tree {
             });
             is_there.map_err(|source| HostError::Read { path: directory, source })?;
         }
-        let (foreign, unknown) = (RefCell::default(), RefCell::default());
-        let (without_value, possible) = (RefCell::default(), OnceCell::new());
         Ok(Self {
             root,
             live: false,
-            network: None,
-            foreign,
+            is_foreign: false,
+            network: OnceCell::new(),
             recording: None,
-            without_value,
-            unknown,
-            possible,
+            without_value: RefCell::default(),
+            unknown: RefCell::default(),
+            possible: OnceCell::new(),
         })
     }
 
@@ -133,9 +127,12 @@ impl Tree {
     }
 
     /// Returns an error if `/sys` shows the interfaces of another network namespace, and the sysfs of this
-    /// namespace could not be opened. Further calls return no error.
+    /// namespace cannot be opened.
     pub(super) fn own_namespace(&self) -> Result<(), HostError> {
-        self.foreign.take().map_or(Ok(()), Err)
+        if self.is_foreign && self.network.get().is_none() {
+            let _ = self.network.set(Sysfs::of_namespace()?);
+        }
+        Ok(())
     }
 
     /// Returns an error if `/proc` or `/sys` of a running machine is not mounted.
@@ -162,7 +159,7 @@ impl Tree {
     }
 
     fn path(&self, path: &str) -> PathBuf {
-        match (&self.network, path.strip_prefix("/sys/class/net")) {
+        match (self.network.get(), path.strip_prefix("/sys/class/net")) {
             (Some(network), Some(rest)) => network.path(&format!("class/net{rest}")),
             // /proc/net shows the namespace of the process's first thread (proc_net(5)).
             _ => match path.strip_prefix("/proc/net/").filter(|_| self.live) {

@@ -183,6 +183,8 @@ fn options_that_would_be_ignored_are_refused() {
         ),
         (with(&["fair", "lo", "--plan"], &["--format", "json"]), "cannot be used with"),
         (with(&["study", "tc", "--resume", "."], &["--quick"]), "cannot be used with"),
+        (with(&["metrics", "--listen", "127.0.0.1:1"], &["--once"]), "cannot be used with"),
+        (with(&["metrics", "--listen", "127.0.0.1:1"], &["--interval", "5s"]), "cannot be used with"),
     ] {
         let ended = run(&arguments);
         assert_eq!((ended.code, ended.stdout.as_str()), (2, ""), "{arguments:?}: {ended:?}");

@@ -24,8 +24,8 @@ pub fn apply<'c>(
 pub fn set(facts: &mut HostFacts, interface: Option<&str>, knob: &Knob, value: &Value) -> bool {
     match (knob, value) {
         (Knob::Sysctl(path), Value::Text(text)) => {
-            facts.sysctls.insert(path.clone(), text.clone());
-            return true;
+            let known = facts.sysctls.get_mut(path);
+            return known.map(|known| known.clone_from(text)).is_some();
         }
         (Knob::InterruptAffinity(number), Value::Text(list)) => {
             return set_affinity(facts, *number, list).is_some();
@@ -353,6 +353,7 @@ mod tests {
                 .collect(),
             interfaces: vec![nic],
             interrupts: (40..44).map(interrupt).collect(),
+            sysctls: [("net/core/rmem_max".to_owned(), "0".to_owned())].into(),
             ..HostFacts::default()
         }
     }
@@ -393,6 +394,7 @@ mod tests {
         }
         let mut facts = host();
         assert!(!set(&mut facts, Some("eth1"), &Knob::Mtu, &Value::Bytes(1)));
+        assert!(!set(&mut facts, None, &Knob::Sysctl("net/ipv4/none".to_owned()), &text("1")));
         assert!(!set(&mut facts, Some("eth0"), &file("queues/tx-9/xps_cpus"), &text("1")));
         assert_eq!(facts, host());
     }

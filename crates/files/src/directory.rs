@@ -125,8 +125,8 @@ impl OutputDirectory {
     /// the end. Moves all entries or none.
     ///
     /// # Errors
-    /// Returns an error if `write` or a system call fails. Then no files remain, except if only the last
-    /// sync failed.
+    /// Returns an error if `write` or a system call fails. Then no files remain, except with
+    /// [`OutputError::Unsynced`].
     pub fn fill<T, E: From<OutputError>>(
         self,
         last: &str,
@@ -165,7 +165,7 @@ impl OutputDirectory {
         synced.map_err(OutputError::system("sync", &claim.path))?;
         move_up(&partial, &claim.path, OsStr::new(last))?;
         drop(made);
-        claim.keep()
+        claim.keep().map_err(|error| error.after_result(&claim.path))
     }
 }
 

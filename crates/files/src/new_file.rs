@@ -41,8 +41,8 @@ impl NewFile {
     /// Writes and syncs the file, and renames it to `path`.
     ///
     /// # Errors
-    /// Returns an error if `path` exists, or a system call fails. The claimed file is then removed. If only
-    /// the sync of the directory fails, the file stays at `path`.
+    /// Returns an error if `path` exists, or a system call fails. The claimed file is then removed,
+    /// except with [`OutputError::Unsynced`].
     pub fn finish(mut self, bytes: &[u8]) -> Result<(), OutputError> {
         let path = &self.path;
         self.file
@@ -53,7 +53,7 @@ impl NewFile {
             ErrorKind::AlreadyExists => OutputError::Exists { path: path.clone() },
             _ => OutputError::system("write", path)(error.error),
         })?;
-        sync_directory(parent_of(path))
+        sync_directory(parent_of(path)).map_err(|error| error.after_result(path))
     }
 }
 

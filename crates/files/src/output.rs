@@ -32,6 +32,9 @@ pub enum OutputError {
     NotRegular { path: PathBuf, what: &'static str },
     #[error("cannot {action} {}: {source}", path_text(.path))]
     System { action: &'static str, path: PathBuf, source: io::Error },
+    /// The result is in place, but the system refused to sync its directory.
+    #[error("{} is written, but a crash of the machine may still lose it: cannot sync its directory: {source}", path_text(.path))]
+    Unsynced { path: PathBuf, source: io::Error },
 }
 
 impl OutputError {
@@ -57,7 +60,16 @@ impl OutputError {
                 !matches!(source.kind(), StorageFull | QuotaExceeded | FileTooLarge)
                     && source.raw_os_error() != Some(libc::EIO)
             }
+            Self::Unsynced { .. } => false,
             _ => true,
+        }
+    }
+
+    /// Converts an error of the last sync, after the result got its path.
+    pub(crate) fn after_result(self, path: &Path) -> Self {
+        match self {
+            Self::System { source, .. } => Self::Unsynced { path: path.to_owned(), source },
+            error => error,
         }
     }
 }
@@ -65,19 +77,20 @@ impl OutputError {
 /// Writes a file atomically and syncs it. Replaces an existing file.
 ///
 /// # Errors
-/// Returns an error if a system call fails. Then an existing file stays, and no other files remain, unless
-/// the system refuses only to sync the directory.
+/// Returns an error if a system call fails. Then an existing file stays, and no other files remain, except with
+/// [`OutputError::Unsynced`].
 pub fn replace(path: &Path, bytes: &[u8], mode: u32) -> Result<(), OutputError> {
     let written = write_partial(path, bytes, mode)?;
     written.1.persist(path).map_err(|error| OutputError::system("write", path)(error.error))?;
-    sync_directory(parent_of(path))
+    sync_directory(parent_of(path)).map_err(|error| error.after_result(path))
 }
 
 /// Writes several files of a directory as [`replace`] does. Writes all of them before it replaces the first.
 ///
 /// # Errors
 /// Returns an error if a name belongs to a directory, or the system refuses. Then existing files stay, and
-/// no other files remain, unless the system refuses to rename a written file or to sync the directory.
+/// no other files remain, unless the system refuses to rename a written file, and except with
+/// [`OutputError::Unsynced`].
 pub fn replace_all(directory: &Path, files: &[(String, Vec<u8>)], mode: u32) -> Result<(), OutputError> {
     let mut written = Vec::with_capacity(files.len());
     for (name, bytes) in files {
@@ -91,7 +104,7 @@ pub fn replace_all(directory: &Path, files: &[(String, Vec<u8>)], mode: u32) -> 
     for ((_lock, partial), path) in written {
         partial.persist(&path).map_err(|error| OutputError::system("write", &path)(error.error))?;
     }
-    sync_directory(directory)
+    sync_directory(directory).map_err(|error| error.after_result(directory))
 }
 
 /// Refuses a path where [`replace`] would replace something else than a file, such as a pipe or a link.
@@ -189,6 +202,16 @@ mod tests {
         assert_eq!(names(place.path()), ["file"]);
         assert_eq!(fs::read(&path).unwrap(), b"two");
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+
+    /// The caller must not report that nothing was written.
+    #[test]
+    fn an_error_after_the_result_names_the_result() {
+        let place = tempfile::tempdir().unwrap();
+        let error =
+            sync_directory(&place.path().join("none")).unwrap_err().after_result(Path::new("page.html"));
+        let words = "page.html is written, but a crash of the machine may still lose it: ";
+        assert!(error.to_string().starts_with(words) && !error.is_usage(), "{error}");
     }
 
     #[test]

@@ -173,6 +173,17 @@ fn an_interrupted_recording_is_shown_to_its_last_whole_line() {
 }
 
 #[test]
+fn a_recording_of_a_clock_that_was_set_back_is_shown_with_a_remark() {
+    let place = tempfile::tempdir().unwrap();
+    let text = lines(5).replacen("\"at_ms\":3000", "\"at_ms\":500", 1);
+    let ended = replay(&file(place.path(), "back", text), &["--plain"]);
+    let words = "the recorded host's clock was set back by 2.5 s before this sample";
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert!(ended.stderr.contains(&format!("back:4: {words}")), "{}", ended.stderr);
+    assert_eq!(ended.stdout.matches(&format!("not read: {words}")).count(), 1, "{}", ended.stdout);
+}
+
+#[test]
 fn names_in_a_recording_reach_no_terminal() {
     let place = tempfile::tempdir().unwrap();
     let text = lines(2).replace("\"eth0\"", "\"\\u001b]0;x\\u0007\\u001b[2J\"");

@@ -18,8 +18,14 @@ const SECONDS: RangeInclusive<f64> = 1e-3..=1e9;
 
 /// Returns the first impossible figure, with its field. `before` is the time of the previous sample.
 pub(crate) fn check(sample: &Sample, before: Option<u64>) -> Result<(), String> {
-    if let Some(before) = before.filter(|before| sample.at_ms <= *before) {
-        return Err(format!("at_ms is {}, and that of the sample before is {before}", sample.at_ms));
+    // The recorded host's clock may be set back between two samples, but a first sample, which has no
+    // interval, begins another recording.
+    if let Some(before) = before.filter(|before| sample.seconds == 0.0 && sample.at_ms <= *before) {
+        return Err(format!(
+            "at_ms is {}, that of the sample before is {before}, and seconds is 0, as in the first sample of a \
+             recording",
+            sample.at_ms
+        ));
     }
     if sample.seconds != 0.0 {
         within("seconds", sample.seconds, &SECONDS)?;

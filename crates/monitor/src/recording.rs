@@ -1,12 +1,14 @@
 //! Recordings of samples: JSON lines, one [`Sample`] per line.
 
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use evenkeel_files::{InputError, Kind, read_bytes, shown};
-use evenkeel_model::text::{excerpt, list, plain_words};
+use evenkeel_model::text::{counted, excerpt, list, plain_words};
 use serde::Deserialize;
 
 use crate::plausible;
@@ -47,6 +49,9 @@ pub struct Recording {
     only: Vec<String>,
     origin: String,
     is_cut: bool,
+    /// The samples before which the recorded host's clock was set back, by number from 0, each with the time
+    /// by which it was set back, ms.
+    set_back: BTreeMap<usize, u64>,
 }
 
 impl Recording {
@@ -73,6 +78,7 @@ impl Recording {
             only: only.to_vec(),
             origin,
             is_cut: false,
+            set_back: BTreeMap::new(),
         };
         let (mut start, mut line) = (0, 0);
         let (mut names, mut before): (Vec<String>, Option<u64>) = (Vec::new(), None);
@@ -91,6 +97,11 @@ impl Recording {
                         if names.len() < MOST && !names.contains(&interface.name) {
                             names.push(interface.name.clone());
                         }
+                    }
+                    if let Some(before) = before.filter(|before| sample.at_ms <= *before) {
+                        // A recorded interval is measured with a clock that no program sets.
+                        let expected = before.saturating_add((sample.seconds * 1000.0) as u64);
+                        recording.set_back.insert(recording.lines.len(), expected - sample.at_ms);
                     }
                     before = Some(sample.at_ms);
                     retain(&mut sample, only);
@@ -135,6 +146,9 @@ impl Recording {
         // `read` has already parsed this line without an error.
         let mut sample = parse_line(&self.bytes[line]).unwrap_or_default();
         retain(&mut sample, &self.only);
+        if let Some(step_ms) = self.set_back.get(&index.min(self.count().saturating_sub(1))) {
+            sample.not_read.insert(0, set_back(*step_ms));
+        }
         sample
     }
 
@@ -144,12 +158,32 @@ impl Recording {
         &self.points[..(index + 1).min(self.points.len())]
     }
 
+    /// Returns remarks about the whole recording, each with the line of its sample.
     #[must_use]
-    pub fn remark(&self) -> Option<String> {
-        let line = self.lines.len() + 1;
-        let why = "the last line is incomplete, because the recording was interrupted; it is left out";
-        self.is_cut.then(|| format!("{}:{line}: {why}", self.origin))
+    pub fn remarks(&self) -> Vec<String> {
+        let remark = |line: usize, why: &str| format!("{}:{line}: {why}", self.origin);
+        let mut found: Vec<String> = Vec::new();
+        if let Some((index, step_ms)) = self.set_back.first_key_value() {
+            let more = match self.set_back.len() - 1 {
+                0 => String::new(),
+                more => format!("; it was set back before {} too", counted(more, "later sample")),
+            };
+            found.push(remark(index + 1, &(set_back(*step_ms) + &more)));
+        }
+        if self.is_cut {
+            let why = "the last line is incomplete, because the recording was interrupted; it is left out";
+            found.push(remark(self.lines.len() + 1, why));
+        }
+        found
     }
+}
+
+fn set_back(step_ms: u64) -> String {
+    let seconds = Duration::from_millis(step_ms).as_secs_f64();
+    format!(
+        "the recorded host's clock was set back by {seconds} s before this sample, so earlier samples have the same \
+         times; rates do not depend on this clock"
+    )
 }
 
 fn retain(sample: &mut Sample, only: &[String]) {
@@ -271,7 +305,7 @@ mod tests {
         (0..3).for_each(|at| recorder.write(&sample(at)).unwrap());
         recorder.finish().unwrap();
         let recording = Recording::read(&path, &[]).unwrap();
-        assert_eq!((recording.count(), recording.remark()), (3, None));
+        assert_eq!((recording.count(), recording.remarks()), (3, Vec::new()));
         assert_eq!((recording.sample(1), recording.points(1).len()), (sample(1), 2));
         assert_eq!((recording.sample(99), recording.points(99).len()), (sample(2), 3));
         let again = Recorder::create(&path).unwrap_err();
@@ -287,10 +321,10 @@ mod tests {
         for cut in [text.len() - 2, text.len() - 60] {
             let recording = parse(&text[..cut], &[]).unwrap();
             assert_eq!(recording.count(), 1, "{cut}");
-            assert!(recording.remark().unwrap().starts_with("r:2: the last line is incomplete"));
+            assert!(recording.remarks()[0].starts_with("r:2: the last line is incomplete"));
         }
         let whole = parse(&text[..text.len() - 1], &[]).unwrap();
-        assert_eq!((whole.count(), whole.remark()), (2, None), "only the line feed is missing");
+        assert_eq!((whole.count(), whole.remarks()), (2, Vec::new()), "only the line feed is missing");
         let middle = format!("{}\n{}", &lines(1)[..50], lines(1));
         assert!(parse(middle, &[]).unwrap_err().starts_with("r:1:50: the line is no sample "));
         let error = parse(format!("{}{{}}\n", lines(1)), &[]).unwrap_err();
@@ -325,11 +359,13 @@ mod tests {
             parse(samples.iter().map(line).collect::<String>(), &[]).err()
         };
         assert_eq!(told(std::slice::from_ref(&base)), None);
-        let changes: [(Change, &str); 17] = [
+        let changes: [(Change, &str); 16] = [
             (|one| one.seconds = -1.0, "seconds is -1.0, but can only be from 0.001 to 1000000000"),
             (|one| one.seconds = 1e-300, "seconds is 1e-300, but can only be"),
-            (|one| one.at_ms = 1000, "at_ms is 1000, and that of the sample before is 1000"),
-            (|one| one.at_ms = 999, "at_ms is 999, and that of the sample before is 1000"),
+            (
+                |one| (one.at_ms, one.seconds) = (1000, 0.0),
+                "at_ms is 1000, that of the sample before is 1000, and seconds is 0",
+            ),
             (|one| one.interfaces[1].name = "eth0".into(), "interfaces has the interface eth0 twice"),
             (
                 |one| one.interfaces[0].jain_1s = Some(1.5),
@@ -383,6 +419,23 @@ mod tests {
         wrapped.interfaces[0].queues[0].drops = Some(interval);
         wrapped.losses[0].packets = interval;
         assert_eq!(told(&[base, wrapped]), None);
+    }
+
+    #[test]
+    fn a_clock_that_was_set_back_is_named_at_its_sample() {
+        let recorded = [5000, 6000, 3000, 4000, 4000].map(sample);
+        let text: String = recorded.iter().map(|one| serde_json::to_string(one).unwrap() + "\n").collect();
+        let recording = parse(text, &[]).unwrap();
+        assert_eq!(recording.count(), 5);
+        let notes = |index| recording.sample(index).not_read;
+        assert_eq!([0, 1, 3].map(notes), [const { Vec::<String>::new() }; 3]);
+        assert!(notes(2)[0].starts_with("the recorded host's clock was set back by 4 s"), "{:?}", notes(2));
+        assert!(notes(4)[0].starts_with("the recorded host's clock was set back by 1 s"), "{:?}", notes(4));
+        assert_eq!((recording.sample(2).at_ms, recording.sample(2).seconds), (3000, 1.0));
+        let remarks = recording.remarks();
+        assert_eq!(remarks.len(), 1);
+        assert!(remarks[0].starts_with("r:3: the recorded host's clock was set back by 4 s"), "{remarks:?}");
+        assert!(remarks[0].ends_with("; it was set back before 1 later sample too"), "{remarks:?}");
     }
 
     #[test]

@@ -32,7 +32,7 @@ impl Source {
     pub fn open(options: &TopOptions) -> Result<Self, Failure> {
         if let Some(path) = &options.replay {
             let recording = Recording::read(path, &options.interfaces).map_err(unreadable)?;
-            if let Some(remark) = recording.remark() {
+            for remark in recording.remarks() {
                 say(&format!("evenkeel: {remark}"));
             }
             return Ok(Self::Replay { recording, file: evenkeel_files::shown(path), index: 0 });

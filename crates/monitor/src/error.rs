@@ -1,6 +1,7 @@
 //! Errors of the collector.
 
 use evenkeel_host::{HostError, there_is};
+use evenkeel_netlink::NetlinkError;
 
 /// Reasons why a host cannot be sampled.
 #[derive(Debug, thiserror::Error)]
@@ -11,4 +12,13 @@ pub enum MonitorError {
     Host(#[from] HostError),
     #[error("cannot start the thread that observes flows: {source}")]
     Thread { source: std::io::Error },
+}
+
+impl MonitorError {
+    /// Returns whether the next sample may succeed: the host's interfaces or qdiscs changed while the kernel
+    /// listed them.
+    #[must_use]
+    pub fn may_pass(&self) -> bool {
+        matches!(self, Self::Host(HostError::Netlink(NetlinkError::Unsteady { .. })))
+    }
 }

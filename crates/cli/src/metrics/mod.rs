@@ -9,7 +9,8 @@ use evenkeel_files::{check_regular, replace};
 use evenkeel_host::facts::{Tree, read_facts};
 use evenkeel_model::text::path_text;
 use evenkeel_monitor::{
-    CheckCounts, Collector, Exported, Form, MonitorError, Options, ScrapeServer, ServeError, exposition,
+    CheckCounts, Collector, Exported, Form, MonitorError, Options, Sample, ScrapeServer, ServeError,
+    exposition,
 };
 use nix::sys::resource::{UsageWho, getrusage};
 
@@ -56,6 +57,9 @@ struct Exporter {
     is_scraped: bool,
     /// The messages about unreadable files that were already printed.
     told: Vec<String>,
+    /// Whether a further sample follows. Then a sample that cannot be taken is no error, if the next one may
+    /// succeed: the last sample is exported again, and its counters grow later.
+    is_repeated: bool,
 }
 
 impl Exporter {
@@ -63,17 +67,18 @@ impl Exporter {
         let collected =
             Options { interfaces: options.interfaces.clone(), listed_flows: 0, observe: !options.no_flows };
         let mut collector = Collector::open(&collected).map_err(|error| failure(&error))?;
-        collector.sample().map_err(|error| failure(&error))?;
-        let last =
-            Exported { check: check(), version: env!("CARGO_PKG_VERSION").to_owned(), ..Exported::default() };
+        let sample = collector.sample().map_err(|error| failure(&error))?;
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        let last = Exported { sample, check: check(), version, ..Exported::default() };
         let checked = Instant::now();
-        Ok(Self { collector, last, sampled: None, checked, is_scraped: false, told: Vec::new() })
+        let is_repeated = options.listen.is_some() || (options.textfile.is_some() && !options.once);
+        Ok(Self { collector, last, sampled: None, checked, is_scraped: false, told: Vec::new(), is_repeated })
     }
 
     fn text(&mut self, form: Form) -> Result<String, Failure> {
         if self.sampled.is_none_or(|sampled| sampled.elapsed() >= FRESH) {
-            let failed = |error: MonitorError| Failure::with_causes(Exit::Failed, &error);
-            self.last.sample = self.collector.sample().map_err(failed)?;
+            let taken = self.collector.sample();
+            self.take(taken)?;
             self.sampled = Some(Instant::now());
         }
         // If scrapes are more than a minute apart, the last report is old.
@@ -84,6 +89,20 @@ impl Exporter {
         self.is_scraped = !is_old;
         self.last.cpu_seconds = cpu_seconds();
         Ok(exposition(&self.last, form))
+    }
+
+    fn take(&mut self, taken: Result<Sample, MonitorError>) -> Result<(), Failure> {
+        match taken {
+            Ok(sample) => self.last.sample = sample,
+            Err(error) if self.is_repeated && error.may_pass() => {
+                let why = format!("the last sample is exported again: {error}");
+                if !self.last.sample.not_read.contains(&why) {
+                    self.last.sample.not_read.push(why);
+                }
+            }
+            Err(error) => return Err(Failure::with_causes(Exit::Failed, &error)),
+        }
+        Ok(())
     }
 
     /// Makes a new report of `check` if the interval has passed and a scrape has read the last report while
@@ -254,6 +273,9 @@ fn wait_quietly(time: Duration, signals: &Signals) {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use evenkeel_host::HostError;
+    use evenkeel_netlink::NetlinkError;
+
     use super::*;
 
     #[test]
@@ -275,5 +297,32 @@ mod tests {
         };
         assert!(is_judged_anew(CHECK_INTERVAL));
         assert!(!is_judged_anew(Duration::ZERO));
+    }
+
+    #[test]
+    fn a_server_exports_the_last_sample_when_the_next_cannot_be_taken() {
+        let mut options = MetricsOptions {
+            interfaces: vec!["lo".to_owned()],
+            listen: None,
+            textfile: Some("m.prom".into()),
+            interval: CHECK_INTERVAL,
+            once: false,
+            no_flows: true,
+        };
+        let unsteady = || {
+            let action = "list the qdiscs".to_owned();
+            Err(MonitorError::Host(HostError::Netlink(NetlinkError::Unsteady { action })))
+        };
+        let mut exporter = Exporter::open(&options).unwrap();
+        exporter.take(unsteady()).unwrap();
+        exporter.take(unsteady()).unwrap();
+        let sample = &exporter.last.sample;
+        assert_eq!(sample.interfaces.len(), 1);
+        let told = sample.not_read.iter().filter(|why| why.starts_with("the last sample is exported again"));
+        assert_eq!(told.count(), 1);
+        assert!(exporter.take(Err(MonitorError::Host(HostError::NotMounted { mount: "/proc" }))).is_err());
+        // A single exposition has no later sample.
+        options.once = true;
+        assert!(Exporter::open(&options).unwrap().take(unsteady()).is_err());
     }
 }

@@ -13,11 +13,11 @@ use ratatui_core::buffer::Buffer;
 use ratatui_core::layout::Rect;
 
 use crate::arguments::{TopFormat, TopOptions};
-use crate::exit::{Exit, Failure, written};
+use crate::exit::{Exit, Failure, say, written};
 use crate::live::End;
 use crate::output;
 use crate::signals::Signals;
-use source::Source;
+use source::{Advance, Source};
 use terminal::{Event, Terminal};
 
 /// Maximum wait for a key. A signal that arrives just before the wait takes effect after it.
@@ -85,7 +85,7 @@ impl Session<'_> {
             if left.is_zero() {
                 // Skip samples whose time has passed.
                 next = (next + self.options.interval).max(Instant::now());
-                is_changed |= self.source.advance(self.state.frozen, &mut shown)?;
+                is_changed |= self.source.advance(self.state.frozen, &mut shown)? != Advance::Same;
             }
             let was_frozen = self.state.frozen;
             for event in terminal.wait(left.min(NAP))? {
@@ -143,8 +143,9 @@ impl Session<'_> {
         // Count the time from the first sample, so that the last sample is at the end of the time.
         self.began = Instant::now();
         let mut next = self.began + self.options.interval;
+        let mut is_new = true;
         loop {
-            if !self.print_sample(&sample)? {
+            if is_new && !self.print_sample(&sample)? {
                 return Ok(End::Time);
             }
             loop {
@@ -165,9 +166,14 @@ impl Session<'_> {
                 return Ok(self.due().unwrap_or(End::Interrupted));
             }
             next = (next + self.options.interval).max(Instant::now());
-            if !self.source.advance(false, &mut sample)? {
-                return Ok(End::Time);
-            }
+            is_new = match self.source.advance(false, &mut sample)? {
+                Advance::Next => true,
+                Advance::Same => return Ok(End::Time),
+                Advance::Missed(why) => {
+                    say(&format!("evenkeel: {why}"));
+                    false
+                }
+            };
         }
     }
 

@@ -3,6 +3,7 @@
 use std::io;
 use std::time::Duration;
 
+use evenkeel_model::text::counted;
 use evenkeel_monitor::view::{History, Origin, Point};
 use evenkeel_monitor::{Collector, MonitorError, Options, Recorder, Recording, RecordingError, Sample};
 
@@ -26,6 +27,19 @@ pub struct Live {
     newest: Option<Sample>,
     /// Number of samples after the shown one.
     newer: usize,
+    /// Number of samples that could not be taken since the last sample.
+    missed: usize,
+}
+
+/// The effect of [`Source::advance`].
+#[derive(Debug, PartialEq, Eq)]
+pub enum Advance {
+    /// The next sample is shown.
+    Next,
+    /// The shown sample has not changed: it is frozen, or the last of a recording.
+    Same,
+    /// The sample could not be taken, for this reason; the next one may succeed.
+    Missed(String),
 }
 
 impl Source {
@@ -52,8 +66,15 @@ impl Source {
             _ => unwritable(&named(options), &error, Exit::Usage),
         })?;
         let interval = options.interval;
-        let history = History::default();
-        Ok(Self::Live(Box::new(Live { collector, recorder, history, interval, newest: None, newer: 0 })))
+        Ok(Self::Live(Box::new(Live {
+            collector,
+            recorder,
+            history: History::default(),
+            interval,
+            newest: None,
+            newer: 0,
+            missed: 0,
+        })))
     }
 
     pub fn is_live(&self) -> bool {
@@ -62,27 +83,25 @@ impl Source {
 
     pub fn first(&mut self) -> Result<Sample, Failure> {
         match self {
-            Self::Live(live) => live.sample(),
+            Self::Live(live) => {
+                let sample = live.collector.sample().map_err(|error| failed(&error))?;
+                live.keep(sample)
+            }
             Self::Replay { recording, .. } => Ok(recording.sample(0)),
         }
     }
 
-    /// Puts the next sample into `shown`, unless `shown` is frozen. Returns whether `shown` changed.
-    /// Freezing stops the replay of a recording, but not the sampling of this host.
-    pub fn advance(&mut self, is_frozen: bool, shown: &mut Sample) -> Result<bool, Failure> {
+    /// Puts the next sample into `shown`, unless `shown` is frozen. If the sample cannot be taken, adds the
+    /// reason to `shown`. Freezing stops the replay of a recording, but not the sampling of this host.
+    pub fn advance(&mut self, is_frozen: bool, shown: &mut Sample) -> Result<Advance, Failure> {
         match self {
             Self::Live(live) => {
-                let sample = live.sample()?;
-                if is_frozen {
-                    live.newest = Some(sample);
-                    live.newer += 1;
-                } else {
-                    (live.newest, live.newer) = (None, 0);
-                    *shown = sample;
-                }
-                Ok(!is_frozen)
+                let taken = live.collector.sample();
+                live.advance(taken, is_frozen, shown)
             }
-            Self::Replay { .. } => Ok(!is_frozen && self.step(1, shown)),
+            Self::Replay { .. } => {
+                Ok(if !is_frozen && self.step(1, shown) { Advance::Next } else { Advance::Same })
+            }
         }
     }
 
@@ -136,9 +155,45 @@ impl Source {
 }
 
 impl Live {
-    fn sample(&mut self) -> Result<Sample, Failure> {
-        let failed = |error: MonitorError| Failure::with_causes(Exit::Failed, &error);
-        let sample = self.collector.sample().map_err(failed)?;
+    fn advance(
+        &mut self,
+        taken: Result<Sample, MonitorError>,
+        is_frozen: bool,
+        shown: &mut Sample,
+    ) -> Result<Advance, Failure> {
+        let sample = match taken {
+            Err(error) if error.may_pass() => {
+                self.missed += 1;
+                let why = format!("the next sample is missing: {error}");
+                if !is_frozen && !shown.not_read.contains(&why) {
+                    shown.not_read.insert(0, why.clone());
+                }
+                return Ok(Advance::Missed(why));
+            }
+            taken => self.keep(taken.map_err(|error| failed(&error))?)?,
+        };
+        if is_frozen {
+            self.newest = Some(sample);
+            self.newer += 1;
+            return Ok(Advance::Same);
+        }
+        (self.newest, self.newer) = (None, 0);
+        *shown = sample;
+        Ok(Advance::Next)
+    }
+
+    /// Records a sample, and adds it to the history. A sample after missing ones has a longer interval, and
+    /// says why.
+    fn keep(&mut self, mut sample: Sample) -> Result<Sample, Failure> {
+        if self.missed > 0 {
+            let missed = counted(self.missed, "sample");
+            let verb = if self.missed == 1 { "is" } else { "are" };
+            sample.not_read.push(format!(
+                "{missed} before this one {verb} missing: interfaces or qdiscs changed during each reading of \
+                 their list"
+            ));
+            self.missed = 0;
+        }
         if let Some(recorder) = &mut self.recorder {
             let written = recorder.write(&sample);
             written.map_err(|error| {
@@ -152,6 +207,10 @@ impl Live {
         self.history.push(&sample);
         Ok(sample)
     }
+}
+
+fn failed(error: &MonitorError) -> Failure {
+    Failure::with_causes(Exit::Failed, error)
 }
 
 fn named(options: &TopOptions) -> String {
@@ -174,5 +233,57 @@ fn failure(error: MonitorError) -> Failure {
         MonitorError::NoInterface { .. } => Failure::with_causes(Exit::Usage, &error),
         MonitorError::Host(error) => crate::check::failure(error),
         MonitorError::Thread { .. } => Failure::with_causes(Exit::Unable, &error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic)]
+    use evenkeel_host::HostError;
+    use evenkeel_netlink::NetlinkError;
+
+    use super::*;
+
+    fn live() -> Live {
+        let options = Options { interfaces: vec!["lo".to_owned()], observe: false, ..Options::default() };
+        Live {
+            collector: Collector::open(&options).unwrap(),
+            recorder: None,
+            history: History::default(),
+            interval: Duration::from_secs(1),
+            newest: None,
+            newer: 0,
+            missed: 0,
+        }
+    }
+
+    #[test]
+    fn a_sample_that_cannot_be_taken_is_named_and_the_next_one_is_shown() {
+        let unsteady = || {
+            let action = "list the qdiscs".to_owned();
+            Err(MonitorError::Host(HostError::Netlink(NetlinkError::Unsteady { action })))
+        };
+        let sample = |seconds| Sample { seconds, ..Sample::default() };
+        let (mut live, mut shown) = (live(), sample(1.0));
+        for _ in 0..2 {
+            let Advance::Missed(why) = live.advance(unsteady(), false, &mut shown).unwrap() else {
+                panic!("the sample is not missing");
+            };
+            assert!(why.starts_with("the next sample is missing: netlink: cannot list the qdiscs"), "{why}");
+            assert_eq!((shown.seconds, &shown.not_read), (1.0, &vec![why]));
+        }
+        assert_eq!(live.advance(Ok(sample(3.0)), false, &mut shown).unwrap(), Advance::Next);
+        assert_eq!(shown.seconds, 3.0);
+        assert_eq!(shown.not_read.len(), 1);
+        assert!(
+            shown.not_read[0].starts_with("2 samples before this one are missing"),
+            "{:?}",
+            shown.not_read
+        );
+        assert_eq!(live.advance(Ok(sample(1.0)), false, &mut shown).unwrap(), Advance::Next);
+        assert!(shown.not_read.is_empty());
+        // Another error ends the command.
+        let unmounted = Err(MonitorError::Host(HostError::NotMounted { mount: "/proc" }));
+        assert!(live.advance(unmounted, false, &mut shown).is_err());
     }
 }

@@ -39,6 +39,10 @@ fn json(ended: &Ended) -> serde_json::Value {
 /// passes all packets on.
 fn add_foreign_filter(managed: &mut Managed, preference: u16) {
     managed.shell(&["tc", "qdisc", "add", "dev", NAME, "clsact"]);
+    attach_foreign_filter(managed, preference);
+}
+
+fn attach_foreign_filter(managed: &mut Managed, preference: u16) {
     let meter = Meter::load_for_filter(&MeterOptions { flows: 16, bins: 1, bin_ns: 1_000_000 }).unwrap();
     let place = FilterPlace { direction: Direction::Egress, preference };
     managed.netlink.add_filter(managed.index, place, meter.program().unwrap().as_fd(), "foreign").unwrap();
@@ -202,6 +206,19 @@ fn clsact_and_the_filters_of_other_programs_stay() {
         assert_eq!(end(managed.command(&["revert", NAME])).code, 0);
         assert_same(&seen(&managed), &before, "after revert");
     }
+}
+
+/// A session recognizes its own filters by preference and handle.
+#[test]
+fn a_foreign_filter_with_the_handle_of_evenkeels_ends_the_session() {
+    let mut managed = Managed::new();
+    let running = managed.session(&[CLSACT]);
+    attach_foreign_filter(&mut managed, 9);
+    let ended = running.end();
+    let words = "another program changed the filters at clsact egress";
+    assert!(ended.code == 4 && ended.stderr.contains(words), "{ended:?}");
+    let filters = filters(&managed);
+    assert!(filters.contains("foreign") && !filters.contains("evenkeel"), "{filters}");
 }
 
 /// If another program adds a filter below Evenkeel's clsact qdisc, the qdisc stays.

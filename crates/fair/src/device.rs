@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use evenkeel_apply::{Change, FILTER_HANDLE, Knob, Value};
+use evenkeel_apply::{Change, Knob, Value};
 use evenkeel_datapath::{HookKind, HookProgram, egress_programs, ingress_programs, meter_socket};
 use evenkeel_host::{Channels, Ethtool, SocketName, Sysfs, XpsMap, mask_members};
 use evenkeel_model::shell::Line;
@@ -130,9 +130,9 @@ impl Device {
                 (Knob::RootQdisc, Value::Qdiscs(tree)) => {
                     self.root = tree.first().and_then(QdiscState::of_snapshot);
                 }
-                (Knob::Filter(place), Value::Program(None)) => self
-                    .filters
-                    .retain(|filter| (filter.preference, filter.handle) != (place.preference, FILTER_HANDLE)),
+                (Knob::Filter(place), Value::Program(None)) => {
+                    self.filters.retain(|filter| !filter.is_at(*place));
+                }
                 (Knob::InterfaceFile(file), Value::Text(mask)) => {
                     let is_of =
                         |map: &&mut XpsMap| *file == format!("queues/tx-{}/{}", map.queue, map.key.file());

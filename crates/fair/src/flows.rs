@@ -217,6 +217,10 @@ impl Sampler {
         self.filter.map_or(Ok(()), |filter| hooks::detach(run, filter))
     }
 
+    pub(crate) fn filter(&self) -> Option<FilterPlace> {
+        self.filter
+    }
+
     pub(crate) fn program(&self) -> Result<u32, FairError> {
         Ok(self.meter.program_id()?)
     }

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use evenkeel_apply::{Direction, Leftover, Report, Run, StateDirectory};
+use evenkeel_apply::{Direction, FilterPlace, Leftover, Report, Run, StateDirectory};
 use evenkeel_control::{ControlOptions, Controller};
 use evenkeel_datapath::{
     BatchCounters, Completion, Counters, HookKind, QueueSelect, Rule, SelectOptions, Steering,
@@ -146,6 +146,8 @@ struct Managed {
     sampler: Option<Sampler>,
     proof: Proof,
     sampled: Option<Instant>,
+    /// The filter of the queue choice, if the kernel has no tcx hooks.
+    filter: Option<FilterPlace>,
     watched: Watched,
     backend: Backend,
     device: Device,
@@ -360,10 +362,14 @@ impl Managed {
         // between would stay on their queue. Until the HTB classes exist, packets use the default
         // class.
         select.attach(device.index.cast_signed())?;
-        if device.hook == HookKind::Clsact {
-            let program = (select.program()?, select.program_id()?);
-            hooks::attach(&mut run, device.index, Direction::Egress, program, "evenkeel select_queue")?;
-        }
+        let filter = match device.hook {
+            HookKind::Tcx => None,
+            HookKind::Clsact => {
+                let program = (select.program()?, select.program_id()?);
+                let name = "evenkeel select_queue";
+                Some(hooks::attach(&mut run, device.index, Direction::Egress, program, name)?)
+            }
+        };
         // Start balancing before any change, because the kernel may refuse balancing.
         let balance = preflight.request.balance.start(planned.balance, &device, &select, &mut run)?;
         let leaves = planned.batching.map(|batching| batching.register()).transpose()?;
@@ -394,7 +400,8 @@ impl Managed {
         let sampler =
             if counts { Some(Sampler::attach(device.index, queues, counters, journalled)?) } else { None };
         let mut watched = Watched::new(&device)?;
-        // For clsact, the run watches the filters, because it journals them.
+        // For clsact, the run watches the own filters, because it journals them.
+        watched.expect_filters(filter.into_iter().chain(sampler.as_ref().and_then(Sampler::filter)));
         if device.hook == HookKind::Tcx {
             watched.expect_queue_choice(select.program_id()?)?;
             if let Some(sampler) = &sampler {
@@ -431,6 +438,7 @@ impl Managed {
             sampler,
             proof,
             sampled: None,
+            filter,
             watched,
             backend,
             device,
@@ -484,6 +492,8 @@ impl Managed {
             self.watched.expect_meter(None);
             self.sampler.take().map_or(Ok(()), |sampler| sampler.detach(&mut self.run))?;
         }
+        let meter = self.sampler.as_ref().and_then(Sampler::filter);
+        self.watched.expect_filters(self.filter.into_iter().chain(meter));
         drop(stopped);
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use evenkeel_apply::{FILTER_HANDLE, device_inode};
+use evenkeel_apply::{FilterPlace, device_inode};
 use evenkeel_datapath::{HookKind, HookProgram, egress_programs, ingress_programs};
 use evenkeel_host::{Sysfs, XpsMap};
 use evenkeel_netlink::Netlink;
@@ -28,7 +28,10 @@ pub(crate) struct Watched {
     leaves: Vec<(Handle, String)>,
     tree: Option<Tree>,
     programs: Vec<HookProgram>,
+    /// The filters of other programs at clsact egress.
     filters: Vec<FilterState>,
+    /// The filters of this process at clsact egress, which its run watches.
+    own_filters: Vec<FilterPlace>,
     xps: Vec<XpsMap>,
     /// Meters of this process or of an observer, which may be attached and detached at any time.
     meters: BTreeSet<u32>,
@@ -116,7 +119,8 @@ impl Watched {
             leaves: Vec::new(),
             tree: None,
             programs: device.programs.clone(),
-            filters: foreign(device.hook, device.filters.clone()),
+            filters: device.filters.clone(),
+            own_filters: Vec::new(),
             xps: Vec::new(),
             meters: BTreeSet::new(),
             own_meter: None,
@@ -179,6 +183,11 @@ impl Watched {
         // A replaced meter loses its name shortly before its program is detached.
         self.meters.extend(program);
         self.own_meter = program;
+    }
+
+    /// Sets the filters of this process at clsact egress.
+    pub(crate) fn expect_filters(&mut self, own: impl Iterator<Item = FilterPlace>) {
+        self.own_filters = own.collect();
     }
 
     /// Adds the queue choice of this process, which is the last program at tcx egress.
@@ -248,7 +257,7 @@ impl Watched {
         if !qdiscs.iter().any(|qdisc| qdisc.kind == "clsact") {
             return Ok(Vec::new());
         }
-        Ok(foreign(self.hook, self.netlink.filters(self.index, CLSACT_EGRESS)?))
+        Ok(foreign(&self.own_filters, self.netlink.filters(self.index, CLSACT_EGRESS)?))
     }
 
     /// Returns a change of the device itself: it was deleted or renamed, or has another number of queues.
@@ -360,9 +369,9 @@ impl Watched {
     }
 }
 
-/// Returns the filters without Evenkeel's own filter, which is watched separately.
-fn foreign(hook: HookKind, mut filters: Vec<FilterState>) -> Vec<FilterState> {
-    filters.retain(|filter| hook == HookKind::Tcx || filter.handle != FILTER_HANDLE);
+/// Returns the filters without the filters of this process.
+fn foreign(own: &[FilterPlace], mut filters: Vec<FilterState>) -> Vec<FilterState> {
+    filters.retain(|filter| !own.iter().any(|place| filter.is_at(*place)));
     filters
 }
 
@@ -380,6 +389,8 @@ fn hook_difference(hook: &str, before: &[HookProgram], now: &[HookProgram]) -> S
 
 #[cfg(test)]
 mod tests {
+    use evenkeel_apply::{Direction, FILTER_HANDLE};
+
     use super::*;
 
     #[test]
@@ -389,6 +400,28 @@ mod tests {
         assert!(words(root("mq", 7), root("mq", 0x4001)).ends_with("mq 7: before, mq 4001: now"));
         assert!(words(root("mq", 7), root("pfifo", 9)).ends_with("mq before, pfifo now"));
         assert!(words(root("mq", 7), None).ends_with("mq before, none now"));
+    }
+
+    #[test]
+    fn a_filter_of_another_program_may_have_the_handle_of_evenkeels() {
+        let filter = |kind: &str, preference, handle| FilterState {
+            kind: kind.to_owned(),
+            preference,
+            handle,
+            program: None,
+            program_id: None,
+        };
+        let own = FilterPlace { direction: Direction::Egress, preference: 2 };
+        let others = vec![
+            filter("bpf", 1, FILTER_HANDLE),
+            filter("u32", 2, FILTER_HANDLE),
+            filter("bpf", 2, 1),
+            filter("bpf", 3, FILTER_HANDLE),
+        ];
+        let mut all = others.clone();
+        all.insert(1, filter("bpf", 2, FILTER_HANDLE));
+        assert_eq!(foreign(&[own], all.clone()), others);
+        assert_eq!(foreign(&[], all.clone()), all);
     }
 
     #[test]

@@ -36,6 +36,15 @@ fn is_own(filter: &FilterState) -> bool {
     filter.kind == "bpf" && filter.handle == FILTER_HANDLE
 }
 
+impl FilterState {
+    /// Returns whether this is Evenkeel's filter at a place. Another program may use the handle of
+    /// Evenkeel's filters at another preference.
+    #[must_use]
+    pub fn is_at(&self, place: FilterPlace) -> bool {
+        is_own(self) && self.preference == place.preference
+    }
+}
+
 impl Netlink {
     /// Returns the state of the clsact qdisc of an interface: one of the texts of [`clsact`].
     pub fn clsact(&mut self, index: u32) -> Result<&'static str, NetlinkError> {
@@ -78,7 +87,7 @@ impl Netlink {
     /// id is 0 if the kernel does not show it.
     pub fn filter_program(&mut self, index: u32, place: FilterPlace) -> Result<Option<u32>, NetlinkError> {
         let found = self.filters_at(index, place.direction)?;
-        let own = found.iter().find(|filter| is_own(filter) && filter.preference == place.preference);
+        let own = found.iter().find(|filter| filter.is_at(place));
         Ok(own.map(|filter| filter.program_id.unwrap_or(0)))
     }
 

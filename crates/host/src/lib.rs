@@ -31,7 +31,7 @@ pub use ethtool::{Channels, Ethtool, RuleTable};
 pub use flows::{Flow, FlowReader, FlowTuple, Listener, Reading};
 pub use identity::{NamespaceIdentity, ProcessIdentity};
 pub use interface::{XpsKey, XpsMap, mask_members, name_of, there_is};
-pub use namespaces::{NetworkNamespace, Scope};
+pub use namespaces::{NetworkNamespace, Scope, is_process_number};
 pub use owner::{Owner, Owners};
 pub use privilege::Capability;
 pub use process_time::{ProcessTime, TICKS_PER_SECOND, others_ticks};

@@ -173,7 +173,7 @@ impl Host {
     fn namespace_path(&self, name: &str) -> PathBuf {
         if name.contains('/') {
             PathBuf::from(name)
-        } else if name.bytes().all(|byte| byte.is_ascii_digit()) {
+        } else if is_process_number(name) {
             self.path(&format!("/proc/{name}/ns/net"))
         } else {
             self.path(&format!("/run/netns/{name}"))
@@ -194,10 +194,22 @@ impl Host {
     }
 }
 
+/// Returns whether the name of a network namespace is the id of a process in that namespace.
+#[must_use]
+pub fn is_process_number(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit())
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
+
+    #[test]
+    fn only_digits_are_the_id_of_a_process() {
+        let names = ["17", "0", "", "blue", "17a", "-1"];
+        assert_eq!(names.map(is_process_number), [true, true, false, false, false, false]);
+    }
 
     #[test]
     fn the_callers_own_comes_first_and_once() {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use evenkeel_apply::StateDirectory;
 use evenkeel_apply::privileges::keep_only;
 use evenkeel_files::Stamp;
-use evenkeel_host::{Capability, Scope};
+use evenkeel_host::{Capability, Scope, is_process_number};
 use evenkeel_model::text::{excerpt, path_text};
 use evenkeel_receive::policy::PolicyFile;
 use evenkeel_steer::{
@@ -141,7 +141,7 @@ fn scope(names: &[String]) -> Result<Scope, Failure> {
         return Ok(Scope::Own);
     }
     let is_all = names.iter().any(|name| name == "all");
-    let has_processes = names.iter().any(|name| name.bytes().all(|byte| byte.is_ascii_digit()));
+    let has_processes = names.iter().any(|name| is_process_number(name));
     let needed: &[Capability] = match is_all || has_processes {
         true => &[Capability::SysAdmin, Capability::SysPtrace],
         false => &[Capability::SysAdmin],
@@ -348,11 +348,14 @@ struct WatchedPolicy {
     error: Option<String>,
 }
 
-/// Returns the stamps of a policy's file and of its scripts. Returns `None` if one of these files does
-/// not exist.
-fn stamps(path: &Path, scripts: &[String]) -> Option<Vec<Stamp>> {
+/// Returns the stamps of a policy's file and of its scripts.
+///
+/// # Errors
+/// Returns the first of these files that does not exist.
+fn stamps(path: &Path, scripts: &[String]) -> Result<Vec<Stamp>, PathBuf> {
     let scripts = scripts.iter().map(Path::new);
-    [path].into_iter().chain(scripts).map(|path| Stamp::of(path).ok()).collect()
+    let stamp = |path: &Path| Stamp::of(path).map_err(|_| path.to_owned());
+    [path].into_iter().chain(scripts).map(stamp).collect()
 }
 
 impl WatchedPolicy {
@@ -360,7 +363,7 @@ impl WatchedPolicy {
         let path = Some(PathBuf::from(name))
             .filter(|path| PolicyFile::built_in(name).is_none() && Stamp::is_followed(path));
         let file = load_policy(name)?;
-        let stamps = path.as_deref().and_then(|path| stamps(path, &file.script_files));
+        let stamps = path.as_deref().and_then(|path| stamps(path, &file.script_files).ok());
         Ok(Self { file, path, stamps, error: None })
     }
 
@@ -368,13 +371,16 @@ impl WatchedPolicy {
     /// invalid or missing, keeps the current policy.
     fn refresh(&mut self) -> Option<PolicyFile> {
         let path = self.path.as_ref()?;
-        let Some(now) = stamps(path, &self.file.script_files) else {
-            if self.stamps.take().is_some() {
-                let error = format!("{} no longer exists; {STAYS}", path_text(path));
-                say(&error);
-                self.error = Some(error);
+        let now = match stamps(path, &self.file.script_files) {
+            Ok(now) => now,
+            Err(missing) => {
+                if self.stamps.take().is_some() {
+                    let error = format!("{} no longer exists; {STAYS}", path_text(&missing));
+                    say(&error);
+                    self.error = Some(error);
+                }
+                return None;
             }
-            return None;
         };
         if Some(&now) == self.stamps.as_ref() {
             return None;
@@ -384,7 +390,7 @@ impl WatchedPolicy {
             Ok(file) => {
                 let before = std::mem::replace(&mut self.file, file);
                 // The new policy may have other scripts.
-                self.stamps = stamps(path, &self.file.script_files).or(self.stamps.take());
+                self.stamps = stamps(path, &self.file.script_files).ok().or(self.stamps.take());
                 self.error = None;
                 Some(before)
             }
@@ -502,5 +508,26 @@ fn watch(
         });
         screen.draw(|| show::status(&session.status()));
         std::thread::sleep(NAP);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_missing_script_is_named_and_not_its_policy() {
+        let place = tempfile::tempdir().unwrap();
+        let named = |name: &str| place.path().join(name);
+        let (policy, script) = (named("p.toml"), named("s.rhai"));
+        std::fs::write(&policy, "").unwrap();
+        std::fs::write(&script, "").unwrap();
+        let scripts = [script.to_str().unwrap().to_owned()];
+        assert_eq!(stamps(&policy, &scripts).unwrap().len(), 2);
+        std::fs::remove_file(&script).unwrap();
+        assert_eq!(stamps(&policy, &scripts).unwrap_err(), script);
+        std::fs::remove_file(&policy).unwrap();
+        assert_eq!(stamps(&policy, &scripts).unwrap_err(), policy);
     }
 }

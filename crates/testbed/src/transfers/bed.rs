@@ -33,8 +33,10 @@ pub(super) struct TransferBed {
 pub(super) struct Packets {
     /// Packets that the sender's device sent.
     pub(super) sent: u64,
-    /// Packets that the sender's or the receiver's device dropped before the ring.
-    pub(super) nic: u64,
+    /// Packets that the sender's device dropped. They are not in `sent` (`veth_get_stats64`, drivers/net/veth.c).
+    pub(super) unsent: u64,
+    /// Packets that the receiver's device dropped before the ring.
+    pub(super) unreceived: u64,
     /// Packets that went to a ring, and packets that the ring's thread took.
     pub(super) enqueued: u64,
     pub(super) taken: u64,
@@ -52,9 +54,14 @@ impl Packets {
         self.enqueued.saturating_sub(self.taken)
     }
 
+    /// Returns the packets that a device dropped.
+    pub(super) fn nic(&self) -> u64 {
+        self.unsent + self.unreceived
+    }
+
     /// Returns the packets whose place is unknown.
     pub(super) fn unexplained(&self) -> u64 {
-        self.sent.abs_diff(self.nic + self.other + self.enqueued)
+        self.sent.abs_diff(self.unreceived + self.other + self.enqueued)
     }
 }
 
@@ -133,11 +140,11 @@ impl TransferBed {
             |names: &[&str]| names.iter().map(|name| protocol_counter(&extended, "TcpExt: ", name)).sum();
         Ok(Packets {
             sent: of(&mut self.netlink, SENDER_INTERFACE, &["tx_packets"])?,
-            nic: of(&mut self.netlink, SENDER_INTERFACE, &["tx_dropped"])?
-                + of(&mut self.receiver_netlink, RECEIVER_INTERFACE, &["rx_dropped"])?,
+            unsent: of(&mut self.netlink, SENDER_INTERFACE, &["tx_dropped"])?,
+            unreceived: of(&mut self.receiver_netlink, RECEIVER_INTERFACE, &["rx_dropped"])?,
             enqueued: sum(|cpu| cpu.enqueued),
             taken: sum(|cpu| cpu.dequeued),
-            other: sum(|cpu| cpu.other + cpu.refused),
+            other: sum(|cpu| cpu.other + cpu.refused) + self.rings.unmapped(),
             socket_backlog: tcp(&["TCPBacklogDrop"]),
             // `tcp_data_queue`, `tcp_data_queue_ofo`, `tcp_prune_ofo_queue` (net/ipv4/tcp_input.c)
             pruned: tcp(&["TCPRcvQDrop", "TCPOFODrop", "OfoPruned"]),
@@ -150,5 +157,25 @@ impl Drop for TransferBed {
     fn drop(&mut self) {
         // Delete the link now, because the kernel may clean up the namespaces later.
         let _ = self.netlink.delete_link(self.index);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_that_a_device_did_not_send_are_explained() {
+        let packets = Packets {
+            sent: 100,
+            unsent: 7,
+            unreceived: 5,
+            enqueued: 90,
+            taken: 80,
+            other: 5,
+            ..Packets::default()
+        };
+        assert_eq!((packets.nic(), packets.missing(), packets.unexplained()), (12, 10, 0));
+        assert_eq!(Packets { enqueued: 88, ..packets }.unexplained(), 2);
     }
 }

@@ -215,7 +215,7 @@ fn drops(before: &Packets, after: &Packets, last: &Packets) -> [Option<u64>; 5] 
     let ring = last.missing().saturating_sub(before.missing());
     [
         None,
-        Some(after.nic - before.nic),
+        Some(after.nic() - before.nic()),
         Some(ring),
         Some(after.socket_backlog - before.socket_backlog),
         Some(after.pruned - before.pruned),

@@ -41,11 +41,11 @@ fn what_this_machine_cannot_do_is_refused_with_the_reason() {
     assert!(processors < 4, "this test knows the refusals of machines with fewer than four processors");
     let paper = support::run(&["run", "tcp100g-cores", "--on", "netns", "--quiet"]);
     assert_eq!((paper.code, paper.stdout.as_str()), (3, ""), "{paper:?}");
-    let reason = format!(
-        "3 applications and the sender need 4 processors, and this machine has {processors}; run the variant with \
-         --on sim"
-    );
-    assert!(paper.stderr.contains(&reason), "{paper:?}");
+    let processors =
+        format!("3 applications and the sender need 4 processors, and this machine has {processors}");
+    for reason in [processors.as_str(), "the qdisc fq cannot pace", "run the variant with --on sim"] {
+        assert!(paper.stderr.contains(reason), "{reason}: {paper:?}");
+    }
     let own = scenario() + "\n[variant.paced]\nbase = \"same\"\nsummary = \"paced\"\npacing = true\n";
     let place = Place::new(&own);
     let paced = Running::start(place.command(&["--variant", "paced"])).end();

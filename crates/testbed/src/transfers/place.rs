@@ -23,18 +23,18 @@ pub(super) struct Places {
 /// Places the sender on the last processor, and the applications on the first ones. Returns the reason if
 /// there are too few processors.
 pub(super) fn place(knobs: &TransferKnobs, processors: &[usize]) -> Result<Places, String> {
-    let too_few = |needed: usize, for_what: &str| {
-        Err(format!(
-            "{} and the sender need {needed} processors{for_what}, and this machine has {}; run the variant with \
-             --on sim",
-            counted(knobs.flows as usize, "application"),
-            processors.len()
-        ))
-    };
     let flows = knobs.flows as usize;
-    let Some((sender, receiving)) = processors.split_last().filter(|(_, others)| others.len() >= flows)
-    else {
-        return too_few(flows + 1, "");
+    let (rings, for_what) = match knobs.interrupts {
+        InterruptCores::EveryCore => (1, " with interrupts on every core"),
+        _ => (0, ""),
+    };
+    let needed = flows + 1 + rings;
+    let Some((sender, receiving)) = processors.split_last().filter(|_| processors.len() >= needed) else {
+        return Err(format!(
+            "{} and the sender need {needed} processors{for_what}, and this machine has {}",
+            counted(flows, "application"),
+            processors.len()
+        ));
     };
     let (readers, others) = receiving.split_at(flows);
     let rings = match knobs.interrupts {
@@ -42,14 +42,11 @@ pub(super) fn place(knobs: &TransferKnobs, processors: &[usize]) -> Result<Place
         InterruptCores::Apart if others.is_empty() => vec![*sender],
         InterruptCores::Apart => others.to_vec(),
         InterruptCores::OnApplications => readers.to_vec(),
-        InterruptCores::EveryCore if others.is_empty() => {
-            return too_few(flows + 2, " with interrupts on every core");
-        }
         InterruptCores::EveryCore => receiving.to_vec(),
         InterruptCores::WithReader | InterruptCores::OwnCore => {
             return Err(format!(
                 "the test bed chooses the processor of a flow's interrupts by a hash, not by its application \
-                 (interrupts = \"{}\"); use \"apart\" or \"on-applications\"",
+                 (interrupts = \"{}\", not \"apart\" or \"on-applications\")",
                 knobs.interrupts
             ));
         }
@@ -57,7 +54,7 @@ pub(super) fn place(knobs: &TransferKnobs, processors: &[usize]) -> Result<Place
     Ok(Places { sender: *sender, readers: readers.to_vec(), rings })
 }
 
-/// Returns the settings of a variant, or the reason why the test bed cannot run it.
+/// Returns the settings of a variant, or all reasons why the test bed cannot run it.
 pub(crate) fn assess(
     scenario: &Scenario,
     variant: &Variant,
@@ -65,7 +62,7 @@ pub(crate) fn assess(
     processors: &[usize],
     controls: &[String],
 ) -> Result<Assessment, String> {
-    let places = place(knobs, processors)?;
+    let places = place(knobs, processors);
     let elsewhere = [knobs.interrupt_node, knobs.application_node].contains(&HostNode::Other);
     let lacking = [
         (knobs.senders > 1 || knobs.receivers > 1, "the test bed has one sender and one receiver"),
@@ -78,21 +75,28 @@ pub(crate) fn assess(
         (elsewhere, "the test bed uses the processors of one memory node"),
         (knobs.other_tuning.is_some(), "the test bed does not change this setting of this machine"),
     ];
-    if let Some((_, why)) = lacking.iter().find(|(lacks, _)| *lacks) {
-        return Err(format!("{why}; run the variant with --on sim"));
+    let mut reasons: Vec<String> = places.as_ref().err().cloned().into_iter().collect();
+    reasons.extend(lacking.iter().filter(|(lacks, _)| *lacks).map(|(_, why)| (*why).to_owned()));
+    if !reasons.is_empty() {
+        reasons.push("run the variant with --on sim".to_owned());
     }
     if knobs.reader_stall.as_u64() > 0 && !stall::is_available() {
-        return Err("this process may not use userfaultfd, by which a read sleeps (reader-stall)".to_owned());
+        reasons
+            .push("this process may not use userfaultfd, by which a read sleeps (reader-stall)".to_owned());
     }
     if knobs.ring > LARGEST_RING {
-        return Err(format!(
+        reasons.push(format!(
             "a queue of the kernel's CPU map has at most {LARGEST_RING} packets; use a shorter ring"
         ));
     }
     let unknown = |control: &String| !controls.contains(control);
     if let Some(control) = controls_of(scenario, knobs).into_iter().find(unknown) {
-        return Err(format!("this kernel does not offer {control}; use one of {}", controls.join(", ")));
+        reasons.push(format!("this kernel does not offer {control}; use one of {}", controls.join(", ")));
     }
+    if !reasons.is_empty() {
+        return Err(reasons.join("; "));
+    }
+    let places = places?;
     let mut settings: std::collections::BTreeMap<String, String> =
         variant.settings().into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
     // This machine determines these settings, so ignore the variant's values.
@@ -149,13 +153,10 @@ mod tests {
             place(scenario.variants[variant].transfers().unwrap(), &processors)
                 .map(|places| (places.readers, places.rings, places.sender))
         };
-        let refusal = |needed| {
-            format!(
-                "3 applications and the sender need {needed}, and this machine has 2; run the variant with --on sim"
-            )
-        };
-        for variant in 0..3 {
-            assert_eq!(place(variant, 2), Err(refusal("4 processors")));
+        let refusal = |needed| format!("3 applications and the sender need {needed}, and this machine has 2");
+        let needs = ["5 processors with interrupts on every core", "4 processors", "4 processors"];
+        for (variant, needed) in needs.into_iter().enumerate() {
+            assert_eq!(place(variant, 2), Err(refusal(needed)));
         }
         let applications = vec![0, 1, 2];
         assert_eq!(place(1, 4), Ok((applications.clone(), vec![3], 3)), "apart, with the sender");
@@ -199,5 +200,12 @@ mod tests {
             let refusal = assess(&change).unwrap_err();
             assert!(refusal.contains(reason), "{refusal}");
         }
+        let all = assess(&|knobs| (knobs.flows, knobs.pacing, knobs.ring) = (3, true, 65_536)).unwrap_err();
+        assert_eq!(
+            all,
+            "3 applications and the sender need 4 processors, and this machine has 2; the test bed's link is a tbf, below \
+             which the qdisc fq cannot pace; run the variant with --on sim; a queue of the kernel's CPU map has at most \
+             16384 packets; use a shorter ring"
+        );
     }
 }

@@ -359,8 +359,8 @@ impl Managed {
             ..SelectOptions::default()
         })?;
         // Attach before changing XPS maps and the root qdisc. Otherwise flows that the kernel hashes in
-        // between would stay on their queue. Until the HTB classes exist, packets use the default
-        // class.
+        // between would stay on their queue. Until the HTB classes exist, HTB sends packets past all
+        // classes (htb_classify, htb_enqueue).
         select.attach(device.index.cast_signed())?;
         let filter = match device.hook {
             HookKind::Tcx => None,

@@ -10,7 +10,10 @@ pub enum MonitorError {
     NoInterface { name: String, others: Vec<String> },
     #[error(transparent)]
     Host(#[from] HostError),
-    #[error("cannot start the thread that observes flows: {source}")]
+    #[error(
+        "cannot start the thread that observes flows: {source}; raise the limit on processes (`ulimit -u`, or `pids.max` \
+         of the cgroup)"
+    )]
     Thread { source: std::io::Error },
 }
 

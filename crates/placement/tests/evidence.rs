@@ -463,7 +463,8 @@ fn rejected_connection_requests_are_judged_by_their_share() {
     assert!(past.remedy.changes.is_empty());
 }
 
-/// The timers of NAPI apply to a veth only with GRO, because a veth without GRO has no NAPI.
+/// The timers of NAPI apply to a veth only while the veth has NAPI: with GRO, or with an XDP program (veth_open,
+/// drivers/net/veth.c). The rule looks only at GRO.
 #[test]
 fn timers_of_a_veth_count_with_gro() {
     let found = |gro: bool, timeout: u64, polls: u64| {

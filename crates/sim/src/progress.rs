@@ -1,6 +1,6 @@
 //! Limits that end a simulation without progress.
 //!
-//! Three conditions can prevent a run from ending. Each condition ends the run with its own error:
+//! The simulator detects three conditions without progress, and ends the run with its own error for each:
 //!
 //! | condition | detected by |
 //! |---|---|
@@ -8,8 +8,8 @@
 //! | events continue, but time does not advance or hardly does | [`EventLimit`]: too many events between two packets |
 //! | time advances, but no new data of a finite transfer arrives | [`Patience`]: too long without a new byte |
 //!
-//! Each limit is far above the timers of a run that makes progress: a retransmission timer doubles up
-//! to two minutes. The checks cost one decrement per event, and one comparison per time slice of a
+//! A run that makes progress reaches no limit, although its retransmission timers double up to two minutes
+//! (`TCP_RTO_MAX`). The checks cost one decrement per event, and one comparison per time slice of a
 //! cluster.
 
 use crate::time::{Span, Time};

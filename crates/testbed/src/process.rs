@@ -94,7 +94,7 @@ impl Process {
                     return Err(std::io::Error::from_raw_os_error(libc::ESRCH));
                 }
                 if let Some(descriptor) = inherited {
-                    // Clear close-on-exec.
+                    // The program inherits this descriptor, so exec must not close it.
                     check(libc::fcntl(descriptor, libc::F_SETFD, 0))?;
                 }
                 if let Some(nice) = nice {

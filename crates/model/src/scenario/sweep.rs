@@ -315,7 +315,7 @@ fn read_sweeps(
         if points > MOST_POINTS {
             element.complain(
                 BadValue,
-                format!("the sweeps have {points} points in all"),
+                format!("the sweeps up to here have {points} points"),
                 format!("use at most {MOST_POINTS} points"),
             );
             return None;

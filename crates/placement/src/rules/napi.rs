@@ -11,8 +11,8 @@ use crate::view::count;
 pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "gro-timer-alone",
-        looks_at: "gro_flush_timeout and napi_defer_hard_irqs of each NIC, and of each veth with GRO, without which \
-                   a veth has no NAPI",
+        looks_at: "gro_flush_timeout and napi_defer_hard_irqs of each NIC, and of each veth with GRO (a veth with \
+                   neither GRO nor an XDP program has no NAPI)",
         fires_when: "low: one is set and the other is 0; medium: only gro_flush_timeout is set, to at least 100 µs",
         why: "napi_defer_hard_irqs defers interrupts for some empty polls, which the timer starts: alone it does \
               nothing. The timer alone leaves interrupts on and lets GRO hold packets.",

@@ -327,7 +327,7 @@ fn stage(knob: &Knob) -> u8 {
         }
         Knob::RssTable | Knob::RssContext(_) | Knob::FlowHash(_) | Knob::NtupleRule(_) => 6,
         Knob::InterruptAffinity(_) => 7,
-        // Maps are derived from the interrupts of their queues.
+        // XPS and RPS maps follow the interrupts of their queues (stage 7).
         Knob::InterfaceFile(_)
         | Knob::GsoSizes
         | Knob::GroSizes

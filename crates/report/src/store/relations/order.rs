@@ -1,4 +1,5 @@
-//! Order of figures of the same values: percentiles, means, parts and their total.
+//! Checks figures of the same values against each other: percentiles in order, means between percentiles, and no
+//! part above its total.
 
 use std::collections::BTreeSet;
 

@@ -19,8 +19,13 @@ fn at(width: usize, arguments: &[&str]) -> Ended {
 }
 
 /// Returns whether a user may copy a line into a shell. In a script, this holds for any line except
-/// comments without a command. Elsewhere, it holds for a line with the indent of commands.
+/// comments without a command. Elsewhere, it holds for a line with the indent of commands, and for a line that has
+/// only a command in backquotes.
 fn is_shell(line: &str, script: bool) -> bool {
+    let quoted = line.trim_start().strip_prefix('`').and_then(|command| command.split_once('`'));
+    if quoted.is_some_and(|(_, rest)| rest.len() <= 1) {
+        return true;
+    }
     match script {
         true => line.strip_prefix('#').is_none_or(|comment| {
             let comment = comment.trim_start();

@@ -82,11 +82,12 @@ fn what_is_applied_stays_until_it_is_reverted() {
     let one = host.tune(&["--apply", "sack-off", "--no-watch"]);
     assert!(one.code == 0 && one.stdout.contains("1 setting changed"), "{one:?}");
     assert_eq!(host.values(), ["0", "1", "0", "0"]);
-    let directories = format!("EVENKEEL_STATE_DIR={} ", host.managed.state.path().display());
-    // The path of the directory may wrap the line.
-    let said = one.stdout.replace('\n', " ");
-    let revert = format!(" evenkeel revert {NAME} undoes the changes");
-    assert!(said.contains(&directories) && said.contains(&revert), "{one:?}");
+    // The command stays on one line, whatever the length of the directories.
+    let directories = format!("`EVENKEEL_STATE_DIR={} ", host.managed.state.path().display());
+    let revert = format!(" evenkeel revert {NAME}`");
+    let is_whole = |line: &str| line.starts_with(&directories) && line.contains(&revert);
+    assert!(one.stdout.lines().any(is_whole), "{one:?}");
+    assert!(one.stdout.replace('\n', " ").contains(&format!("{revert} undoes the changes")), "{one:?}");
     let twice = host.tune(&["--apply", "sack-off", "--no-watch"]);
     assert!(twice.code == 0 && twice.stdout.contains("nothing was changed"), "{twice:?}");
     assert!(twice.stderr.contains("sack-off has no finding for"), "{twice:?}");

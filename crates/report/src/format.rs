@@ -140,7 +140,7 @@ fn width_up_to(text: &str, limit: usize) -> usize {
 
 /// Returns `text`, cleaned and wrapped to `width` between words. The first line starts with `indent`,
 /// further lines with the same number of spaces. A word longer than a line breaks after a punctuation
-/// mark if possible.
+/// mark if possible. A command in backquotes never breaks.
 #[must_use]
 pub fn wrapped(indent: &str, text: &str, width: usize) -> String {
     /// Minimum width for text. If the indent leaves less, further lines are indented by 2.
@@ -156,8 +156,10 @@ pub fn wrapped(indent: &str, text: &str, width: usize) -> String {
         line.clone_from(&hanging);
     };
     let text = joined_commands(&clean(text), width.saturating_sub(hang));
-    let mut words: Vec<&str> = text.split_whitespace().rev().collect();
-    while let Some(word) = words.pop() {
+    // Search a word for a command only once, because a very long word breaks into many lines.
+    let mut words: Vec<(&str, bool)> =
+        text.split_whitespace().rev().map(|word| (word, word.contains(JOINT))).collect();
+    while let Some((word, is_command)) = words.pop() {
         let word_width = width_up_to(word, width);
         let needed = text_width(&line) + usize::from(line_has_word) + word_width;
         if line_has_word && needed > width {
@@ -165,17 +167,17 @@ pub fn wrapped(indent: &str, text: &str, width: usize) -> String {
             line_has_word = false;
         }
         let room = width.saturating_sub(text_width(&line));
-        if !line_has_word && word_width > room && room >= LEAST_ROOM {
+        if !line_has_word && word_width > room && room >= LEAST_ROOM && !is_command {
             let (first, rest) = word.split_at(break_of(word, room));
             line.push_str(first);
             end_line(&mut line);
-            words.push(rest);
+            words.push((rest, is_command));
             continue;
         }
         if !line_has_word && word_width > room && !line.trim().is_empty() {
             // A label that leaves no space for text is on its own line.
             end_line(&mut line);
-            words.push(word);
+            words.push((word, is_command));
             continue;
         }
         if line_has_word {
@@ -191,21 +193,24 @@ pub fn wrapped(indent: &str, text: &str, width: usize) -> String {
 /// A placeholder for a space at which a line must not break. It is in Unicode's private use area.
 const JOINT: char = '\u{e000}';
 
-/// Replaces the spaces of a command in backquotes or parentheses by [`JOINT`] if the command fits one
+/// Replaces the spaces of a command in backquotes by [`JOINT`], also of a command in parentheses that fits one
 /// line. A command on one line can be copied.
 fn joined_commands(text: &str, room: usize) -> String {
-    const PROGRAMS: [&str; 6] = ["ethtool ", "evenkeel ", "ip ", "sysctl ", "systemctl ", "tc "];
+    /// A printed command may begin with the directories of this process, such as `EVENKEEL_STATE_DIR`.
+    const BEGINNINGS: [&str; 7] =
+        ["EVENKEEL_", "ethtool ", "evenkeel ", "ip ", "sysctl ", "systemctl ", "tc "];
     let mut joined = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(open) = rest.find(['`', '(']) {
         let (before, from) = rest.split_at(open);
         joined.push_str(before);
-        let close = if from.starts_with('`') { '`' } else { ')' };
-        // A longer command does not fit the line.
-        let end = from.char_indices().skip(1).take(room).find(|(_, letter)| *letter == close);
+        // Parentheses may also contain prose.
+        let (close, most) = if from.starts_with('`') { ('`', usize::MAX) } else { (')', room) };
+        let end = from.char_indices().skip(1).take(most).find(|(_, letter)| *letter == close);
         let end = end.map(|(at, _)| at + 1);
         let is_command = |command: &&str| {
-            PROGRAMS.iter().any(|program| command[1..].starts_with(program)) && text_width(command) < room
+            let is_short = || most == usize::MAX || text_width(command) < most;
+            BEGINNINGS.iter().any(|start| command[1..].starts_with(start)) && is_short()
         };
         match end.map(|end| &from[..end]).filter(is_command) {
             Some(command) => {
@@ -323,6 +328,12 @@ mod tests {
         assert_eq!(wrapped("- ", "one two three", 9), "- one two\n  three\n");
         assert_eq!(wrapped("", "one (ethtool -L eth0 tx 4) two", 24), "one\n(ethtool -L eth0 tx 4)\ntwo\n");
         assert_eq!(wrapped("", "ab `tc qdisc` (b", 12), "ab\n`tc qdisc`\n(b\n");
+        // A command is copied as one line, also if it is longer than the line.
+        let command = "`EVENKEEL_STATE_DIR=/one/two evenkeel revert eth0`";
+        assert_eq!(
+            wrapped("  by hand: ", &format!("{command} undoes it"), 24),
+            format!("  by hand:\n           {command}\n           undoes it\n")
+        );
         assert_eq!(wrapped("", "unbreakable", 4), "unbreakable\n");
         assert_eq!(wrapped("", "a /one/two/three/four", 14), "a\n/one/two/\nthree/four\n");
         assert_eq!(wrapped("  ", "", 4), "\n");

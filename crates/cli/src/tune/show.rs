@@ -338,7 +338,8 @@ pub fn outcome(interface: &str, prepared: &Prepared, outcome: &Outcome, files: &
         text.push_str(&watched_text(interface, watched));
     }
     if !outcome.done.is_empty() || !files.files.is_empty() {
-        let _ = writeln!(text, "{} undoes the changes", printed_command("evenkeel revert {}", &[&interface]));
+        let _ =
+            writeln!(text, "`{}` undoes the changes", printed_command("evenkeel revert {}", &[&interface]));
     }
     text
 }

@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use evenkeel_model::change::Knob;
 use evenkeel_model::host::{HostFacts, Interface, InterfaceKind, Unknown};
+use evenkeel_model::text::list;
 use serde::Serialize;
 
 use super::needs::{
@@ -12,8 +13,9 @@ use super::needs::{
     STATISTICS, UDP, UDP6, VMSTAT,
 };
 use super::one_interface::OF_ONE_INTERFACE;
-use super::{Found, Rule, find_rule, rules};
+use super::{FAST, Found, Rule, find_rule, rules};
 use crate::current::is_made;
+use crate::view::gigabits;
 use crate::{Basis, Finding, Severity, View};
 
 const SYSCTLS: &str = "/proc/sys/";
@@ -138,15 +140,20 @@ fn is_nic_or_host(facts: &HostFacts, subject: &str) -> bool {
 }
 
 pub fn judge_with<'r>(facts: &HostFacts, rules: impl IntoIterator<Item = &'r Rule>) -> Judgement {
-    let variants = variants(facts);
-    let alternatives: Vec<Alternative<'_>> = variants
-        .iter()
-        .map(|(gaps, facts)| Alternative { gaps: gaps.clone(), view: View::new(facts) })
-        .collect();
-    let whole = View::new(facts).beside(&alternatives);
+    let variants_of_host = variants(facts);
+    let alternatives_of_host = alternatives(&variants_of_host);
+    let whole = View::new(facts).beside(&alternatives_of_host);
+    let fast_facts = with_fast_links(facts);
+    let fast_variants = fast_facts.as_ref().map(variants).unwrap_or_default();
+    let fast_alternatives = alternatives(&fast_variants);
+    let fast = fast_facts.as_ref().map(|facts| View::new(facts).beside(&fast_alternatives));
     let mut judgement = Judgement::default();
     for rule in rules {
         let (found, gaps) = found_and_gaps(rule, &whole);
+        let mut found: Vec<Found> = found.into_iter().map(|found| found.on_load(&whole)).collect();
+        if let Some(fast) = &fast {
+            name_unknown_speeds(rule, &mut found, &whole, fast);
+        }
         let judges = gaps.is_empty() || !found.is_empty();
         judgement.judged += usize::from(judges);
         if !gaps.is_empty() {
@@ -158,7 +165,7 @@ pub fn judge_with<'r>(facts: &HostFacts, rules: impl IntoIterator<Item = &'r Rul
                 .unwrap_or_default();
             list.push(NotJudged { rule: rule.name, why: reasons(&gaps), interfaces });
         }
-        judgement.findings.extend(found.into_iter().map(|found| finding(rule, found.on_load(&whole))));
+        judgement.findings.extend(found.into_iter().map(|found| finding(rule, found)));
     }
     judgement.findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
     judgement
@@ -177,6 +184,54 @@ pub(super) fn reported(view: &View<'_>, rule: &str) -> Rc<[Found]> {
 pub(crate) struct Alternative<'a> {
     gaps: Vec<&'a Unknown>,
     view: View<'a>,
+}
+
+fn alternatives<'v>(variants: &'v [(Vec<&'v Unknown>, HostFacts)]) -> Vec<Alternative<'v>> {
+    let alternative = |(gaps, facts): &'v (Vec<&'v Unknown>, HostFacts)| Alternative {
+        gaps: gaps.clone(),
+        view: View::new(facts),
+    };
+    variants.iter().map(alternative).collect()
+}
+
+fn has_unknown_speed(interface: &&Interface) -> bool {
+    interface.kind == InterfaceKind::Device && interface.up && interface.speed_bps.is_none()
+}
+
+/// Returns the host with the speed of a fast NIC for each NIC whose speed is unknown; `None` if every speed is
+/// known.
+fn with_fast_links(facts: &HostFacts) -> Option<HostFacts> {
+    facts.interfaces.iter().find(has_unknown_speed)?;
+    let mut fast = facts.clone();
+    for interface in fast.interfaces.iter_mut().filter(|interface| has_unknown_speed(&&**interface)) {
+        interface.speed_bps = Some(FAST);
+    }
+    Some(fast)
+}
+
+/// Adds a remark to each finding that would have a higher severity if the unknown link speeds were those of
+/// fast NICs.
+fn name_unknown_speeds(rule: &Rule, found: &mut [Found], whole: &View<'_>, fast: &View<'_>) {
+    if found.is_empty() {
+        return;
+    }
+    let (instead, _) = found_and_gaps(rule, fast);
+    let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+    for found in found {
+        let at = seen.entry(found.subject.clone()).or_insert(0);
+        let mut alike = instead.iter().filter(|other| other.subject == found.subject);
+        let other = alike.nth(*at).map(|other| other.clone().on_load(fast).severity);
+        *at += 1;
+        let Some(severity) = other.filter(|severity| *severity > found.severity) else { continue };
+        let unknown = || whole.all_nics().filter(has_unknown_speed).map(|nic| nic.name.as_str());
+        let own: Vec<&str> =
+            unknown().filter(|name| found.concerns().any(|subject| subject == *name)).collect();
+        let names = if own.is_empty() { list(unknown()) } else { list(own) };
+        found.evidence += &format!(
+            "; the link speed of {names} is unknown: from {} on, this finding would be {severity}",
+            gigabits(FAST as f64)
+        );
+    }
 }
 
 /// Returns the host with the extreme values of facts that could not be read:
@@ -588,6 +643,38 @@ mod tests {
         assert_eq!(fixes(&MEASURED, ["1", "1"], &["net/core/wmem_max"]), Some((1, only.clone())));
         assert_eq!(fixes(&SET, ["5", "1"], &["net/core/wmem_max"]), Some((0, only)));
         assert_eq!(fixes(&SET, ["5", "6"], &["net/core/wmem_max"]), None);
+    }
+
+    #[test]
+    fn a_finding_that_a_faster_link_would_make_graver_says_so() {
+        const MEASURED: Rule = Rule {
+            needs: &[SPEED],
+            check: |view| {
+                let severity =
+                    |nic: &Interface| crate::rules::by_speed(nic, Severity::High, Severity::Medium);
+                let found = |nic: &Interface| Found::measured(severity(nic), &nic.name, "odd", "none");
+                view.nics().map(found).collect()
+            },
+            ..RULE
+        };
+        const SET: Rule = Rule {
+            check: |view| {
+                view.nics().map(|nic| Found::setting(Severity::Low, &nic.name, "odd", "")).collect()
+            },
+            ..MEASURED
+        };
+        for unread in [&[][..], &["/sys/class/net/eth0/speed"]] {
+            let mut facts = host(unread);
+            facts.interfaces[1].speed_bps = Some(1_000_000_000);
+            let found = check_with(&facts, [&MEASURED]);
+            let words =
+                "odd; the link speed of eth0 is unknown: from 10 Gbit/s on, this finding would be high";
+            assert_eq!((found[0].evidence.as_str(), found[0].severity), (words, Severity::Medium));
+            assert_eq!(found[1].evidence, "odd");
+            assert!(check_with(&facts, [&SET]).iter().all(|found| found.evidence == "odd"));
+            facts.interfaces[0].speed_bps = Some(25_000_000_000);
+            assert_eq!(check_with(&facts, [&MEASURED])[0].evidence, "odd");
+        }
     }
 
     #[test]

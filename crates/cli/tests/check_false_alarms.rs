@@ -194,7 +194,10 @@ fn the_energy_preference_counts_where_the_processor_chooses() {
     for processor in &mut facts.processors {
         processor.frequency_driver = Some("amd-pstate".to_owned());
     }
-    assert_eq!(find(&findings(facts), "governor").unwrap().severity, Severity::High);
+    let found = findings(facts);
+    let governor = find(&found, "governor").unwrap();
+    assert_eq!(governor.severity, Severity::High);
+    assert!(governor.effect.contains("lowest frequency under any load"), "{}", governor.effect);
 }
 
 /// The NIC has 64 queues and its node has 16 cores. The plan reduces the channels, and changes no

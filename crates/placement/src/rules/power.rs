@@ -20,7 +20,8 @@ pub(super) const RULES: &[Rule] = &[
                      preference that saves more than balance_performance, without a preference from 40 Gbit/s any \
                      governor but userspace, or powersave at the lowest frequency (acpi-cpufreq, passive pstate \
                      drivers); high: the last, with load",
-        why: "Bursts of interrupts end before a governor sees load: processors receive packets at a low frequency.",
+        why: "Bursts of interrupts end before a governor sees load: processors receive packets at a low frequency. \
+              With acpi-cpufreq and passive pstate drivers, powersave keeps the lowest frequency under any load.",
         fix: "the governor performance",
         source: "the paper, Table I (CPU governor); Documentation/admin-guide/pm/cpufreq.rst, intel_pstate.rst, amd-pstate.rst",
         needs: &[
@@ -123,6 +124,12 @@ fn chooses_itself(driver: &str) -> bool {
     matches!(driver, "intel_pstate" | "amd-pstate-epp")
 }
 
+/// Returns whether the governor keeps the lowest frequency (Documentation/admin-guide/pm/cpufreq.rst,
+/// powersave).
+fn keeps_lowest(governor: &str, driver: &str) -> bool {
+    governor == "powersave" && !chooses_itself(driver) && !driver.is_empty()
+}
+
 fn driver(processor: &Processor) -> &str {
     processor.frequency_driver.as_deref().unwrap_or_default()
 }
@@ -158,8 +165,7 @@ fn governor(view: &View<'_>) -> Vec<Found> {
     let mut found = Vec::new();
     for ((governor, driver, preference), numbers) in alike {
         let severity = match (governor, preference) {
-            // The governor keeps the lowest frequency.
-            ("powersave", _) if !chooses_itself(driver) && !driver.is_empty() => High,
+            _ if keeps_lowest(governor, driver) => High,
             // The processor saves energy only if the loss of performance is small.
             (_, Some("balance_performance" | "default")) => Low,
             (_, Some(_)) => Medium,
@@ -178,8 +184,12 @@ fn governor(view: &View<'_>) -> Vec<Found> {
                 .unwrap_or_default(),
             gigabits(speed as f64)
         );
-        let mut entry =
-            Found::on_basis(basis, severity, "host", text, "bursts end before the frequency rises");
+        let effect = if keeps_lowest(governor, driver) {
+            "the processors stay at their lowest frequency under any load"
+        } else {
+            "bursts end before the frequency rises"
+        };
+        let mut entry = Found::on_basis(basis, severity, "host", text, effect);
         for number in numbers {
             let file = format!("cpu{number}/cpufreq/scaling_governor");
             entry = entry.change(Knob::ProcessorFile(file), Value::Text("performance".to_owned()));

@@ -548,3 +548,86 @@ fn the_busiest_queue_has_its_number_although_other_queues_have_no_interrupt() {
     facts.interfaces[0].receive_queues[4].rps = vec![0, 1];
     assert!(found(&facts, "rss-skew").is_none());
 }
+
+/// The load and the losses of a slow NIC show that one queue is too few.
+#[test]
+fn one_queue_of_a_slow_nic_is_judged_by_its_load() {
+    let one = |mbit: u64, softirq, lost| {
+        let mut facts = host(1, vec![]);
+        with_busy_processors(&mut facts, 1, softirq);
+        let nic = &mut facts.interfaces[0];
+        nic.speed_bps = Some(mbit * 1_000_000);
+        nic.channels = Some(Channels { combined: 1, combined_max: 8, ..Channels::default() });
+        nic.losses = LossCounters { ring: Some(lost), ..LossCounters::default() };
+        facts.interrupts = vec![Interrupt {
+            number: 40,
+            interface: "eth0".to_owned(),
+            queue: Some(0),
+            receives: true,
+            effective: vec![0],
+            served: vec![(0, 900_000_000)],
+            ..Interrupt::default()
+        }];
+        (found(&facts, "queues-few"), found(&facts, "rx-ring-drops"))
+    };
+    let (few, drops) = one(1000, 94, 2_000_000);
+    assert_eq!(few.unwrap().severity, Severity::Medium);
+    assert!(drops.unwrap().evidence.contains("queues-few"), "the losses name their cause");
+    assert_eq!(one(1000, 5, 0).0.unwrap().severity, Severity::Low);
+    assert_eq!(one(100, 5, 0).0, None, "100 Mbit/s is at most 149,000 packets per second");
+    assert_eq!(one(100, 94, 0).0.unwrap().severity, Severity::Medium);
+}
+
+/// Queues whose interrupts all go to one processor: the affinity is at fault, not their number.
+#[test]
+fn packets_are_not_steered_where_the_affinity_is_at_fault() {
+    let to = |processor: fn(u32) -> u32| {
+        let mut facts = host(25, vec![]);
+        with_busy_processors(&mut facts, 1, 96);
+        facts.interfaces[0].receive_queues = vec![ReceiveQueue::default(); 4];
+        let line = |number: u32| Interrupt {
+            number: 40 + number,
+            interface: "eth0".to_owned(),
+            queue: Some(number),
+            receives: true,
+            affinity: vec![processor(number)],
+            effective: vec![processor(number)],
+            served: vec![(processor(number), 900_000_000)],
+            ..Interrupt::default()
+        };
+        facts.interrupts = (0..4).map(line).collect();
+        (found(&facts, "irq-one-processor").is_some(), found(&facts, "rps-missing").is_some())
+    };
+    assert_eq!(to(|_| 0), (true, false));
+    // Without an own line for each queue, only RPS helps.
+    let mut facts = host(25, vec![]);
+    with_busy_processors(&mut facts, 1, 96);
+    facts.interfaces[0].receive_queues = vec![ReceiveQueue::default()];
+    assert!(found(&facts, "rps-missing").is_some());
+}
+
+/// The queue has most packets because UDP is hashed without ports. The fix of the hash comes first.
+#[test]
+fn a_poor_hash_of_udp_explains_a_skew() {
+    let with = |fields: &str| {
+        let mut facts = host(25, vec![]);
+        let counters = [("Udp.InDatagrams", 4_900_000_000), ("Ip.InReceives", 5_000_000_000)];
+        facts.counters.extend(counters.map(|(name, value)| (name.to_owned(), value)));
+        with_busy_processors(&mut facts, 1, 96);
+        let nic = &mut facts.interfaces[0];
+        nic.channels = Some(Channels { combined: 4, combined_max: 4, ..Channels::default() });
+        nic.queue_counters.receive = vec![4_000_000_000, 300_000_000, 300_000_000, 400_000_000];
+        nic.receive_queues = vec![ReceiveQueue::default(); 4];
+        let hash_fields = [("tcp4", "sdfn"), ("udp4", fields)];
+        nic.rss = Some(Rss {
+            indirection: (0..128).map(|entry| entry % 4).collect(),
+            hash_fields: hash_fields.map(|(flow, fields)| (flow.to_owned(), fields.to_owned())).into(),
+            ..Rss::default()
+        });
+        found(&facts, "rss-skew").unwrap().remedy
+    };
+    let poor = with("sd");
+    assert_eq!(poor.changes, []);
+    assert!(poor.advice.unwrap().contains("rss-hash-fields"));
+    assert_eq!(with("sdfn").changes.len(), 1);
+}

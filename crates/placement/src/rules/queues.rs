@@ -23,7 +23,8 @@ pub(super) const RULES: &[Rule] = &[
         fires_when: "medium: fewer than 4 queues, or fewer than one per 25 Gbit/s (from 10 Gbit/s, or unknown speed \
                      with load), or overload; high: overload with losses (100 packets and one in a million; from 10 \
                      Gbit/s, or unknown speed), or, from 10 Gbit/s, one queue on a link above 43 Gbit/s or on a busy \
-                     NIC; low: otherwise, such as one queue below 10 Gbit/s",
+                     NIC; low: otherwise, such as one queue below 10 Gbit/s (below 1 Gbit/s only on a busy NIC: \
+                     100 Mbit/s is at most 149,000 packets per second)",
         why: "One processor empties one queue: the paper's received 25 Gbit/s in packets of 1,500 bytes, far less in \
               small ones.",
         fix: "more channels, up to the cores of the node",
@@ -84,7 +85,8 @@ pub(super) const RULES: &[Rule] = &[
                    times",
         fires_when: "medium: the processors of the NIC's interrupts spend 25 % of their time in softirqs, or \
                      ended 1,000 rounds with work left (one in 10,000 packets), and the other processors \
-                     spend at most half as much",
+                     spend at most half as much; not if one processor takes the interrupts of several queues \
+                     (irq-one-processor, medium)",
         why: "The NIC cannot spread packets over more processors; the kernel can, after it has read each header.",
         fix: "receive packet steering (RPS) to the other processors",
         source: "Documentation/networking/scaling.rst (RPS); amzn-drivers, ENA Linux best practices (RPS)",
@@ -230,6 +232,13 @@ fn needed_queues(nic: &Interface, possible: u32) -> u32 {
     }
 }
 
+/// Returns whether one processor certainly receives at the link's rate: below 1 Gbit/s, such as 100 Mbit/s
+/// with at most 149,000 packets per second.
+fn is_slow(nic: &Interface) -> bool {
+    const SLOW: u64 = 1_000_000_000;
+    nic.speed_bps.is_some_and(|speed| speed < SLOW)
+}
+
 fn few(view: &View<'_>) -> Vec<Found> {
     /// Rate of a queue with jumbo frames and one core only for the interrupts, bit/s: the paper's
     /// figure 1.
@@ -253,7 +262,8 @@ fn few(view: &View<'_>) -> Vec<Found> {
         let fast = nic.speed_bps.filter(|speed| *speed >= FAST);
         let needed = needed_queues(nic, possible);
         let overload = overload(view, nic).filter(|_| now.saturating_mul(2) <= possible);
-        if now >= needed && overload.is_none() {
+        let is_enough = now >= needed || is_slow(nic) && !view.is_busy(nic);
+        if is_enough && overload.is_none() {
             continue;
         }
         let text = format!(
@@ -263,7 +273,7 @@ fn few(view: &View<'_>) -> Vec<Found> {
         );
         // Whether the link is faster than these queues can receive at best.
         let limit = fast.is_some_and(|speed| u64::from(now) * PER_QUEUE_MOST_BPS < speed);
-        let basis = match overload {
+        let basis = match &overload {
             _ if limit => Basis::Limit,
             Some(_) => Basis::Measured,
             None => view.cost_basis(nic),
@@ -272,6 +282,7 @@ fn few(view: &View<'_>) -> Vec<Found> {
         let severity = match (fast, now, nic.speed_bps) {
             (Some(_), ..) | (None, _, None) if loses => High,
             _ if now >= needed => Medium,
+            (None, _, Some(_)) if overload.is_some() => Medium,
             (Some(_), 1, _) => High,
             (Some(_), ..) => Medium,
             (None, _, None) if view.is_loaded(nic) => Medium,
@@ -390,6 +401,11 @@ fn rps_missing(view: &View<'_>) -> Vec<Found> {
             continue;
         }
         if queues == 0 || !all_in_use || steered || queues * 2 > cores.len() {
+            continue;
+        }
+        // The interrupts' affinity is at fault: the NIC spreads the packets over its queues.
+        let one_processor = super::reported(view, "irq-one-processor");
+        if one_processor.iter().any(|found| found.severity >= Medium && found.subject == nic.name) {
             continue;
         }
         // Interrupts show the receiving processors. Without interrupts, the busy processor counts as

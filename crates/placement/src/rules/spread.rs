@@ -55,7 +55,7 @@ pub(super) const RULES: &[Rule] = &[
                    100,000)",
         fires_when: "medium: one queue of two has 90 % of at least a million packets, or one of more queues 60 %, \
                      without RPS, and not because of one flow; low: unknown whether one flow is the reason (no \
-                     sockets read)",
+                     sockets read); with the finding rss-hash-fields without RPS in the fix",
         why: "The processor of one queue does most of the work and is the limit.",
         fix: "hash fields and table; RPS, if the NIC cannot hash these packets (PPPoE, tunnels)",
         source: "the paper, section III-B; Documentation/networking/scaling.rst",
@@ -391,11 +391,14 @@ fn skew(view: &View<'_>) -> Vec<Found> {
             ));
             continue;
         }
-        let poor_hash = nic.rss.as_ref().is_some_and(|rss| {
-            rss.hash_fields.iter().any(|(flow, fields)| {
-                flow.starts_with("tcp") && !"sdfn".chars().all(|letter| fields.contains(letter))
-            })
-        });
+        let is_reported =
+            super::reported(view, "rss-hash-fields").iter().any(|found| found.subject == nic.name);
+        let poor_hash = is_reported
+            || nic.rss.as_ref().is_some_and(|rss| {
+                rss.hash_fields.iter().any(|(flow, fields)| {
+                    flow.starts_with("tcp") && !"sdfn".chars().all(|letter| fields.contains(letter))
+                })
+            });
         let cores = view.local_cores(nic);
         // Exclude the overloaded processor. If other processors are free, also exclude the processors
         // that serve another NIC.
@@ -418,7 +421,7 @@ fn skew(view: &View<'_>) -> Vec<Found> {
             let file = format!("queues/rx-{queue}/rps_cpus");
             entry = entry
                 .change(Knob::InterfaceFile(file), Value::Text(super::queues::mask(&targets)))
-                .advice("the hash covers all fields: the NIC may be unable to parse these packets (PPPoE, tunnels, fragments)");
+                .advice("the hash covers the fields of these packets: the NIC may be unable to parse these packets (PPPoE, tunnels, fragments)");
         } else {
             entry = entry.advice("`evenkeel steer` puts flows on queues by a policy");
         }

@@ -631,3 +631,44 @@ fn a_poor_hash_of_udp_explains_a_skew() {
     assert!(poor.advice.unwrap().contains("rss-hash-fields"));
     assert_eq!(with("sdfn").changes.len(), 1);
 }
+
+/// A buffer far below the last value of tcp_wmem is the program's (SO_SNDBUF): the sysctl does not limit it.
+#[test]
+fn a_buffer_of_the_program_is_not_limited_by_tcp_wmem() {
+    let with = |buffer, limit: &str| {
+        let mut socket = connection(0, 2_000_000_000);
+        socket.send_buffer = Some(buffer);
+        socket.tcp.as_mut().unwrap().sender_limited_us = 750_000;
+        let mut facts = host(25, vec![socket]);
+        facts.interfaces[0].mtu = Some(1500);
+        facts.sysctls.insert("net/ipv4/tcp_wmem".to_owned(), "4096 16384 67108864".to_owned());
+        facts.sysctls.insert("net/core/wmem_max".to_owned(), limit.to_owned());
+        // Another connection's buffer has grown.
+        let mut grown = connection(0, 2_000_000_000);
+        grown.send_buffer = Some(30_000_000);
+        facts.sockets.push(grown);
+        facts
+    };
+    let small = with(204_800, "67108864");
+    assert_eq!(found(&small, "send-window").unwrap().severity, Severity::Low);
+    let set = found(&small, "socket-buffer-set").unwrap().remedy;
+    assert_eq!(set.changes, [], "the request did not reach wmem_max");
+    assert!(set.advice.unwrap().starts_with("remove SO_SNDBUF"));
+    // The kernel cut the request at wmem_max, and doubled it.
+    let cut = found(&with(425_984, "212992"), "socket-buffer-set").unwrap().remedy;
+    assert_eq!(cut.lines(), ["sysctl -w net.core.wmem_max=268435456"]);
+    assert_eq!(found(&with(67_108_864, "67108864"), "send-window").unwrap().severity, Severity::Medium);
+}
+
+#[test]
+fn a_window_without_scaling_is_this_hosts_fault() {
+    let with = |scaling: &str| {
+        let mut socket = connection(0, 20_000_000);
+        let tcp = socket.tcp.as_mut().unwrap();
+        (tcp.busy_us, tcp.receiver_limited_us) = (10_000_000, 9_000_000);
+        let mut facts = host(10, vec![socket]);
+        facts.sysctls.insert("net/ipv4/tcp_window_scaling".to_owned(), scaling.to_owned());
+        found(&facts, "peer-window").is_some()
+    };
+    assert!(with("1") && !with("0"));
+}

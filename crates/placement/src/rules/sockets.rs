@@ -28,7 +28,8 @@ pub(super) const RULES: &[Rule] = &[
         name: "peer-window",
         looks_at: "how long connections that sent 10 MB waited for the receiver's window (rwnd_limited of tcp_info)",
         fires_when: "low: from a tenth of their busy time; medium: from half, if a round trip carried more than an \
-                     unscaled window (70 kB)",
+                     unscaled window (70 kB); with tcp_window_scaling 0, only such connections count \
+                     (window-scaling-off)",
         why: "The peer's window is too small for the path, or its application reads too slowly: this host could send \
               more.",
         fix: "the receiver's tcp_rmem, or its application",
@@ -45,7 +46,8 @@ pub(super) const RULES: &[Rule] = &[
                      wmem_max, or a receive buffer of twice rmem_max is too small for that product",
         why: "SO_SNDBUF or SO_RCVBUF switches off TCP's autotuning: the buffer keeps its size, whatever the path \
               needs.",
-        fix: "the program without that option; else a larger value, and rmem_max or wmem_max for it",
+        fix: "the program without that option, or with a larger value; rmem_max or wmem_max only if the buffer has \
+              twice its size: then the kernel cut the request",
         source: "tcp(7); socket(7), SO_RCVBUF; tcp_rcv_space_adjust, net/ipv4/tcp_input.c",
         needs: &[
             needs::SOCKETS,
@@ -164,11 +166,19 @@ fn peer_window(view: &View<'_>) -> Vec<Found> {
     const PART: u64 = 10;
     /// About the largest window without scaling, bytes.
     const UNSCALED: u128 = 70_000;
+    // Data that one round trip carried.
+    let in_flight = |socket: &SocketFacts, tcp: &TcpFacts| {
+        u128::from(tcp.bytes_acked) * u128::from(View::round_trip_of(socket).unwrap_or(0))
+            / u128::from(tcp.busy_us.max(1))
+    };
+    // Without window scaling, this host is the cause of an unscaled window, which window-scaling-off reports.
+    let is_own_fault = super::tcp::is_scaling_off(view);
     let limited = |socket: &&SocketFacts| {
-        socket
-            .tcp
-            .as_ref()
-            .is_some_and(|tcp| tcp.busy_us > 0 && tcp.receiver_limited_us.saturating_mul(PART) >= tcp.busy_us)
+        socket.tcp.as_ref().is_some_and(|tcp| {
+            tcp.busy_us > 0
+                && tcp.receiver_limited_us.saturating_mul(PART) >= tcp.busy_us
+                && !(is_own_fault && in_flight(socket, tcp) <= UNSCALED)
+        })
     };
     let mut found = Vec::new();
     for nic in view.nics() {
@@ -188,11 +198,7 @@ fn peer_window(view: &View<'_>) -> Vec<Found> {
             milliseconds(View::round_trip_of(socket).unwrap_or(0)),
             bytes(tcp.bytes_acked)
         );
-        // Data that one round trip carried. The rule window-scaling-off reports connections without window
-        // scaling.
-        let in_flight = u128::from(tcp.bytes_acked) * u128::from(View::round_trip_of(socket).unwrap_or(0))
-            / u128::from(tcp.busy_us.max(1));
-        let severity = if share(tcp) >= 0.5 && in_flight > UNSCALED { Medium } else { Low };
+        let severity = if share(tcp) >= 0.5 && in_flight(socket, tcp) > UNSCALED { Medium } else { Low };
         found.push(Found::measured(severity, &nic.name, text, "the peer's window limits this host").advice(
             "raise net.ipv4.tcp_rmem (last figure) and net.core.rmem_max on the receiver, or let its application read faster; no setting of this \
              host helps",
@@ -219,6 +225,8 @@ fn buffer_set(view: &View<'_>) -> Vec<Found> {
                 Direction::Send => socket.send_buffer,
                 Direction::Receive => socket.receive_buffer,
             };
+            // The kernel doubles the requested size, at most `limit` (socket(7), SO_SNDBUF).
+            let is_cut = |buffer: u64| number(limit).is_some_and(|limit| buffer == limit.saturating_mul(2));
             let largest = view.bulk(nic, direction).into_iter().filter_map(buffer).max().unwrap_or(0);
             let is_set = |socket: &&SocketFacts| {
                 let Some(buffer) =
@@ -230,8 +238,7 @@ fn buffer_set(view: &View<'_>) -> Vec<Found> {
                 let waits = socket.tcp.as_ref().is_some_and(|tcp| {
                     tcp.busy_us > 0 && tcp.sender_limited_us.saturating_mul(PART) >= tcp.busy_us
                 });
-                // The kernel doubles the requested size.
-                let is_limit = number(limit).is_some_and(|limit| buffer == limit.saturating_mul(2));
+                let is_limit = is_cut(buffer);
                 match direction {
                     // If other buffers have grown further, neither tcp_wmem nor its previous value was the
                     // limit.
@@ -266,11 +273,13 @@ fn buffer_set(view: &View<'_>) -> Vec<Found> {
                 .and_then(|product| u64::try_from(product).ok())
                 .map(|product| power_of_two(product.saturating_mul(2)));
             let wanted = wanted.unwrap_or(most).min(2_147_483_647);
-            let entry = match number(limit) {
-                Some(now) if now < wanted => entry.sysctl(limit, wanted),
-                _ => entry,
+            let is_short = number(limit).is_some_and(|now| now < wanted);
+            let (entry, after) = match is_short {
+                true if is_cut(size) => (entry.sysctl(limit, wanted), String::new()),
+                true => (entry, format!(", after {} is at least that size", limit.replace('/', "."))),
+                false => (entry, String::new()),
             };
-            found.push(entry.advice(format!("remove {option} from the program's configuration, then TCP grows the buffer itself; or ask for {wanted} bytes")));
+            found.push(entry.advice(format!("remove {option} from the program's configuration, then TCP grows the buffer itself; or ask for {wanted} bytes{after}")));
         }
     }
     found

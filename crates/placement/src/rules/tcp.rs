@@ -1,6 +1,6 @@
 //! Rules about TCP's limits, compared with the needs of this host's links and round-trip times.
 
-use evenkeel_model::host::{Interface, InterfaceKind, TcpFacts};
+use evenkeel_model::host::{Interface, InterfaceKind, SocketFacts, TcpFacts};
 
 use super::{FAST, Found, Rule, needs};
 use crate::Severity::{High, Low, Medium};
@@ -33,8 +33,9 @@ pub(super) const RULES: &[Rule] = &[
         looks_at: "the last value of tcp_wmem against the bandwidth-delay product, as in receive-window, of \
                    connections that sent 10 MB",
         fires_when: "low: half of it is below the product, and TCP has at least 5 % of the packets; medium: a \
-                     connection waited a tenth of its time for the buffer (sndbuf_limited); high: also all together \
-                     cannot fill half of the link",
+                     connection, with a buffer of more than half of that value, waited a tenth of its time for the \
+                     buffer (sndbuf_limited); high: also all together cannot fill half of the link. A smaller \
+                     buffer has another limit (socket-buffer-set)",
         why: "Data that was sent and not acknowledged stays in the send buffer.",
         fix: "twice the product, as a power of two, at most 2 GB (the kernel's maximum)",
         source: "the paper, section III-C and Table I (net.ipv4.tcp_wmem); Documentation/networking/ip-sysctl.rst",
@@ -59,7 +60,8 @@ pub(super) const RULES: &[Rule] = &[
         fires_when: "high: it is under pressure now; medium: it was ten times since boot; low: it was once, or the \
                      limit is below one bandwidth-delay product",
         why: "Under pressure TCP shrinks every window, whatever its own limit.",
-        fix: "a larger tcp_mem, up to a quarter of the memory",
+        fix: "a larger tcp_mem, up to a quarter of the memory; none if tcp_mem is at least the kernel's default for \
+              this memory, and TCP uses at most a quarter of it now: the pressure is from the past",
         source: "the paper, Table I (net.ipv4.tcp_mem); Documentation/networking/ip-sysctl.rst",
         needs: &[
             needs::SOCKSTAT,
@@ -210,11 +212,20 @@ fn is_held_up(view: &View<'_>, nic: &Interface, direction: Direction, most: u64)
         Direction::Receive => {
             socket.receive_buffer.is_some_and(|buffer| buffer.saturating_mul(10) >= most.saturating_mul(9))
         }
-        Direction::Send => socket
-            .tcp
-            .as_ref()
-            .is_some_and(|tcp| tcp.busy_us > 0 && tcp.sender_limited_us.saturating_mul(SHARE) >= tcp.busy_us),
+        Direction::Send => {
+            grows_to(socket, most)
+                && socket.tcp.as_ref().is_some_and(|tcp| {
+                    tcp.busy_us > 0 && tcp.sender_limited_us.saturating_mul(SHARE) >= tcp.busy_us
+                })
+        }
     })
+}
+
+/// Returns whether this last value of `tcp_wmem` may limit a connection's send buffer. A buffer of at most half
+/// of the value has another limit: the program has set the buffer (SO_SNDBUF), or the kernel a smaller
+/// `tcp_wmem` at that time. The kernel does not tell which buffers a program has set.
+fn grows_to(socket: &SocketFacts, most: u64) -> bool {
+    socket.send_buffer.is_none_or(|buffer| buffer == 0 || buffer.saturating_mul(2) > most)
 }
 
 /// Returns the total rate of the connections that carried much data, each with this window and its own round-trip time,
@@ -254,7 +265,7 @@ fn window(view: &View<'_>, path: &str, direction: Direction) -> Vec<Found> {
         _ => Low,
     };
     let limited = match (held_up, time.peer.is_some()) {
-        (true, _) => format!("; it limited a connection{}", waited(view, nic, direction)),
+        (true, _) => format!("; it limited a connection{}", waited(view, nic, direction, most)),
         (false, true) if together >= speed => {
             format!(
                 "; it limited no connection yet, and {} of them together fill the link",
@@ -299,10 +310,12 @@ pub(super) fn buffer_sizes(least: u64, default: u64, most: u64) -> String {
     format!("{} {default} {most}", least.min(default))
 }
 
-/// Returns text such as ` for 91 % of its time with data to send`, of the connections that sent much data.
+/// Returns text such as ` for 91 % of its time with data to send`, of the connections that sent much data with
+/// buffers that `most` may limit.
 /// The text is empty for the receive direction, and if no connection waited.
-fn waited(view: &View<'_>, nic: &Interface, direction: Direction) -> String {
-    let connections = view.bulk(nic, direction);
+fn waited(view: &View<'_>, nic: &Interface, direction: Direction, most: u64) -> String {
+    let mut connections = view.bulk(nic, direction);
+    connections.retain(|socket| grows_to(socket, most));
     let sum = |of: fn(&TcpFacts) -> u64| {
         connections.iter().filter_map(|socket| socket.tcp.as_ref()).map(of).fold(0, u64::saturating_add)
     };
@@ -422,13 +435,24 @@ fn memory(view: &View<'_>) -> Vec<Found> {
     // The kernel's default: the pressure value is a sixteenth of the memory, and the limit is 3/2 of the
     // pressure value (tcp_init_mem, net/ipv4/tcp.c).
     let default = facts.memory_bytes.map_or(0, |bytes| bytes / facts.page_bytes.max(1) / 16 / 4 * 3 * 2);
+    // After a raise, the counters still include the pressure from before. They do not justify another raise if
+    // the limit is at least the kernel's default, and far above the present use.
+    let is_past = facts.memory_bytes.is_some() && high >= default && used <= high / 4;
     let factor = |value: u64| {
-        let wanted = value.saturating_mul(2).max(product.saturating_mul(4) / facts.page_bytes.max(1));
+        let larger = if is_past { value } else { value.saturating_mul(2) };
+        let wanted = larger.max(product.saturating_mul(4) / facts.page_bytes.max(1));
         wanted.max(default).max(used.saturating_mul(2)).min(most.max(value))
     };
     let wanted = factor(high);
     vec![if wanted > high {
         entry.sysctl("net/ipv4/tcp_mem", format!("{} {} {wanted}", wanted / 2, wanted / 4 * 3))
+    } else if is_past {
+        entry.advice(format!(
+            "TCP uses {} of {} pages now, so the pressure is from the past, or from short peaks: raise tcp_mem only \
+             if TCPMemoryPressures still grows (`nstat -az TcpExtTCPMemoryPressures`)",
+            count(used),
+            count(high)
+        ))
     } else {
         entry.advice(
             "tcp_mem is a quarter of the memory already: fewer or smaller connections, or more memory",
@@ -474,7 +498,7 @@ fn sack_off(view: &View<'_>) -> Vec<Found> {
 /// The largest window without scaling, bytes (RFC 7323, section 2.2).
 const UNSCALED: u64 = 65_535;
 
-fn is_scaling_off(view: &View<'_>) -> bool {
+pub(super) fn is_scaling_off(view: &View<'_>) -> bool {
     view.facts.sysctl_number("net/ipv4/tcp_window_scaling") == Some(0)
 }
 

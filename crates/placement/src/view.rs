@@ -422,10 +422,30 @@ impl<'a> View<'a> {
                 milliseconds(FAR_US)
             ),
             None => {
-                format!("at this loss a Reno-like TCP flow {} (round trip {})", of_link(rate), time.words())
+                format!(
+                    "at this loss a Reno-like TCP flow {} (round trip {}){}",
+                    of_link(rate),
+                    time.words(),
+                    self.datagram_words()
+                )
             }
         };
         Some((severity, effect))
+    }
+
+    /// Returns the cost for datagrams in words, if at least half of the received packets are datagrams.
+    fn datagram_words(&self) -> String {
+        let datagrams =
+            self.facts.counter("Udp.InDatagrams").saturating_add(self.facts.counter("Snmp6.Udp6InDatagrams"));
+        let packets =
+            self.facts.counter("Ip.InReceives").saturating_add(self.facts.counter("Snmp6.Ip6InReceives"));
+        if datagrams == 0 || datagrams.saturating_mul(2) < packets {
+            return String::new();
+        }
+        format!(
+            "; UDP is {} of the packets, and lost datagrams are not retransmitted",
+            per_cent(datagrams as f64 / packets.max(datagrams) as f64)
+        )
     }
 
     /// Returns the processors to which a process is pinned; `None` if the process is unknown or not pinned.

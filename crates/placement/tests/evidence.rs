@@ -4,7 +4,7 @@
 
 use evenkeel_model::host::{
     Channels, Feature, HostFacts, Interface, InterfaceKind, Interrupt, LossCounters, PortUse, Processor,
-    ProcessorTime, QdiscFacts, ReceiveQueue, Rss, SocketFacts, Softnet, TcpFacts,
+    ProcessorTime, QdiscFacts, ReceiveQueue, Rss, SocketFacts, SocketKind, Softnet, TcpFacts,
 };
 use evenkeel_placement::applied::set;
 use evenkeel_placement::{Basis, Finding, Severity, check};
@@ -237,10 +237,23 @@ fn datagrams_are_judged_by_their_share_and_by_their_rate() {
         }
         found(&facts, "udp-receive-buffer").map(|finding| finding.severity)
     };
-    assert_eq!(dropped(50, 1_000_000), None);
-    assert_eq!(dropped(1_204, 1_000_000), Some(Severity::Low));
+    assert_eq!(dropped(1_204, 1_000_000), None, "less than one in a million");
+    assert_eq!(dropped(12_040, 1_000_000), Some(Severity::Low));
     assert_eq!(dropped(50_000, 100_000), Some(Severity::Medium), "half a datagram per second");
     assert_eq!(dropped(20_000_000, 1_000_000), Some(Severity::High));
+}
+
+/// The kernel counts no datagrams for each socket, so many drops at one socket count by themselves.
+#[test]
+fn a_socket_that_drops_counts_beside_a_busy_one() {
+    let at_one = |drops| {
+        let mut facts = host(10, vec![]);
+        facts.uptime_s = Some(10_000_000);
+        facts.counters.insert("Udp.InDatagrams".to_owned(), 1_000_000_000_000);
+        facts.sockets.push(SocketFacts { kind: SocketKind::Udp, drops, ..SocketFacts::default() });
+        found(&facts, "udp-receive-buffer").map(|finding| finding.severity)
+    };
+    assert_eq!((at_one(999), at_one(1000)), (None, Some(Severity::Low)));
 }
 
 #[test]
@@ -671,4 +684,80 @@ fn a_window_without_scaling_is_this_hosts_fault() {
         found(&facts, "peer-window").is_some()
     };
     assert!(with("1") && !with("0"));
+}
+
+#[test]
+fn a_few_cookies_of_many_connections_are_no_fault() {
+    let with = |name: &str, requests| {
+        let mut facts = host(10, vec![]);
+        for path in ["net/core/somaxconn", "net/ipv4/tcp_max_syn_backlog"] {
+            facts.sysctls.insert(path.to_owned(), "65535".to_owned());
+        }
+        facts.counters.insert("Tcp.PassiveOpens".to_owned(), 1_700_000_000);
+        facts.counters.insert(format!("TcpExt.{name}"), requests);
+        found(&facts, "syn-queue-full")
+    };
+    assert_eq!(with("TCPReqQFullDoCookies", 41_022), None);
+    let many = with("TCPReqQFullDoCookies", 170_000).unwrap();
+    assert_eq!(many.severity, Severity::Low);
+    assert!(many.remedy.advice.unwrap().contains("raise all three"));
+    assert_eq!(with("TCPReqQFullDrop", 1_600), None);
+    assert_eq!(with("TCPReqQFullDrop", 1_700).unwrap().severity, Severity::Low);
+}
+
+#[test]
+fn bbr_bears_the_losses_of_the_internet() {
+    let with = |control: &str, rtt_us, again| {
+        let mut socket = connection(0, 2_000_000_000);
+        socket.tcp.as_mut().unwrap().min_rtt_us = rtt_us;
+        let mut facts = host(25, vec![socket]);
+        facts.sysctls.insert("net/ipv4/tcp_congestion_control".to_owned(), control.to_owned());
+        facts.counters.insert("Tcp.OutSegs".to_owned(), 1_000_000_000);
+        facts.counters.insert("Tcp.RetransSegs".to_owned(), again);
+        found(&facts, "retransmissions").unwrap()
+    };
+    let far = with("bbr", 30_000, 11_000_000);
+    assert_eq!(far.severity, Severity::Low);
+    assert!(!far.effect.contains("Reno"), "{}", far.effect);
+    assert_eq!(with("bbr", 30_000, 21_000_000).severity, Severity::Medium);
+    assert_eq!(with("bbr", 500, 11_000_000).severity, Severity::Medium);
+    let cubic = with("cubic", 30_000, 11_000_000);
+    assert!(cubic.severity == Severity::Medium && cubic.effect.contains("Reno"), "{}", cubic.effect);
+}
+
+/// The counters cover the time before a raise. They justify no second raise while the present use is far
+/// below the limit.
+#[test]
+fn old_counters_do_not_raise_a_limit_again() {
+    let mut facts = host(10, vec![]);
+    let sysctls = [("netfilter/nf_conntrack_max", "262144"), ("netfilter/nf_conntrack_count", "262139")];
+    facts.sysctls.extend(sysctls.map(|(path, value)| (format!("net/{path}"), value.to_owned())));
+    let counters = [("Conntrack.drop", 3_000_000), ("TcpExt.TCPMemoryPressures", 4_000)];
+    facts.counters.extend(counters.map(|(name, value)| (name.to_owned(), value)));
+    facts.counters.insert("Sockstat.TCP.mem".to_owned(), 65_000);
+    facts.softnet = vec![Softnet { processed: 5_000_000_000, dropped: 600_000, ..Softnet::default() }];
+    for rule in ["conntrack-full", "tcp-memory", "backlog-drops"] {
+        let first = found(&facts, rule).unwrap();
+        assert!(!first.remedy.changes.is_empty(), "{rule}");
+        let mut raised = facts.clone();
+        for change in &first.remedy.changes {
+            assert!(set(&mut raised, None, &change.knob, &change.to), "{change:?}");
+        }
+        let again = found(&raised, rule).unwrap();
+        assert_eq!(again.remedy.changes, [], "{rule}");
+        assert!(again.remedy.advice.is_some(), "{rule}");
+    }
+}
+
+#[test]
+fn the_cost_of_losses_names_datagrams() {
+    let with = |datagrams| {
+        let mut facts = host(10, vec![connection(2_000_000_000, 0)]);
+        facts.interfaces[0].losses = LossCounters { ring: Some(88_412), ..LossCounters::default() };
+        let counters = [("Udp.InDatagrams", datagrams), ("Ip.InReceives", 5_000_000_000)];
+        facts.counters.extend(counters.map(|(name, value)| (name.to_owned(), value)));
+        found(&facts, "rx-ring-drops").unwrap().effect
+    };
+    let words = "UDP is 95 % of the packets, and lost datagrams are not retransmitted";
+    assert!(with(4_750_000_000).ends_with(words) && !with(2_000_000_000).contains("UDP"));
 }

@@ -1,5 +1,6 @@
 //! Rules about limits on opening and closing connections.
 
+use evenkeel_model::change::Knob;
 use evenkeel_model::host::{InterfaceKind, PortUse};
 
 use super::{Found, Rule, needs};
@@ -17,8 +18,9 @@ pub(super) const RULES: &[Rule] = &[
         name: "syn-queue-full",
         looks_at: "SYNs that found the SYN queue full: dropped or answered by a cookie (TcpExt.TCPReqQFullDrop, \
                    TCPReqQFullDoCookies)",
-        fires_when: "low: from 100; medium: one drop for 10,000 connections, or one cookie for 100; high: one drop \
-                     for 100",
+        fires_when: "low: from 100, and one drop for a million connections, or one cookie for 10,000 (such a \
+                     connection works, at worst without TCP options); medium: one drop for 10,000, or one cookie \
+                     for 100; high: one drop for 100",
         why: "A dropped SYN costs its client a second or more; a connection by cookie may lack TCP options. The SYN \
               queue is as long as the accept queue; without cookies tcp_max_syn_backlog also limits it.",
         fix: "a longer backlog of the application, net.core.somaxconn and tcp_max_syn_backlog; SYN cookies on",
@@ -145,6 +147,75 @@ fn conntrack_invalid(view: &View<'_>) -> Vec<Found> {
     )]
 }
 
+/// The check of the rule conntrack-full.
+pub(super) fn conntrack_full(view: &View<'_>) -> Vec<Found> {
+    const MAXIMUM: &str = "net/netfilter/nf_conntrack_max";
+    let facts = view.facts;
+    let number = |path| facts.sysctl_number(path).and_then(|value| u64::try_from(value).ok());
+    let limit = number(MAXIMUM);
+    // 0 is no limit (`__nf_conntrack_alloc`, net/netfilter/nf_conntrack_core.c).
+    let most = limit.filter(|most| *most > 0);
+    let table = number("net/netfilter/nf_conntrack_count").zip(most);
+    let (refused, evicted) = (facts.counter("Conntrack.drop"), facts.counter("Conntrack.early_drop"));
+    let dropped = refused.saturating_add(evicted);
+    let share_of = |(entries, most): (u64, u64)| entries as f64 / most.max(1) as f64;
+    let share = table.map_or(0.0, share_of);
+    if share < 0.8 && dropped < FEWEST {
+        return Vec::new();
+    }
+    let holds = table.map(|(entries, most)| {
+        format!("holds {} of {} entries ({}); it ", count(entries), count(most), per_cent(share))
+    });
+    let text = format!(
+        "the connection table {}dropped {} new entries and evicted {}{}",
+        holds.unwrap_or_default(),
+        count(refused),
+        count(evicted),
+        view.rate_words(dropped)
+    );
+    let received = facts.counter("Ip.InReceives");
+    let grave = refused >= FEWEST && refused.saturating_mul(1_000_000) >= received;
+    let severity = if share >= 0.95 || grave { High } else { Medium };
+    let entry = Found::measured(severity, "host", text, "new connections are dropped");
+    /// The default is five days. One day outlasts most keep-alive times.
+    const TIMEOUT: &str = "net/netfilter/nf_conntrack_tcp_timeout_established";
+    const DAY_S: u64 = 86_400;
+    const BUCKETS: &str = "net/netfilter/nf_conntrack_buckets";
+    let Some(most) = most else {
+        let advice = match limit {
+            Some(_) => "the table has no limit: look for memory that the kernel could not allocate",
+            None => "raise net.netfilter.nf_conntrack_max",
+        };
+        return vec![entry.advice(advice)];
+    };
+    // An administrator can lower the maximum below the entries.
+    let wanted = most.max(table.map_or(0, |(entries, _)| entries)).saturating_mul(2);
+    // After a raise, the counters still include the losses from before: twice a full table's limit leaves the
+    // table half full.
+    let is_far = table.is_some_and(|(entries, most)| entries.saturating_mul(3) < most.saturating_mul(2));
+    if is_far {
+        return vec![entry.advice(
+            "the table has room now, so the losses are from the past or from a peak: raise net.netfilter.nf_conntrack_max \
+             only if they go on (`conntrack -S`); leave traffic untracked that needs no state (`nft add rule ... notrack`)",
+        )];
+    }
+    let mut entry = entry.sysctl(MAXIMUM, wanted);
+    // The entries decide on more buckets, not the maximum. The maximum grows with each plan, because
+    // counters since boot include losses from before the previous plan.
+    let is_short = |buckets: u64| table.is_some_and(|(entries, _)| buckets < entries / 2);
+    if number(BUCKETS).is_some_and(is_short) {
+        entry = entry.sysctl(BUCKETS, wanted / 2);
+    }
+    if let Some(timeout) = number(TIMEOUT).filter(|timeout| *timeout > DAY_S) {
+        entry.evidence += &format!(
+            "; idle connections stay for {} s (nf_conntrack_tcp_timeout_established)",
+            count(timeout)
+        );
+        entry = entry.sysctl(TIMEOUT, DAY_S);
+    }
+    vec![entry.advice("leave traffic untracked that needs no state (`nft add rule ... notrack`): health checks, DNS, load balancers without state")]
+}
+
 fn conntrack_buckets(view: &View<'_>) -> Vec<Found> {
     const BUCKETS: &str = "net/netfilter/nf_conntrack_buckets";
     const CHAIN: u64 = 4;
@@ -258,14 +329,18 @@ const FEWEST: u64 = 100;
 fn syn_queue(view: &View<'_>) -> Vec<Found> {
     const ONE_IN: u64 = 100;
     const DROPPED_ONE_IN: u64 = 10_000;
+    /// The share from which the rules of losses at NICs and backlogs report.
+    const SEEN_ONE_IN: u64 = 1_000_000;
     let counter = |name: &str| view.facts.counter(name);
     let (dropped, cookies) = (counter("TcpExt.TCPReqQFullDrop"), counter("TcpExt.TCPReqQFullDoCookies"));
-    if dropped.max(cookies) < FEWEST {
+    let opened = counter("Tcp.PassiveOpens");
+    let is_one_in =
+        |limit: u64, requests: u64| requests >= FEWEST && requests.saturating_mul(limit) >= opened;
+    if !is_one_in(SEEN_ONE_IN, dropped) && !is_one_in(DROPPED_ONE_IN, cookies) {
         return Vec::new();
     }
-    let opened = counter("Tcp.PassiveOpens");
-    let is_much = |requests: u64| requests >= FEWEST && requests.saturating_mul(ONE_IN) >= opened;
-    let is_felt = dropped >= FEWEST && dropped.saturating_mul(DROPPED_ONE_IN) >= opened;
+    let is_much = |requests: u64| is_one_in(ONE_IN, requests);
+    let is_felt = is_one_in(DROPPED_ONE_IN, dropped);
     let severity = match (is_much(dropped), is_felt || is_much(cookies)) {
         (true, _) => High,
         (_, true) => Medium,
@@ -299,10 +374,20 @@ fn syn_queue(view: &View<'_>) -> Vec<Found> {
     if view.facts.sysctl_number("net/ipv4/tcp_syncookies") == Some(0) {
         entry = entry.sysctl("net/ipv4/tcp_syncookies", 1);
     }
-    vec![entry.advice(
-        "let the application's listen() set the same value, and restart the application; if many \
-         addresses flood it with requests, use cookies",
-    )]
+    let advice = if entry
+        .remedy
+        .changes
+        .iter()
+        .any(|change| WANTED.iter().any(|(name, _)| change.knob == Knob::Sysctl((*name).to_owned())))
+    {
+        "let the application's listen() set the same value, and restart the application; if many addresses flood \
+         it with requests, use cookies"
+    } else {
+        "the smallest of net.core.somaxconn, tcp_max_syn_backlog (without cookies) and the application's own backlog \
+         (listen(2)) is the limit: raise all three, and restart the application; if many addresses flood it with \
+         requests, use cookies"
+    };
+    vec![entry.advice(advice)]
 }
 
 fn time_wait(view: &View<'_>) -> Vec<Found> {

@@ -18,8 +18,8 @@ pub(super) const RULES: &[Rule] = &[
         fires_when: "medium: from 100 and one in a million; high: from one in 10,000",
         why: "The backlog holds packets from RPS and virtual devices; a NIC's own packets do not pass it. Without \
               drops a longer one does not help, so the rule does not recommend the paper's 250,000.",
-        fix: "no RPS to one processor, if that one drops; else a backlog for a round of softirqs at line rate, or \
-              more processors in RPS",
+        fix: "no RPS to one processor, if that one drops; else a backlog for 2 ms of full-sized packets at line rate, \
+              at least 4,096 (four times the kernel's default); a backlog of that size: more processors in RPS",
         source: "the paper, Table I (net.core.netdev_max_backlog); Documentation/admin-guide/sysctl/net.rst",
         needs: &[needs::SOFTNET, "/proc/sys/net/core/netdev_max_backlog"],
         check: backlog,
@@ -85,7 +85,8 @@ pub(super) const RULES: &[Rule] = &[
         name: "udp-receive-buffer",
         looks_at: "datagrams dropped at full receive buffers (Udp.RcvbufErrors) or because UDP had no memory \
                    (Udp.MemErrors, udp_mem), and their sockets (/proc/net/udp)",
-        fires_when: "low: from 100; medium: from one in 100,000, or one per 10 s since boot; high: from one in 1,000",
+        fires_when: "low: from 100 and one in a million datagrams received, or 1,000 at one socket, whose own share \
+                     is unknown; medium: from one in 100,000, or one per 10 s since boot; high: from one in 1,000",
         why: "The application reads too slowly, or its buffer is too small for a burst; UDP does not retransmit. \
               Ring, backlog and TCP's sysctls do not help.",
         fix: "a larger buffer for that socket (rmem_default for sockets that set none), and a faster reader",
@@ -126,11 +127,12 @@ pub(super) const RULES: &[Rule] = &[
         name: "retransmissions",
         looks_at: "segments that TCP retransmitted, of all that it sent, and packets that this host lost itself",
         fires_when: "low: from one in 1,000 of at least 100,000 segments, if this host lost packets itself; medium: \
-                     from one in 100; high: from one in 20",
+                     from one in 100; high: from one in 20; with bbr and a median round trip above 10 ms (the \
+                     Internet), low up to one in 50, the loss at which bbr (BBR.LossThresh) slows down",
         why: "These segments were lost between this host's TCP and the receiver's: if no counter here shows a loss, \
               on the network or at the other end.",
         fix: "the fixes of the other findings; else check the path: `evenkeel check --watch 10s` on both hosts",
-        source: "the paper, sections II and V; RFC 5681",
+        source: "the paper, sections II and V; RFC 5681; draft-ietf-ccwg-bbr, BBR.LossThresh",
         needs: &[needs::SNMP, needs::SOFTNET, needs::STATISTICS, needs::DRIVER_STATISTICS],
         check: retransmissions,
     },
@@ -140,7 +142,8 @@ pub(super) const RULES: &[Rule] = &[
         fires_when: "medium: from 80 %, or 100 refused or evicted connections; high: from 95 %, or 100 refused and \
                      one in a million packets",
         why: "The kernel drops new connections, and no interface counter shows it.",
-        fix: "a larger table, or no tracking for traffic that does not need it",
+        fix: "a larger table, unless it is less than two thirds full: the counters are then from the past or from a \
+              peak; or no tracking for traffic that does not need it",
         source: "Documentation/networking/nf_conntrack-sysctl.rst",
         needs: &[
             "/proc/net/stat/nf_conntrack",
@@ -148,7 +151,7 @@ pub(super) const RULES: &[Rule] = &[
             "/proc/sys/net/netfilter/nf_conntrack_count",
             "/proc/sys/net/netfilter/nf_conntrack_max",
         ],
-        check: conntrack,
+        check: super::connections::conntrack_full,
     },
     Rule {
         name: "neighbours-full",
@@ -210,14 +213,15 @@ fn backlog(view: &View<'_>) -> Vec<Found> {
         text,
         "packets are lost between the NIC and IP, which TCP's flow control cannot prevent",
     );
-    let larger =
-        |now: u64| power_of_two(burst_packets(view).max(now.saturating_mul(4))).min(250_000.max(now));
+    // Not derived from the present value: counters from before a raise must not cause another raise.
+    const LEAST: u64 = 4096;
+    let wanted = power_of_two(burst_packets(view).max(LEAST)).min(250_000);
     if let Some(steering) = super::queues::steered_to_dropper(view) {
         let advice = "one processor gets the packets of all queues: fix this first, and use a longer backlog only if drops continue";
         return vec![Found { remedy: steering.remedy, ..entry }.advice(advice)];
     }
-    vec![match now.map(|now| (now, larger(now))) {
-        Some((now, wanted)) if wanted > now => entry.sysctl("net/core/netdev_max_backlog", wanted),
+    vec![match now {
+        Some(now) if wanted > now => entry.sysctl("net/core/netdev_max_backlog", wanted),
         Some(_) => entry.advice("the backlog is long already: more processors in RPS"),
         None => entry.advice(
             "raise net.core.netdev_max_backlog (in the initial network namespace if this one has none), or add processors to RPS",
@@ -433,6 +437,12 @@ fn udp(view: &View<'_>) -> Vec<Found> {
         return Vec::new();
     }
     let goes_on = view.per_second(dropped).is_some_and(|rate| rate >= 0.1);
+    // As for losses at a NIC. A socket may have few of the host's datagrams, and the kernel counts none for each
+    // socket: 1,000 drops are one in a million only of a thousand million datagrams.
+    let of_one = sockets.iter().map(|socket| socket.drops).max().unwrap_or(0);
+    if dropped.saturating_mul(1_000_000) < datagrams && of_one < 1000 && !goes_on {
+        return Vec::new();
+    }
     let severity = share(dropped, datagrams, 100_000, 1000).unwrap_or(if goes_on { Medium } else { Low });
     let figure = |path: &str| facts.sysctl(path).unwrap_or("?").to_owned();
     let name = |socket: &&SocketFacts| {
@@ -623,6 +633,9 @@ fn listen(view: &View<'_>) -> Vec<Found> {
 
 fn retransmissions(view: &View<'_>) -> Vec<Found> {
     const ENOUGH: u64 = 100_000;
+    /// Longer than in a data centre or a city.
+    const FAR_US: u64 = 10_000;
+    let facts = view.facts;
     let (sent, again) = (view.sent_segments(), view.retransmitted_segments());
     let own = own_losses(view);
     let one_in = |limit: u64| again.saturating_mul(limit) >= sent;
@@ -640,10 +653,20 @@ fn retransmissions(view: &View<'_>) -> Vec<Found> {
         text += &format!("; this host lost {} itself", own.join(", "));
     }
     let fastest = view.nics().max_by_key(|nic| nic.speed_bps);
-    let effect = fastest
-        .and_then(|nic| view.cost_of_loss(nic, ratio))
-        .map_or_else(|| "lost segments make TCP send less".to_owned(), |cost| format!("at this loss {cost}"));
+    let is_bbr = facts.sysctl("net/ipv4/tcp_congestion_control").is_some_and(|name| name.starts_with("bbr"));
+    let effect = if is_bbr {
+        "bbr hardly slows down below 2 % loss, but each lost segment arrives a round trip or more late"
+            .to_owned()
+    } else {
+        let cost = fastest.and_then(|nic| view.cost_of_loss(nic, ratio));
+        cost.map_or_else(
+            || "lost segments make TCP send less".to_owned(),
+            |cost| format!("at this loss {cost}"),
+        )
+    };
+    let is_usual = is_bbr && !one_in(50) && median_round_trip_us(view).is_some_and(|us| us > FAR_US);
     let severity = match (one_in(20), one_in(100)) {
+        _ if is_usual => Low,
         (true, _) => High,
         (_, true) => Medium,
         _ => Low,
@@ -654,6 +677,13 @@ fn retransmissions(view: &View<'_>) -> Vec<Found> {
         "see the findings about these losses first; the path or the other end loses the rest"
     };
     vec![Found::measured(severity, "host", text, effect).advice(advice)]
+}
+
+/// Returns the median of the connections' smallest round-trip times, µs; `None` without a connection.
+fn median_round_trip_us(view: &View<'_>) -> Option<u64> {
+    let mut times: Vec<u64> = view.facts.sockets.iter().filter_map(View::round_trip_of).collect();
+    times.sort_unstable();
+    times.get(times.len() / 2).copied()
 }
 
 /// Returns a text for each place between the wire and TCP with at least [`FEWEST`] losses.
@@ -676,65 +706,6 @@ fn own_losses(view: &View<'_>) -> Vec<String> {
         (packets >= FEWEST).then(|| format!("{} packets {}", count(packets), place))
     };
     places.into_iter().filter_map(is_much).collect()
-}
-
-fn conntrack(view: &View<'_>) -> Vec<Found> {
-    const MAXIMUM: &str = "net/netfilter/nf_conntrack_max";
-    let facts = view.facts;
-    let number = |path| facts.sysctl_number(path).and_then(|value| u64::try_from(value).ok());
-    let limit = number(MAXIMUM);
-    // 0 is no limit (`__nf_conntrack_alloc`, net/netfilter/nf_conntrack_core.c).
-    let most = limit.filter(|most| *most > 0);
-    let table = number("net/netfilter/nf_conntrack_count").zip(most);
-    let (refused, evicted) = (facts.counter("Conntrack.drop"), facts.counter("Conntrack.early_drop"));
-    let dropped = refused.saturating_add(evicted);
-    let share_of = |(entries, most): (u64, u64)| entries as f64 / most.max(1) as f64;
-    let share = table.map_or(0.0, share_of);
-    if share < 0.8 && dropped < FEWEST {
-        return Vec::new();
-    }
-    let holds = table.map(|(entries, most)| {
-        format!("holds {} of {} entries ({}); it ", count(entries), count(most), per_cent(share))
-    });
-    let text = format!(
-        "the connection table {}dropped {} new entries and evicted {}{}",
-        holds.unwrap_or_default(),
-        count(refused),
-        count(evicted),
-        view.rate_words(dropped)
-    );
-    let received = facts.counter("Ip.InReceives");
-    let grave = refused >= FEWEST && refused.saturating_mul(1_000_000) >= received;
-    let severity = if share >= 0.95 || grave { High } else { Medium };
-    let entry = Found::measured(severity, "host", text, "new connections are dropped");
-    /// The default is five days. One day outlasts most keep-alive times.
-    const TIMEOUT: &str = "net/netfilter/nf_conntrack_tcp_timeout_established";
-    const DAY_S: u64 = 86_400;
-    const BUCKETS: &str = "net/netfilter/nf_conntrack_buckets";
-    let Some(most) = most else {
-        let advice = match limit {
-            Some(_) => "the table has no limit: look for memory that the kernel could not allocate",
-            None => "raise net.netfilter.nf_conntrack_max",
-        };
-        return vec![entry.advice(advice)];
-    };
-    // An administrator can lower the maximum below the entries.
-    let wanted = most.max(table.map_or(0, |(entries, _)| entries)).saturating_mul(2);
-    let mut entry = entry.sysctl(MAXIMUM, wanted);
-    // The entries decide on more buckets, not the maximum. The maximum grows with each plan, because
-    // counters since boot include losses from before the previous plan.
-    let is_short = |buckets: u64| table.is_some_and(|(entries, _)| buckets < entries / 2);
-    if number(BUCKETS).is_some_and(is_short) {
-        entry = entry.sysctl(BUCKETS, wanted / 2);
-    }
-    if let Some(timeout) = number(TIMEOUT).filter(|timeout| *timeout > DAY_S) {
-        entry.evidence += &format!(
-            "; idle connections stay for {} s (nf_conntrack_tcp_timeout_established)",
-            count(timeout)
-        );
-        entry = entry.sysctl(TIMEOUT, DAY_S);
-    }
-    vec![entry.advice("leave traffic untracked that needs no state (`nft add rule ... notrack`): health checks, DNS, load balancers without state")]
 }
 
 fn neighbours(view: &View<'_>) -> Vec<Found> {

@@ -681,9 +681,12 @@ fn a_window_without_scaling_is_this_hosts_fault() {
         (tcp.busy_us, tcp.receiver_limited_us) = (10_000_000, 9_000_000);
         let mut facts = host(10, vec![socket]);
         facts.sysctls.insert("net/ipv4/tcp_window_scaling".to_owned(), scaling.to_owned());
-        found(&facts, "peer-window").is_some()
+        found(&facts, "peer-window").unwrap()
     };
-    assert!(with("1") && !with("0"));
+    assert_eq!(with("1").effect, "the peer's window limits this host");
+    let own = with("0");
+    assert!(own.effect.contains("off on this host"), "{}", own.effect);
+    assert!(own.remedy.advice.unwrap().contains("window-scaling-off"));
 }
 
 #[test]

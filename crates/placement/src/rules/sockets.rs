@@ -28,8 +28,7 @@ pub(super) const RULES: &[Rule] = &[
         name: "peer-window",
         looks_at: "how long connections that sent 10 MB waited for the receiver's window (rwnd_limited of tcp_info)",
         fires_when: "low: from a tenth of their busy time; medium: from half, if a round trip carried more than an \
-                     unscaled window (70 kB); with tcp_window_scaling 0, only such connections count \
-                     (window-scaling-off)",
+                     unscaled window (70 kB); if tcp_window_scaling is 0, the finding names it as the cause",
         why: "The peer's window is too small for the path, or its application reads too slowly: this host could send \
               more.",
         fix: "the receiver's tcp_rmem, or its application",
@@ -171,14 +170,11 @@ fn peer_window(view: &View<'_>) -> Vec<Found> {
         u128::from(tcp.bytes_acked) * u128::from(View::round_trip_of(socket).unwrap_or(0))
             / u128::from(tcp.busy_us.max(1))
     };
-    // Without window scaling, this host is the cause of an unscaled window, which window-scaling-off reports.
-    let is_own_fault = super::tcp::is_scaling_off(view);
     let limited = |socket: &&SocketFacts| {
-        socket.tcp.as_ref().is_some_and(|tcp| {
-            tcp.busy_us > 0
-                && tcp.receiver_limited_us.saturating_mul(PART) >= tcp.busy_us
-                && !(is_own_fault && in_flight(socket, tcp) <= UNSCALED)
-        })
+        socket
+            .tcp
+            .as_ref()
+            .is_some_and(|tcp| tcp.busy_us > 0 && tcp.receiver_limited_us.saturating_mul(PART) >= tcp.busy_us)
     };
     let mut found = Vec::new();
     for nic in view.nics() {
@@ -199,6 +195,15 @@ fn peer_window(view: &View<'_>) -> Vec<Found> {
             bytes(tcp.bytes_acked)
         );
         let severity = if share(tcp) >= 0.5 && in_flight(socket, tcp) > UNSCALED { Medium } else { Low };
+        // Without window scaling, this host is the cause of an unscaled window.
+        let is_own_fault = super::tcp::is_scaling_off(view) && in_flight(socket, tcp) <= UNSCALED;
+        if is_own_fault {
+            let effect = "no peer can offer a window above 64 KB: window scaling is off on this host";
+            found.push(Found::measured(severity, &nic.name, text, effect).advice(
+                "first the cause (window-scaling-off): `sysctl -w net.ipv4.tcp_window_scaling=1`, for new connections",
+            ));
+            continue;
+        }
         found.push(Found::measured(severity, &nic.name, text, "the peer's window limits this host").advice(
             "raise net.ipv4.tcp_rmem (last figure) and net.core.rmem_max on the receiver, or let its application read faster; no setting of this \
              host helps",

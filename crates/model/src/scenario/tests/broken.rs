@@ -129,7 +129,7 @@ const VARIANTS: &[Case] = &[
     ("[variant.small]\n", "[variant]\nx = 1\n[variant.small]\n", (25, 5), ": variant.x: expected a table, found an integer"),
     ("queues = 2", "queues = 0", (27, 10), ": variant.small.queues: 0 is out of range; write a value from 1 to 256"),
     ("queues = 2", "queues = 5", (27, 10), ": variant.small.queues: 5 queues, but the link has 4; use at most 4"),
-    ("queues = 2", "queues = \"two\"", (27, 10), ": variant.small.queues: 'two' is not a value of this key; write \"all\" or"),
+    ("queues = 2", "queues = \"two\"", (27, 10), ": variant.small.queues: 'two' is not a value of this key; write \"all\", or"),
     ("queues = 2", "queues = 2\nxps-pool = 0", (28, 12), ": variant.small.xps-pool: 0 is out of range"),
     ("queues = 2", "queues = 3\nxps-pool = 2", (28, 12), ".xps-pool: 3 queues cannot be divided into XPS pools of 2; let xps-pool be a divisor"),
     ("base = \"dqa\"\n", "base = \"dqa\"\nxps-pool = 3\n", (26, 12), "2 queues cannot be divided into XPS pools of 3"),

@@ -43,11 +43,11 @@ impl OutputError {
         move |source| Self::System { action, path, source }
     }
 
-    /// Returns whether the file could not be opened because of the limit of open files (`ulimit -n`,
-    /// `fs.file-max`).
+    /// Returns whether the file or its directory could not be opened because of the limit of open files
+    /// (`ulimit -n`, `fs.file-max`).
     #[must_use]
     pub fn is_limit(&self) -> bool {
-        matches!(self, Self::System { source, .. } if crate::is_limit(source))
+        matches!(self, Self::System { source, .. } | Self::Unsynced { source, .. } if crate::is_limit(source))
     }
 
     /// Returns whether another path may avoid the error. Another path does not help with a full or

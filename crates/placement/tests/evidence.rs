@@ -145,6 +145,7 @@ fn the_limit_of_the_connection_table_is_raised_above_its_entries() {
         let changes = with(limit, entries, 0).unwrap();
         assert_eq!(changes.len(), 1, "{changes:?}");
         let mut facts = host(10, Vec::new());
+        facts.sysctls.insert("net/netfilter/nf_conntrack_max".to_owned(), limit.to_string());
         assert!(set(&mut facts, None, &changes[0].knob, &changes[0].to));
         let raised = facts.sysctl_number("net/netfilter/nf_conntrack_max").unwrap();
         assert!(raised as u64 >= 2 * entries.max(limit), "{raised} for {entries} entries");

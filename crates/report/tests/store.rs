@@ -405,7 +405,7 @@ fn figures_that_cannot_have_been_measured_are_refused() {
             "{field} of {}, repeat 0, is {value}, which",
             sound["variants"][0]["name"].as_str().unwrap()
         );
-        assert!(error.contains(&words) && error.contains(&format!(": {other} is {bound};")), "{error}");
+        assert!(error.contains(&words) && error.contains(&format!(": {other} is only {bound};")), "{error}");
         let mut ordered = sound.clone();
         ordered["variants"][0]["repeats"][0]["metrics"] =
             [(field, bound), (other, value)].into_iter().collect();

@@ -765,3 +765,16 @@ fn the_cost_of_losses_names_datagrams() {
     let words = "UDP is 95 % of the packets, and lost datagrams are not retransmitted";
     assert!(with(4_750_000_000).ends_with(words) && !with(2_000_000_000).contains("UDP"));
 }
+
+#[test]
+fn a_nic_that_loses_every_packet_is_high() {
+    let severity = |received: u64, lost: u64| {
+        let mut facts = host(10, Vec::new());
+        let nic = &mut facts.interfaces[0];
+        nic.statistics.insert("rx_packets".to_owned(), received);
+        nic.losses.ring = Some(lost);
+        found(&facts, "rx-ring-drops").map(|finding| finding.severity)
+    };
+    assert_eq!([severity(0, 50_000_000), severity(1_000, 50_000_000)], [Some(Severity::High); 2]);
+    assert_eq!(severity(0, 50), None, "too few");
+}

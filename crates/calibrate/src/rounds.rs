@@ -67,7 +67,7 @@ impl Report {
     fn note_unusable(&mut self) {
         let unusable = self.quantities.iter().filter(|quantity| quantity.usable().is_none());
         let why = |quantity: &Quantity| match quantity.interval {
-            None => format!("{} rounds are too few for an interval; give more time with --for", quantity.n),
+            None => format!("too few rounds for an interval ({}); give more time with --for", quantity.n),
             Some(_) => {
                 format!(
                     "its interval reaches 0 or spans more than a factor of {WIDEST}; measure again, on an idle host"
@@ -358,7 +358,7 @@ mod tests {
         report.note_unusable();
         let names: Vec<&str> = report.gaps.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["busy", "noise", "few"]);
-        assert!(report.gaps[2].1.starts_with("1 rounds are too few"), "{:?}", report.gaps);
+        assert!(report.gaps[2].1.starts_with("too few rounds for an interval (1)"), "{:?}", report.gaps);
         report.note_packet(false);
         assert_eq!(report.gaps.len(), 3);
         report.note_packet(true);

@@ -47,7 +47,7 @@ pub struct Loaded {
 }
 
 /// Returns Evenkeel's congestion controls in the kernel, oldest first. Returns `None` without
-/// `CAP_SYS_ADMIN`.
+/// `CAP_SYS_ADMIN` and `CAP_BPF` in the initial user namespace.
 ///
 /// # Errors
 /// Returns an error if the kernel refuses to list or read them.

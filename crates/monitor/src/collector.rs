@@ -482,7 +482,8 @@ fn unassigned(addresses: &LocalAddresses, sockets: &Sockets) -> Option<String> {
     let count = sockets.iter().filter(is_unassigned).count();
     (count > 0).then(|| {
         let sockets = counted(count, "TCP socket");
-        format!("{sockets} belong to no interface here: several interfaces have the local address")
+        let verb = if count == 1 { "belongs" } else { "belong" };
+        format!("{sockets} {verb} to no interface here: several interfaces have the local address")
     })
 }
 

@@ -13,7 +13,7 @@ use crate::sample::{Flow, Interface, Interval, Loss, Processor, Sample};
 const ROUNDING: f64 = 1e-6;
 const SHARE: RangeInclusive<f64> = 0.0..=1.0 + ROUNDING;
 const POSITIVE: RangeInclusive<f64> = 0.0..=f64::MAX;
-/// Length of an interval, seconds: `top` takes at least 100 ms between two samples.
+/// Length of an interval, seconds: `top` takes at least 200 ms between two samples.
 const SECONDS: RangeInclusive<f64> = 1e-3..=1e9;
 
 /// Returns the first impossible figure, with its field. `before` is the time of the previous sample.

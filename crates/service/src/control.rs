@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! {"command":"pause","interface":"eth0"}
-//! {"done":"eth0"}                           or {"error":"..."}
+//! {"done":["eth0"]}                         or {"error":"..."}
 //! ```
 
 use std::fs::Metadata;

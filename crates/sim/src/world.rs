@@ -326,7 +326,7 @@ impl World for SimWorld {
             return Err(SimError::Setting {
                 key: "workload.congestion-control",
                 problem: format!(
-                    "this workload cannot use {control} in the simulator; use cubic, reno, lola or lola-no-loss"
+                    "this workload cannot use {control} in the simulator; use cubic, reno, dctcp or lola"
                 ),
             });
         }

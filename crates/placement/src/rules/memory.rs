@@ -48,7 +48,14 @@ pub(super) const RULES: &[Rule] = &[
               Processes bound to a node gain nothing.",
         fix: "0, if applications are bound to nodes",
         source: "Documentation/admin-guide/sysctl/kernel.rst (numa_balancing)",
-        needs: &[needs::NODES, needs::SOCKETS, needs::PROCESS_STATUS, needs::VMSTAT, NUMA_BALANCING],
+        needs: &[
+            needs::NODES,
+            needs::SOCKETS,
+            needs::PROCESSES,
+            needs::PROCESS_STATUS,
+            needs::VMSTAT,
+            NUMA_BALANCING,
+        ],
         check: balancing,
     },
     Rule {

@@ -131,7 +131,7 @@ fn variants_that_cannot_run_at_all_leave_nothing_to_run() {
     assert_unable(
         &ended,
         &[
-            "any of the requested variants",
+            "none of the requested variants can run",
             "do not support weights",
             "run the scenario with --topology soft-nic",
         ],
@@ -140,7 +140,7 @@ fn variants_that_cannot_run_at_all_leave_nothing_to_run() {
     assert_eq!(ended.stderr.matches("do not support weights").count(), 1, "{ended:?}");
     // The soft NIC supports weights, so it does not need balancing.
     let ended = end(place.command(&["--variant", "dqa+balance"]));
-    assert_unable(&ended, &["any of the requested variants", "--topology mq"]);
+    assert_unable(&ended, &["none of the requested variants can run", "--topology mq"]);
 }
 
 #[test]

@@ -109,7 +109,7 @@ fn make_all(
     before: Option<Stretch>,
     outcome: &mut Outcome,
 ) -> Result<Exit, Failure> {
-    let losing = before.as_ref().map(|before| before.rules.clone()).unwrap_or_default();
+    let mut losing = before.as_ref().map(|before| before.rules.clone()).unwrap_or_default();
     make_rounds(options, keep, &mut prepared, &losing, signals, &mut lasting, outcome)?;
     if signals.came() {
         return interrupted(lasting, options, outcome);
@@ -121,6 +121,7 @@ fn make_all(
         && let Some(after) = watch(options, signals)?
     {
         outcome.watched = Some(compare(&before, &after));
+        losing = after.rules;
     }
     if signals.came() {
         return interrupted(lasting, options, outcome);

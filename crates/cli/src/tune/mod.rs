@@ -16,7 +16,7 @@ use evenkeel_model::change::{Change, Knob, Value};
 use evenkeel_model::host::HostFacts;
 use evenkeel_placement::current::current;
 use evenkeel_placement::managed::restore;
-use evenkeel_placement::tune::{Item, Keep, Step, TuningPlan, owner, settled};
+use evenkeel_placement::tune::{Item, Keep, Step, TuningPlan, limit_raised_once, owner, settled};
 use evenkeel_placement::{Judgement, NotJudged, find_rule, rules, rules_about_nics};
 
 use crate::arguments::{Format, TuneOptions};
@@ -273,6 +273,21 @@ fn sort_out(
                 prepared.wants_a_look |= set_for == Some(interface);
             }
             None => prepared.ready.push(Ready { rule, change: change.clone(), from: Some(from) }),
+        }
+    }
+    // After a raise to the final size, the old losses leave only advice.
+    for item in prepared.plan.items.iter_mut().filter(|item| !item.advice.is_empty()) {
+        let Some(limit) = limit_raised_once(item.rule) else { continue };
+        let Ok(now) = kernel.read(&limit) else { continue };
+        let set_before = kept.iter().find(|(_, entry)| entry.knob == limit && entry.is_ours(&now));
+        let Some((identity, _)) = set_before else { continue };
+        prepared.wants_a_look = true;
+        let set_for = if identity.index == index { interface } else { &identity.name };
+        let is_ready = prepared.ready.iter().any(|ready| ready.rule == item.rule);
+        if let Some(why) = settled(item.rule, set_for, interface, losing).filter(|_| !is_ready) {
+            item.advice.clear();
+            prepared.settled.insert(limit.clone());
+            prepared.unable.push((item.rule, Change { knob: limit, to: now }, why));
         }
     }
     Ok(())

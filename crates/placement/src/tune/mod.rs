@@ -260,6 +260,19 @@ const GROWING: [&str; 9] = [
     "tcp-memory",
 ];
 
+/// Returns the limit that a rule raises once, because the size does not depend on the present value. After the raise, the
+/// old losses leave only advice in the rule's finding.
+#[must_use]
+pub fn limit_raised_once(rule: &str) -> Option<Knob> {
+    let path = match rule {
+        "backlog-drops" => "net/core/netdev_max_backlog",
+        "conntrack-full" => "net/netfilter/nf_conntrack_max",
+        "tcp-memory" => "net/ipv4/tcp_mem",
+        _ => return None,
+    };
+    Some(Knob::Sysctl(path.to_owned()))
+}
+
 /// Returns the reason for not making a rule's change of a setting that tune has already changed for an interface;
 /// `None` if the change is allowed. `losing` contains the rules that explain current packet losses.
 #[must_use]

@@ -8,37 +8,37 @@ use std::path::{Path, PathBuf};
 // The targets import `fuzz_target` from this crate. Each target has `#![no_main]`, which has no effect in a module.
 extern crate self as libfuzzer_sys;
 
-#[allow(unused_attributes)]
+#[allow(unused_attributes, reason = "no_main of the target has no effect in a module")]
 #[path = "../../../fuzz/fuzz_targets/flows.rs"]
 mod flows;
-#[allow(unused_attributes)]
+#[allow(unused_attributes, reason = "no_main of the target has no effect in a module")]
 #[path = "../../../fuzz/fuzz_targets/journal.rs"]
 mod journal;
-#[allow(unused_attributes)]
+#[allow(unused_attributes, reason = "no_main of the target has no effect in a module")]
 #[path = "../../../fuzz/fuzz_targets/machine.rs"]
 mod machine;
-#[allow(unused_attributes)]
+#[allow(unused_attributes, reason = "no_main of the target has no effect in a module")]
 #[path = "../../../fuzz/fuzz_targets/nic.rs"]
 mod nic;
-#[allow(unused_attributes)]
+#[allow(unused_attributes, reason = "no_main of the target has no effect in a module")]
 #[path = "../../../fuzz/fuzz_targets/policy.rs"]
 mod policy;
-#[allow(unused_attributes)]
+#[allow(unused_attributes, reason = "no_main of the target has no effect in a module")]
 #[path = "../../../fuzz/fuzz_targets/qdiscs.rs"]
 mod qdiscs;
-#[allow(unused_attributes)]
+#[allow(unused_attributes, reason = "no_main of the target has no effect in a module")]
 #[path = "../../../fuzz/fuzz_targets/record.rs"]
 mod record;
-#[allow(unused_attributes)]
+#[allow(unused_attributes, reason = "no_main of the target has no effect in a module")]
 #[path = "../../../fuzz/fuzz_targets/repeats.rs"]
 mod repeats;
-#[allow(unused_attributes)]
+#[allow(unused_attributes, reason = "no_main of the target has no effect in a module")]
 #[path = "../../../fuzz/fuzz_targets/scenario.rs"]
 mod scenario;
-#[allow(unused_attributes)]
+#[allow(unused_attributes, reason = "no_main of the target has no effect in a module")]
 #[path = "../../../fuzz/fuzz_targets/service.rs"]
 mod service;
-#[allow(unused_attributes)]
+#[allow(unused_attributes, reason = "no_main of the target has no effect in a module")]
 #[path = "../../../fuzz/fuzz_targets/traffic.rs"]
 mod traffic;
 

@@ -244,7 +244,7 @@ fn datagrams_are_judged_by_their_share_and_by_their_rate() {
     assert_eq!(dropped(20_000_000, 1_000_000), Some(Severity::High));
 }
 
-/// The kernel counts no datagrams for each socket, so many drops at one socket count by themselves.
+/// The kernel does not count the datagrams of a socket. So from 1,000 drops at one socket, the rule needs no share.
 #[test]
 fn a_socket_that_drops_counts_beside_a_busy_one() {
     let at_one = |drops| {

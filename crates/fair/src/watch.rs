@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use evenkeel_apply::{FilterPlace, device_inode};
 use evenkeel_datapath::{HookKind, HookProgram, egress_programs, ingress_programs};
 use evenkeel_host::{Sysfs, XpsMap};
-use evenkeel_netlink::Netlink;
 use evenkeel_netlink::tc::Handle;
 use evenkeel_netlink::tc_state::{CLSACT_EGRESS, FilterState, HtbClassState, QdiscState};
+use evenkeel_netlink::{Netlink, NetlinkError};
 
 use crate::batching::kind_at;
 use crate::device::{BeforeMeter, Device, before_meter, is_meter, link_difference};
@@ -328,7 +328,7 @@ impl Watched {
         // The kernel detaches the programs of a device that is deleted during the check.
         match self.device_difference()? {
             Some(difference) => Ok(Some(difference)),
-            None => found,
+            None => steady(found),
         }
     }
 
@@ -369,6 +369,14 @@ impl Watched {
     }
 }
 
+/// Returns no difference if the kernel's list was not consistent. The next check reads the list again.
+fn steady(found: Result<Option<String>, FairError>) -> Result<Option<String>, FairError> {
+    match found {
+        Err(FairError::Netlink(NetlinkError::Unsteady { .. })) => Ok(None),
+        found => found,
+    }
+}
+
 /// Returns the filters without the filters of this process.
 fn foreign(own: &[FilterPlace], mut filters: Vec<FilterState>) -> Vec<FilterState> {
     filters.retain(|filter| !own.iter().any(|place| filter.is_at(*place)));
@@ -392,6 +400,16 @@ mod tests {
     use evenkeel_apply::{Direction, FILTER_HANDLE};
 
     use super::*;
+
+    #[test]
+    fn a_list_that_changed_during_each_dump_is_no_difference() {
+        let unsteady = NetlinkError::Unsteady { action: "list qdiscs".to_owned() };
+        assert_eq!(steady(Err(unsteady.into())).unwrap(), None);
+        let closed =
+            NetlinkError::Socket { action: "send a request", source: std::io::Error::other("closed") };
+        steady(Err(closed.into())).unwrap_err();
+        assert_eq!(steady(Ok(Some("changed".to_owned()))).unwrap().as_deref(), Some("changed"));
+    }
 
     #[test]
     fn a_root_of_the_same_kind_is_named_with_its_handle() {

@@ -119,7 +119,7 @@ fn assess<'s, W: World>(
             _ => None,
         })
         .collect();
-    let (mut able, mut first_why) = (Vec::new(), None);
+    let (mut able, mut reasons) = (Vec::new(), Vec::new());
     for planned in points {
         let scenario = &request.scenarios[planned.scenario].scenario;
         let (name, point) = (scenario.name.clone(), planned.variant.name.clone());
@@ -131,7 +131,9 @@ fn assess<'s, W: World>(
                 able.push(*planned);
             }
             Err(why) => {
-                first_why.get_or_insert_with(|| why.clone());
+                if !reasons.contains(&why) {
+                    reasons.push(why.clone());
+                }
                 if !known.contains(&(name.clone(), point.clone())) {
                     journal.append(Entry::Refused { scenario: name, point, why })?;
                 }
@@ -139,7 +141,7 @@ fn assess<'s, W: World>(
         }
     }
     if able.is_empty() {
-        let why = first_why.unwrap_or_else(|| "the study has no point".to_owned());
+        let why = if reasons.is_empty() { "the study has no point".to_owned() } else { reasons.join("; ") };
         return Err(StudyError::NothingToRun { world: world.name(), why });
     }
     Ok(able)

@@ -293,6 +293,8 @@ pub enum ApplyError {
     OfUser { knob: String, value: String, interface: String },
     #[error("cannot start the guardian process: {0}{hint}", hint = process_limit(.0))]
     Guardian(io::Error),
+    #[error("the guardian process cannot wait for the end of the process that it guards: {0}")]
+    Wait(io::Error),
     #[error("cannot restore the settings of {interface} that evenkeel changed: {source}; run `{}`", printed_command("evenkeel revert {}", &[.interface]))]
     StillChanged { interface: String, source: Box<ApplyError> },
     #[error("{rolled_back}, but {}", not_removed(.source))]

@@ -283,7 +283,7 @@ pub fn guard(arguments: &Arguments) -> Result<Watch, ApplyError> {
             Ok(true) => return Ok(Watch::Released),
             Ok(false) => {}
             // Continue: the lock shows whether the worker is alive.
-            Err(error) => failure = Some(ApplyError::Guardian(error)),
+            Err(error) => failure = Some(ApplyError::Wait(error)),
         }
     }
     free_descriptors();

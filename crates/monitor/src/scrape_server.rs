@@ -311,7 +311,10 @@ fn remove_stale(path: &Path, endpoint: &Endpoint) -> Result<(), ServeError> {
             std::fs::remove_file(path).map_err(failed)
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Ok(_) | Err(_) => Err(ServeError::InUse(endpoint.clone())),
+        // With WouldBlock, the queue of another process's listener is full.
+        Ok(_) => Err(ServeError::InUse(endpoint.clone())),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(ServeError::InUse(endpoint.clone())),
+        Err(error) => Err(failed(error)),
     }
 }
 

@@ -52,10 +52,10 @@ pub struct TuneOptions {
     pub print: bool,
     /// Make all changes, or only the changes of these rules, named as in --print; the changes stay until `evenkeel
     /// revert` or a reboot
-    #[arg(long, value_name = "ITEM", num_args = 0..)]
+    #[arg(long, value_name = "RULE", num_args = 0..)]
     pub apply: Option<Vec<String>>,
     /// More rules for --apply, written after another option
-    #[arg(value_name = "ITEM", hide = true, requires = "apply")]
+    #[arg(value_name = "RULE", hide = true, requires = "apply")]
     pub further: Vec<String>,
     /// TOML file of settings that `tune` must not change [default: /etc/evenkeel/keep.toml, if it exists]
     #[arg(long, value_name = "FILE")]

@@ -84,7 +84,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "reordering",
         looks_at: "packets that arrived or were acknowledged out of order (TCPOFOQueue, TCPSACKReorder, \
-                   TCPTSReorder), on hosts without balance-rr",
+                   TCPTSReorder, TCPRenoReorder), on hosts without balance-rr",
         fires_when: "low: from 10,000 reordered acknowledgements and one in 1,000 segments sent, or 10,000 and one \
                      in 20 segments received; medium: from one in 100 sent",
         why: "TCP takes reordered packets for lost ones and slows down. Causes are paths that spread single packets, \
@@ -142,16 +142,21 @@ fn windows_closed(view: &View<'_>) -> Vec<Found> {
     if !is_many && full.is_empty() {
         return Vec::new();
     }
-    let mut text = format!(
-        "TCP closed its receive window {} times ({} of {} segments received{})",
-        count(closed),
-        per_cent(closed as f64 / segments.max(1) as f64),
-        count(segments),
-        view.rate_words(closed)
-    );
-    for socket in full.iter().take(2) {
-        text += &format!("; {} has {} unread", name_of(view, socket), bytes(socket.receive_queue));
+    let mut parts = Vec::new();
+    if closed > 0 {
+        parts.push(format!(
+            "TCP closed its receive window {} times ({} of {} segments received{})",
+            count(closed),
+            per_cent(closed as f64 / segments.max(1) as f64),
+            count(segments),
+            view.rate_words(closed)
+        ));
     }
+    let unread = |socket: &&SocketFacts| {
+        format!("{} has {} unread", name_of(view, socket), bytes(socket.receive_queue))
+    };
+    parts.extend(full.iter().take(2).map(unread));
+    let text = parts.join("; ");
     let severity = if is_one_in(10_000, closed, segments) || !full.is_empty() { Medium } else { Low };
     let process = full.first().and_then(|socket| view.facts.process(socket.process?));
     let subject = process.map_or("host", |process| process.name.as_str());

@@ -6,6 +6,7 @@ mod support;
 
 use std::io::Write;
 use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use evenkeel_datapath::DropReasons;
 use nix::sys::signal::Signal;
 use support::evenkeel;
 use support::running::Running;
@@ -230,6 +232,39 @@ fn an_interface_that_is_made_again_with_its_number_ends_the_watch() {
     });
     let words = "another program deleted evk5 and created it again during the watch";
     assert!(ended.code == 4 && ended.stderr.contains(words), "{ended:?}");
+}
+
+/// Sends datagrams to more ports than the table of flows has entries (8,192).
+#[test]
+fn drops_beyond_the_table_of_flows_are_counted_by_reason() {
+    const PORTS: u16 = 12_000;
+    let pair = Pair::new();
+    let namespace = std::fs::metadata(format!("/proc/{}/ns/net", pair.right.id())).unwrap();
+    let reasons = DropReasons::attach(u32::try_from(namespace.ino()).unwrap()).unwrap();
+    let socket = pair.left.within(|| UdpSocket::bind("10.77.0.1:0").unwrap());
+    for port in 20_000..20_000 + PORTS {
+        // Ignore the error: an answer to an earlier datagram (ICMP) may make a send fail.
+        while socket.send_to(b"x", ("10.77.0.2", port)).is_err() {}
+        if port % 50 == 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    let dropped = || -> (u64, u64) {
+        let counts = reasons.counts().unwrap();
+        let of = |is_known: bool| {
+            let own =
+                counts.iter().filter(|drop| drop.reason == "NO_SOCKET" && drop.flow.is_some() == is_known);
+            own.map(|drop| drop.packets).sum()
+        };
+        (of(true), of(false))
+    };
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while dropped().0 + dropped().1 < u64::from(PORTS) && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let (by_flow, without_flow) = dropped();
+    assert!(by_flow > 7000 && without_flow > 3000, "{by_flow} {without_flow}");
+    assert_eq!(by_flow + without_flow, u64::from(PORTS));
 }
 
 #[test]

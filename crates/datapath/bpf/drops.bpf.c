@@ -64,9 +64,6 @@ struct {
 	__type(value, __u64);
 } drops SEC(".maps");
 
-/* Number of drops for which the map had no free entry. */
-__u64 overflow = 0;
-
 /* Returns the inode of a packet's network namespace; 0 if the namespace is unknown. TCP's receive path
  * clears `dev` (tcp_v4_rcv), so only the tracepoint names the socket. */
 static __always_inline __u32 namespace_of(const struct sk_buff___dropped *skb, struct sock___net *receiver)
@@ -110,7 +107,7 @@ SEC("tp_btf/kfree_skb")
 int count_drop(__u64 *ctx)
 {
 	const struct sk_buff___dropped *skb = (const void *)ctx[0];
-	struct ek_drop key = {};
+	struct ek_drop key = {}, rest = {};
 	__u32 inode = namespace_inode;
 	__u64 one = 1, *count;
 
@@ -128,8 +125,14 @@ int count_drop(__u64 *ctx)
 	if (count)
 		__sync_fetch_and_add(count, 1);
 	else if (bpf_map_update_elem(&drops, &key, &one, BPF_NOEXIST)) {
+		/* Either another CPU has added the key, or the map is full. For a full map, user space
+		 * has added a key without a flow for each reason. */
+		rest.reason = key.reason;
 		count = bpf_map_lookup_elem(&drops, &key);
-		__sync_fetch_and_add(count ? count : &overflow, 1);
+		if (!count)
+			count = bpf_map_lookup_elem(&drops, &rest);
+		if (count)
+			__sync_fetch_and_add(count, 1);
 	}
 	return 0;
 }

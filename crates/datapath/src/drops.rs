@@ -18,7 +18,7 @@ static BYTES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/drops.bpf.o"));
 pub struct DropCount {
     /// The kernel's name without the prefix `SKB_DROP_REASON_`, such as `SOCKET_RCVBUFF`.
     pub reason: String,
-    /// `None` for packets other than TCP or UDP over IP.
+    /// `None` for packets other than TCP or UDP over IP, and for packets that the table of flows had no room for.
     pub flow: Option<Tuple>,
     pub packets: u64,
 }
@@ -50,6 +50,14 @@ impl DropReasons {
             }
         }
         let object = object::load(OBJECT, opened)?;
+        let map = object::map(&object, "drops")?;
+        for reason in names.keys() {
+            let key = raw::ek_drop { reason: *reason, ..raw::ek_drop::default() };
+            // SAFETY: the structure has no padding, because its size is the sum of its fields' sizes.
+            let key = unsafe { object::bytes_of(&key) };
+            map.update(key, &0_u64.to_ne_bytes(), MapFlags::ANY)
+                .map_err(DatapathError::system("add the reasons to the table of drops"))?;
+        }
         let program = object::program_descriptor(&object, "count_drop")?;
         // SAFETY: a NULL name is valid, because the load bound the program to its tracepoint
         // (`attach_btf_id`). `program` keeps its descriptor open during the call.
@@ -72,7 +80,8 @@ impl DropReasons {
             let value =
                 map.lookup(&key, MapFlags::ANY).map_err(DatapathError::system("read a drop's count"))?;
             let packets = value.and_then(|value| Some(u64::from_ne_bytes(value.get(..8)?.try_into().ok()?)));
-            let Some(packets) = packets.filter(|_| key.len() >= size_of::<raw::ek_drop>()) else { continue };
+            let is_whole = key.len() >= size_of::<raw::ek_drop>();
+            let Some(packets) = packets.filter(|packets| *packets > 0 && is_whole) else { continue };
             // SAFETY: the key is at least as long as the structure, whose fields are integers.
             let key = unsafe { std::ptr::read_unaligned(key.as_ptr().cast::<raw::ek_drop>()) };
             let reason =

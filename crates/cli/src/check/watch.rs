@@ -165,7 +165,7 @@ fn reasons_screen(page: &mut Page, drops: Result<&[DropCount], &String>) {
     if !known.is_empty() {
         page.heading("The kernel's drop reasons, by flow:");
         let row = |(drop, rule): &(&DropCount, &str)| {
-            let flow = flow_words(drop).unwrap_or_else(|| "no flow over IP".to_owned());
+            let flow = flow_words(drop).unwrap_or_else(|| "unknown, or none over IP".to_owned());
             vec![drop.reason.clone(), count(drop.packets), flow, (*rule).to_owned()]
         };
         let rows: Vec<Vec<String>> = known.iter().take(MOST_FLOWS).map(row).collect();

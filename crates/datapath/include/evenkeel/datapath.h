@@ -30,7 +30,7 @@ struct ek_tuple {
 
 /*
  * Reason and flow of a dropped packet. All bytes of the flow are 0 for packets other than TCP or UDP over
- * IP.
+ * IP, and if the table had no room for the flow.
  */
 struct ek_drop {
 	struct ek_tuple tuple;

@@ -109,7 +109,9 @@ impl Sysfs {
     #[must_use]
     pub fn speed_bps(&self, interface: &str) -> Option<u64> {
         let megabits: i64 = self.read(&format!("class/net/{interface}/speed")).ok()?.parse().ok()?;
-        u64::try_from(megabits).ok().filter(|megabits| *megabits > 0)?.checked_mul(1_000_000)
+        // SPEED_UNKNOWN is -1, which old drivers show without its sign.
+        let is_known = |megabits: &u64| *megabits > 0 && *megabits != u64::from(u32::MAX);
+        u64::try_from(megabits).ok().filter(is_known)?.checked_mul(1_000_000)
     }
 
     /// Returns the highest CPU number plus 1, including offline CPUs; at least 1.

@@ -25,7 +25,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_model::host::parse_processor_list;
 
-use crate::facts::{notify_blocks, queue_of_action};
+use crate::facts::{has_word, notify_blocks, queue_of_action};
 use crate::{Host, HostError, Sysfs};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,16 +56,16 @@ impl Host {
         let text = self.read("/proc/interrupts")?;
         // If a device does not list its interrupts, only their names identify them.
         let is_its = |(number, name): &(u32, &str)| {
-            of_device.as_ref().map_or(name.contains(interface), |numbers| numbers.contains(number))
+            of_device.as_ref().map_or_else(|| has_word(name, interface), |numbers| numbers.contains(number))
         };
         let own: Vec<(u32, &str)> = text.lines().filter_map(named).filter(is_its).collect();
         let blocks = notify_blocks(own.iter().map(|(_, name)| *name));
         let mut found: BTreeMap<u32, QueueInterrupt> = BTreeMap::new();
         for (number, name) in own {
-            let has_name = name.contains(interface);
+            let has_name = has_word(name, interface);
             let (Some(queue), true) = queue_of_action(name, interface, blocks) else { continue };
             // Ports may share a device: prefer an interrupt whose name contains the interface's name.
-            if found.get(&queue).is_some_and(|other| other.name.contains(interface) || !has_name) {
+            if found.get(&queue).is_some_and(|other| has_word(&other.name, interface) || !has_name) {
                 continue;
             }
             let processors = self.processors_of_interrupt(number);
@@ -133,6 +133,14 @@ mod tests {
             let found = host.queue_interrupts(&sysfs, interface).unwrap();
             found.into_iter().map(|found| (found.queue, found.number, found.processors)).collect()
         }
+    }
+
+    #[test]
+    fn an_interface_does_not_get_the_interrupts_of_a_longer_name() {
+        let machine = Machine::new("eth1", "", &[(78, "eth10-TxRx-0", ""), (79, "eth1-TxRx-0", "")]);
+        machine.put("sys/class/net/eth1/mtu", "1500");
+        machine.put("proc/irq/79/smp_affinity_list", "3");
+        assert_eq!(machine.found("eth1"), [(0, 79, vec![3])]);
     }
 
     /// The last name of each driver does not belong to a receive queue.

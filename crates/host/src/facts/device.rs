@@ -392,8 +392,18 @@ struct Asker<'a, C> {
     failed: RefCell<BTreeMap<String, String>>,
 }
 
-fn part(command: u32) -> &'static str {
+/// Returns the part of the facts that a request reads.
+fn part(request: &[u8]) -> &'static str {
+    let command = word(request, 0).unwrap_or(0);
+    let set = match command {
+        GSTRINGS => word(request, 4),
+        GSSET_INFO => word(request, 8).map(u32::trailing_zeros),
+        _ => None,
+    };
     match command {
+        GPFLAGS => "private_flags",
+        _ if set == Some(STRINGS_PRIVATE_FLAGS) => "private_flags",
+        _ if set == Some(STRINGS_FEATURES) => "features",
         GDRVINFO => "driver",
         GCOALESCE => "coalescing",
         GRINGPARAM => "rings",
@@ -429,19 +439,20 @@ impl<C: EthtoolCalls> Asker<'_, C> {
         for (at, value) in words {
             put(&mut bytes, *at, *value);
         }
-        self.call(command, &mut bytes)?;
+        self.call(&mut bytes)?;
         Some(bytes)
     }
 
     /// Queries the driver. Returns `None` after an error. EOPNOTSUPP means that the driver does not support
     /// the part. Some drivers return EINVAL or ENODEV instead. Other errors are recorded as failures.
-    fn call(&self, command: u32, bytes: &mut [u8]) -> Option<()> {
+    fn call(&self, bytes: &mut [u8]) -> Option<()> {
+        let part = part(bytes);
         let error = match self.calls.call(self.interface, bytes) {
             Ok(()) => return Some(()),
             Err(error) => error,
         };
         if !matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EINVAL | libc::ENODEV)) {
-            self.failed.borrow_mut().insert(part(command).to_owned(), error.to_string());
+            self.failed.borrow_mut().insert(part.to_owned(), error.to_string());
         }
         None
     }
@@ -514,7 +525,7 @@ impl<C: EthtoolCalls> Asker<'_, C> {
         let mut bytes = vec![0; LENGTH + count * 4 * 3];
         put(&mut bytes, 0, GLINKSETTINGS);
         bytes[WORDS] = u8::try_from(count).ok()?;
-        self.call(GLINKSETTINGS, &mut bytes)?;
+        self.call(&mut bytes)?;
         let is_set =
             |bit: usize| word(&bytes, LENGTH + bit / 32 * 4).is_some_and(|word| word >> (bit % 32) & 1 == 1);
         (0..count * 32).filter(|bit| is_set(*bit)).filter_map(mode_mbps).max()
@@ -708,6 +719,22 @@ mod tests {
         assert!(nic.0.borrow().iter().all(|command| COMMANDS.contains(command)));
         let text = serde_json::to_string(&answers).unwrap();
         assert_eq!(serde_json::from_str::<DeviceAnswers>(&text).unwrap(), answers);
+    }
+
+    #[test]
+    fn a_failure_names_the_part_that_the_request_reads() {
+        let request = |words: &[u32]| words.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>();
+        for (words, expected) in [
+            (&[GSSET_INFO, 0, 1 << STRINGS_PRIVATE_FLAGS, 0, 0][..], "private_flags"),
+            (&[GSSET_INFO, 0, 1 << STRINGS_FEATURES, 0, 0], "features"),
+            (&[GSSET_INFO, 0, 1 << STRINGS_STATISTICS, 0, 0], "statistics"),
+            (&[GSTRINGS, STRINGS_PRIVATE_FLAGS, 3], "private_flags"),
+            (&[GSTRINGS, STRINGS_FEATURES, 3], "features"),
+            (&[GPFLAGS, 0], "private_flags"),
+            (&[GSTATS, 3], "statistics"),
+        ] {
+            assert_eq!(part(&request(words)), expected, "{words:?}");
+        }
     }
 
     #[test]

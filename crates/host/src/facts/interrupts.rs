@@ -106,7 +106,7 @@ fn action(text: &str) -> &str {
 }
 
 /// Returns whether a text contains a name as a whole word (not `eth1` in `eth10-TxRx-0`).
-fn has_word(text: &str, word: &str) -> bool {
+pub(crate) fn has_word(text: &str, word: &str) -> bool {
     let is_part = |character: char| character.is_ascii_alphanumeric() || character == '_';
     let mut from = 0;
     while let Some(at) = text[from..].find(word).map(|at| at + from) {

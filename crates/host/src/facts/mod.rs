@@ -34,6 +34,7 @@ pub use device::{
     COMMANDS as ETHTOOL_COMMANDS, DeviceAnswers, FeatureText, HashFields, RssAnswers, ask_device,
     feature_name,
 };
+pub(crate) use interrupts::has_word;
 pub use interrupts::{notify_blocks, queue_of_action};
 pub use monitored::{Counters, read_counters, read_devices};
 pub use protocols::EVERY_LINUX;

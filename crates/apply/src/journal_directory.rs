@@ -13,7 +13,7 @@ use evenkeel_model::shell::Line;
 use evenkeel_model::text::{path_text, printable};
 use nix::fcntl::{AtFlags, Flock, FlockArg, OFlag, openat};
 use nix::sys::stat::{FileStat, Mode, fchmod, fstatat};
-use nix::unistd::{LinkatFlags, UnlinkatFlags, geteuid, linkat, unlinkat};
+use nix::unistd::{LinkatFlags, UnlinkatFlags, getegid, geteuid, linkat, unlinkat};
 
 use crate::damaged_journal::{DAMAGED, Damaged, Obstacle};
 use crate::error::JournalError;
@@ -210,14 +210,23 @@ impl StateDirectory {
                 return Err(self.unsafe_because(reason, &trusted(parent)));
             }
             // With the sticky bit, a user cannot replace another user's files.
-            if !metadata.is_symlink() && metadata.mode() & 0o1002 == 0o002 {
+            if metadata.is_symlink() || metadata.mode() & 0o1000 != 0 {
+                continue;
+            }
+            let is_of_group = ![0, getegid().as_raw()].contains(&metadata.gid());
+            let writers = match metadata.mode() {
+                mode if mode & 0o002 != 0 => Some(("all users", "chmod o-w {}")),
+                mode if mode & 0o020 != 0 && is_of_group => Some(("a group", "chmod g-w {}")),
+                _ => None,
+            };
+            if let Some((writers, change)) = writers {
                 let reason = format!(
-                    "all users may write to {} (mode {:o}), so another user could choose the values that \
+                    "{writers} may write to {} (mode {:o}), so another user could choose the values that \
                      root restores",
                     path_text(parent),
                     metadata.mode() & 0o7777
                 );
-                let next = format!("`{}`, or {ANOTHER}", command("chmod o-w {}", parent));
+                let next = format!("`{}`, or {ANOTHER}", command(change, parent));
                 return Err(self.unsafe_because(reason, &next));
             }
         }
@@ -604,6 +613,13 @@ mod tests {
         set_mode(0o777);
         let refused = |path: &Path| take(&StateDirectory::at(path), 7).unwrap_err().to_string();
         assert!(refused(&open.join("state")).contains("all users may write to"));
+        if geteuid().is_root() {
+            std::os::unix::fs::chown(&open, None, Some(65534)).unwrap();
+            set_mode(0o775);
+            let refused = refused(&open.join("state"));
+            assert!(refused.contains("a group may write to") && refused.contains("chmod g-w"), "{refused}");
+            std::os::unix::fs::chown(&open, None, Some(0)).unwrap();
+        }
         for wrong in [0o1777, 0o770, 0o720, 0o500, 0o000] {
             set_mode(wrong);
             // Without CAP_DAC_OVERRIDE, a directory without permissions cannot even be opened.

@@ -1,6 +1,6 @@
 //! Recordings of samples: JSON lines, one [`Sample`] per line.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::ops::Range;
@@ -81,7 +81,7 @@ impl Recording {
             set_back: BTreeMap::new(),
         };
         let (mut start, mut line) = (0, 0);
-        let (mut names, mut before): (Vec<String>, Option<u64>) = (Vec::new(), None);
+        let (mut names, mut before): (BTreeSet<String>, Option<u64>) = (BTreeSet::new(), None);
         while start < bytes.len() {
             line += 1;
             let end = bytes[start..].iter().position(|byte| *byte == b'\n').map(|length| start + length);
@@ -92,10 +92,8 @@ impl Recording {
                         return Err(RecordingError::Impossible { origin: recording.origin, line, why });
                     }
                     for interface in &sample.interfaces {
-                        // A host may have thousands of interfaces; an error message names some of them.
-                        const MOST: usize = 1000;
-                        if names.len() < MOST && !names.contains(&interface.name) {
-                            names.push(interface.name.clone());
+                        if !names.contains(&interface.name) {
+                            names.insert(interface.name.clone());
                         }
                     }
                     if let Some(before) = before.filter(|before| sample.at_ms <= *before) {
@@ -126,8 +124,12 @@ impl Recording {
         if recording.lines.is_empty() {
             return Err(RecordingError::NoSample { origin });
         }
-        if let Some(name) = only.iter().find(|name| !names.contains(name)) {
-            return Err(RecordingError::NoInterface { origin, name: name.clone(), known: names });
+        if let Some(name) = only.iter().find(|name| !names.contains(*name)) {
+            return Err(RecordingError::NoInterface {
+                origin,
+                name: name.clone(),
+                known: names.into_iter().collect(),
+            });
         }
         recording.bytes = bytes;
         Ok(recording)

@@ -441,8 +441,8 @@ fn two_runs_in_a_namespace_do_not_disturb_each_other() {
             if first_ends_first { (&mut first, &mut second) } else { (&mut second, &mut first) };
         one.signal(Signal::SIGTERM);
         wait_for("one has ended", LIMIT, || managed.journals().len() == 1);
-        // Wait longer than a check interval.
-        std::thread::sleep(Duration::from_millis(500));
+        // Wait longer than a check interval (500 ms).
+        std::thread::sleep(Duration::from_millis(800));
         other.signal(Signal::SIGTERM);
         for ended in [first.end(), second.end()] {
             assert_eq!(ended.code, 0, "{ended:?}");

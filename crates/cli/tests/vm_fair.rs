@@ -111,8 +111,8 @@ impl Pair {
 
     fn has_changes(&self) -> bool {
         std::fs::read_dir(self.state.path()).unwrap().any(|entry| {
-            // Another process may have removed the journal.
-            std::fs::read_to_string(entry.unwrap().path()).is_ok_and(|text| text.lines().count() > 1)
+            // Another process may have removed the journal. A journal without entries has two lines.
+            std::fs::read_to_string(entry.unwrap().path()).is_ok_and(|text| text.lines().count() > 2)
         })
     }
 

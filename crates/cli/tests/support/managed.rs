@@ -147,9 +147,10 @@ impl Managed {
         let maps = self.maps().join(" ");
         let receive = self.sysfs(|sysfs| {
             (0..4)
-                .map(|queue| {
+                .flat_map(|queue| [format!("tx-{queue}/xps_rxqs"), format!("rx-{queue}/rps_cpus")])
+                .map(|file| {
                     sysfs
-                        .read(&format!("class/net/{NAME}/queues/tx-{queue}/xps_rxqs"))
+                        .read(&format!("class/net/{NAME}/queues/{file}"))
                         .unwrap_or_else(|_| "none".to_owned())
                 })
                 .collect::<Vec<_>>()
@@ -254,7 +255,8 @@ impl Load<'_> {
         wait_for("iperf3 ends", limit, || self.client.has_ended().unwrap());
         let text = self.client.output_text().unwrap();
         assert!(!text.contains("\"error\""), "{text}");
-        assert!(text.contains("\"sum_received\""), "{text}");
+        let report: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert!(report["end"]["sum_received"]["bytes"].as_u64().is_some_and(|bytes| bytes > 0), "{text}");
     }
 }
 

@@ -47,7 +47,12 @@ pub(crate) const PROBED: &str = "_probed";
 /// `bpf_cast_to_kern_ctx` (6.2). The objects for older kernels use neither feature, and are tested on
 /// 6.1.
 fn oldest_kernel(object: &str) -> (u32, u32) {
-    if object.ends_with(PROBED) { (6, 1) } else { (6, 6) }
+    match object {
+        // BPF qdiscs.
+        "batch" => (6, 16),
+        object if object.ends_with(PROBED) => (6, 1),
+        _ => (6, 6),
+    }
 }
 
 /// Returns the release of the running kernel, if it is older than [`oldest_kernel`].

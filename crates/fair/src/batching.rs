@@ -102,7 +102,7 @@ impl BatchingMode {
 /// instances of a qdisc share their counters.
 fn register() -> Result<TransmitBatching, DatapathError> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    let mut tries = 1..=NAMES_TRIED;
+    let mut tries = 1..NAMES_TRIED;
     loop {
         let number = NEXT.fetch_add(1, Ordering::Relaxed) % NUMBERS;
         let name = format!("{PREFIX}{}_{number}", std::process::id());

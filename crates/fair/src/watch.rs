@@ -397,6 +397,7 @@ fn hook_difference(hook: &str, before: &[HookProgram], now: &[HookProgram]) -> S
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use evenkeel_apply::{Direction, FILTER_HANDLE};
 
     use super::*;

@@ -301,8 +301,11 @@ fn tbf_options(mut attributes: &[u8]) -> Option<Vec<String>> {
 
 /// Returns the rule in ethtool(8)'s syntax, in which the set bits of a mask are ignored.
 fn rule_line(interface: &str, location: u32, rule: Option<&RuleBytes>) -> Line {
-    let Some(rule) = rule.and_then(RuleBytes::rule) else {
+    let Some(bytes) = rule else {
         return Line::new("ethtool -N {} delete {}", &[&interface, &location]);
+    };
+    let Some(rule) = bytes.rule() else {
+        return Line::comment(format_args!("{interface}: unknown rule at location {location}"));
     };
     let (Some(matches), Some(queue)) = (rule.matches(), rule.queue()) else {
         return Line::comment(format_args!("{interface}: {rule} at location {location}"));

@@ -274,7 +274,7 @@ const DRR_CLASS: &[KnownOption] = &[option("quantum", Size, Attribute(1, Word))]
 
 /// `TCA_QFQ_WEIGHT`, `TCA_QFQ_LMAX`; the limits are from `net/sched/sch_qfq.c`.
 const QFQ_CLASS: &[KnownOption] =
-    &[option("weight", Count(1, 1023), Attribute(1, Word)), option("maxpkt", Size, Attribute(2, Word))];
+    &[option("weight", Count(1, 1024), Attribute(1, Word)), option("maxpkt", Size, Attribute(2, Word))];
 
 /// `struct tc_prio_qopt`.
 const PRIO: &[KnownOption] =

@@ -207,7 +207,9 @@ fn tunnel_headers(kind: &str) -> Option<u32> {
     Some(match kind {
         // Outer IP, UDP, the tunnel's own header, inner Ethernet.
         "vxlan" | "geneve" => 50,
-        "gretap" | "erspan" => 38,
+        // Outer IP, GRE with a sequence number, the header of version 1, inner Ethernet.
+        "erspan" => 50,
+        "gretap" => 38,
         "gre" => 24,
         "ipip" | "sit" => 20,
         "wireguard" => 60,

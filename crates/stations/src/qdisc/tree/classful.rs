@@ -198,7 +198,10 @@ impl<'b> Builder<'b> {
         let bands = options.number("bands")?.unwrap_or(strict + given.len() as u64);
         let map = options.list("priomap")?.map(<[u64]>::to_vec);
         options.finish()?;
-        if strict + given.len() as u64 > bands || bands > 16 {
+        if bands > 16 {
+            return Err(shape(node, "it has more than 16 bands"));
+        }
+        if strict + given.len() as u64 > bands {
             return Err(shape(node, "it has more strict bands and quanta than bands"));
         }
         let quantum = |band: u64| {

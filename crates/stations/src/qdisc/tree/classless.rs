@@ -122,18 +122,9 @@ fn sfq(options: &mut Options<'_>, frame: u32) -> Result<Kind, TreeError> {
 fn cake(options: &mut Options<'_>) -> Result<Kind, TreeError> {
     let usual = CakeConfig::default();
     // Without a bandwidth, cake does not shape. With one pair of hosts, every isolation except
-    // `flowblind` separates flows. The other options concern marking, NAT and ACK filtering, which have
-    // no effect in the simulator.
-    options.any(&[
-        "unlimited",
-        "diffserv3",
-        "srchost",
-        "dsthost",
-        "nonat",
-        "nowash",
-        "egress",
-        "no-ack-filter",
-    ]);
+    // `flowblind`, `srchost`, `dsthost` and `hosts` separates flows. The other options concern marking,
+    // NAT and ACK filtering, which have no effect in the simulator.
+    options.any(&["unlimited", "diffserv3", "nonat", "nowash", "egress", "no-ack-filter"]);
     options.any(&["flows", "dual-srchost", "dual-dsthost", "triple-isolate", "split-gso"]);
     let interval = options.time("rtt")?;
     Ok(Kind::Cake(CakeConfig {

@@ -107,6 +107,16 @@ fn mq_has_a_discipline_for_each_queue() {
     assert_eq!((hops(0), hops(7)), (vec![0, 1], vec![0, 8]));
 }
 
+/// With one pair of hosts, all flows would share a queue.
+#[test]
+fn isolation_of_hosts_by_cake_is_refused() {
+    for isolation in ["srchost", "dsthost", "hosts", "flowblind"] {
+        let refused = written(&[&format!("qdisc root handle 1: cake {isolation}")]).unwrap_err();
+        assert!(refused.to_string().contains(&format!("has no option {isolation}")), "{refused}");
+    }
+    written(&["qdisc root handle 1: cake dual-dsthost"]).unwrap();
+}
+
 #[test]
 fn ports_and_defaults_of_ones_own_setup() {
     let built = written(&[

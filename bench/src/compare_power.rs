@@ -1,8 +1,9 @@
 //! Measures the false alarm rate of `evenkeel compare` on equal records, and how often `evenkeel
 //! compare` finds a difference of 10 %.
 //!
-//! The program generates a thousand pairs of *alike* records, a thousand pairs of *mixed* records, and a
-//! hundred pairs of *simulated* records:
+//! For each number of repeats and variants, the program generates a thousand pairs of *alike* records and a
+//! thousand pairs of *mixed* records. For each number of repeats, it generates a hundred pairs of
+//! *simulated* records:
 //! - *alike*: figures with independent normal noise of 3 %
 //! - *mixed*: noise between 0.01 % and 30 %, with 3 % for the figure that is changed
 //! - *simulated*: six flows on eight queues under `cmax` and `dqa`; every repeat has a different seed

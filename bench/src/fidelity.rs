@@ -5,8 +5,7 @@
 //!   default.
 //! - `fidelity titan [REPEATS]` prints every cell of Titan's table, then checks the criteria.
 //! - `fidelity receiver [REPEATS]` prints a row for each published figure and order of receiving hosts.
-//! - `fidelity sensitivity [REPEATS]` varies each calibrated and each assumed parameter of the
-//!   receiving hosts by 20 %.
+//! - `fidelity sensitivity [REPEATS]` varies each parameter of the receiving hosts by 20 %.
 //!
 //! All rows use the same parameters. The papers' figures are part of the scenarios. The program exits
 //! with 1 if a criterion is missed.

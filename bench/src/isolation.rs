@@ -17,7 +17,7 @@
 //!   packets in the rings the classes rarely interact, and four of 4,000 requests determine the 99.9th
 //!   percentile.
 //!
-//! `--smoke` runs two rounds of one second, to check that the program works. It makes no claim.
+//! `--smoke` runs two rounds with loads of one second, to check that the program works. It makes no claim.
 
 mod waiting;
 

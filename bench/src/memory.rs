@@ -3,10 +3,9 @@
 use std::error::Error;
 use std::fs;
 
-/// Resets the recorded peak to the present resident memory. If the kernel refuses, the peak since the
-/// start of the process remains.
+/// Resets the recorded peak to the present resident memory. If the kernel refuses, the previous peak remains,
+/// which may be too high.
 pub fn forget_peak() {
-    // Ignore errors: the reported peak is then too high.
     let _ = fs::write("/proc/self/clear_refs", "5");
 }
 

@@ -4,8 +4,8 @@
 //!
 //! The flows are TCP connections between two network namespaces over a veth with eight queues. Each
 //! flow sends 512 bytes every 80 ms, so that all flows are busy. Each of five runs starts the program,
-//! and measures its CPU time over 20 s (`CLOCK_PROCESS_CPUTIME_ID`). This time does not include the BPF
-//! meter in the kernel. `top` draws on a terminal of 120 columns and 40 rows.
+//! and measures its CPU time over 20 s (clock_getcpuclockid(3)). This time does not include the BPF meter in
+//! the kernel. `top` draws on a terminal of 120 columns and 40 rows.
 //!
 //! `metrics-cost [PROGRAM] [--top] [--flows NUMBER] [--smoke]`: the default program is
 //! `target/release/evenkeel`. `--smoke` measures 10 flows for 2 s, to check that the benchmark works.
@@ -45,7 +45,7 @@ const RUNS: usize = 5;
 /// each bin.
 const PERIOD: Duration = Duration::from_millis(80);
 
-/// Time between the start of the program and the first reading of its CPU time.
+/// Time between the start of `top`, or the exporter's first answer, and the first reading of the CPU time.
 const WARM_UP: Duration = Duration::from_secs(3);
 
 struct Extent {
@@ -216,7 +216,7 @@ fn measure(host: &Namespace, program: &str, extent: &Extent) -> Fallible<()> {
     Ok(())
 }
 
-/// Returns the CPU share of an exporter, and the lowest number of busy flows that the exporter showed.
+/// Returns the CPU share of an exporter, %, and a remark with the lowest number of busy flows that it showed.
 fn exporter(host: &Namespace, program: &str, extent: &Extent) -> Fallible<(f64, String)> {
     let mut command = inside(host, Command::new(program), &["metrics", INTERFACE, "--listen", EXPORTER]);
     command.stdout(Stdio::null()).stderr(Stdio::null());
@@ -234,7 +234,7 @@ fn exporter(host: &Namespace, program: &str, extent: &Extent) -> Fallible<(f64, 
     Ok((share, format!(", {busy} busy flows at least")))
 }
 
-/// Returns the CPU share of `top`, and the amount of its output.
+/// Returns the CPU share of `top`, %, and a remark with the number of bytes that it drew per second.
 fn top(host: &Namespace, program: &str, extent: &Extent) -> Fallible<(f64, String)> {
     let size = Winsize { ws_row: 40, ws_col: 120, ws_xpixel: 0, ws_ypixel: 0 };
     let terminal = openpty(&size, None)?;

@@ -25,9 +25,9 @@ const RAMP_SECONDS: usize = 90;
 
 #[derive(Debug, Serialize, Deserialize)]
 struct Results {
-    /// Throughput of each flow and second of Figure 1, Gbit/s.
+    /// Figure 1: for each flow, the throughput in each second, Gbit/s.
     ramp: Vec<Vec<f64>>,
-    /// Repeats, by scenario and variant.
+    /// Outcomes of the repeats, by variant.
     variants: BTreeMap<String, Vec<Outcome>>,
 }
 
@@ -290,7 +290,7 @@ fn draw(picture: &Picture, results: &Results) -> String {
                 let y = FLOOR - height(value);
                 let style = format!("stroke=\"{PAPER}\" stroke-width=\"4\"");
                 svg::line(&mut svg, (middle - own / 2.0 - 8.0, y), (middle + own / 2.0 + 8.0, y), &style);
-                // Keep the label clear of a mark next to the bar's end.
+                // Keep the label clear of the paper's mark if that mark is near the end of the error bar.
                 if (y - over).abs() < 18.0 {
                     over = over.min(y);
                 }
@@ -350,7 +350,7 @@ fn draw_ramp(flows: &[Vec<f64>]) -> String {
         curve(&own, LINES[number % LINES.len()], 2);
     }
     curve(&sum, DARK, 3);
-    // Labels next to the last values, at least 15 pixels apart.
+    // Place each label at the mean of the last five values, and the labels at least 15 pixels apart.
     let mut labels: Vec<(f64, String, &str)> = flows
         .iter()
         .enumerate()

@@ -218,7 +218,7 @@ fn measure(
 
 fn set_up(netlink: &mut Netlink, index: u32, case: Option<&Case>) -> Fallible<()> {
     let Some(case) = case else {
-        // Delete the root qdisc. An interface without a queue of its own then has no qdisc.
+        // Delete the root qdisc. A bridge has no queue of its own, so it then has `noqueue`.
         for qdisc in qdisc_counters(netlink, index)? {
             if qdisc.parent == Handle::ROOT && qdisc.kind != "noqueue" {
                 netlink.delete_qdisc(index, Handle::ROOT)?;

@@ -94,7 +94,7 @@ fn run(rounds: usize) -> Fallible<()> {
     Ok(())
 }
 
-/// Returns the nanoseconds per segment, after a quarter of the runs to warm up.
+/// Returns the nanoseconds per segment. First runs a quarter as many segments, to warm up.
 fn measure(namespace: &Namespace, index: u32, case: Case, policy: Policy) -> Fallible<f64> {
     let steering = match case {
         Case::Follows => Steering::Class(CLASS_BASE),

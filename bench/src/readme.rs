@@ -82,7 +82,7 @@ fn with_generated(page: &str, generated: &str) -> Option<String> {
 const HEIGHT: f64 = 172.0;
 const FLOOR: f64 = 236.0;
 
-/// Draws a bar for each flow in the last repeat of each variant, as SVG.
+/// Draws a bar for each flow in the last repeat of `cmax` and of `dqa`, as SVG.
 fn picture(record: &Record) -> String {
     let mut svg = svg::open(
         300,

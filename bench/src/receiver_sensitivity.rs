@@ -1,5 +1,5 @@
-//! Varies each calibrated and each assumed parameter of the modelled machines by 20 %, and prints how the
-//! headline figures change.
+//! Varies each parameter of the modelled machines by 20 % in both directions, and prints how the headline
+//! figures change.
 
 use std::error::Error;
 use std::fmt::Write;
@@ -137,7 +137,7 @@ fn parameters() -> [Parameter; 17] {
 }
 
 /// Returns a list for each headline. Its first element has the outcomes of the repeats with the unchanged
-/// machine, and each further element those with one changed machine.
+/// machine. Each further element has the outcomes with one changed parameter.
 fn outcomes(repeats: u64) -> Result<Vec<Vec<Vec<Outcome>>>, Box<dyn Error>> {
     let parameters = parameters();
     let mut jobs = Vec::new();

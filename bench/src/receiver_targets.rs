@@ -14,7 +14,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::transfer_runs::{Figure, Outcome, deviation, mean, on_every_processor, run, settings};
 
-/// Number of repeats of the variants with a claim that is judged by bootstrap.
+/// Default number of repeats of the variants with a claim that is judged by bootstrap.
 pub const REPEATS: u64 = 40;
 /// Maximum number of repeats of the variants that have only claims about a value.
 const REPEATS_OF_VALUES: u64 = 5;
@@ -178,14 +178,12 @@ impl Target {
     }
 }
 
-/// Reason: losses on the NIC's node are too rare.
 const NO_OVERFLOW: &str = "on the NIC's node, the ring of 8192 packets seldom overflows in 4 s; the paper names no queue for its losses";
 
-/// Reason: a trace of `mtu-1500` with seed 1 shows the overflow in the warm-up.
 const IN_WARM_UP: &str = "its ring overflows in the first second, which is the warm-up (trace of seed 1)";
 
-/// Returns the targets. Figures 4, 9 (case 1) and 11 are not blind for this reason: the model's rule about
-/// the end of a softirq round (`net_rx_action`) was added after the simulator had missed Figure 11.
+/// Returns the targets. Figures 4, 9 (claims with case 1) and 11 are not blind: the model's rule about the
+/// end of a softirq round (`net_rx_action`) was added after the simulator had missed Figure 11.
 fn targets() -> Vec<Target> {
     use Basis::{Calibrated, NotBlind};
     use Claim::{Below, More, Reaches, Steady, Value, Varies};
@@ -247,7 +245,7 @@ fn targets() -> Vec<Target> {
     ]
 }
 
-/// Repeats of a variant, by scenario and variant.
+/// Outcomes of the repeats, by scenario and variant.
 type Results = BTreeMap<(&'static str, &'static str), Vec<Outcome>>;
 
 fn simulate(targets: &[Target], repeats: u64) -> Result<Results, Box<dyn Error>> {
@@ -306,7 +304,7 @@ fn judge(targets: &[Target], results: &Results) -> (String, bool) {
                 outcomes.iter().map(|outcome| outcome.get(claim.figure())).collect()
             })
             .collect();
-        // Use a separate generator for each row, so that a new row does not change the results of other
+        // Use a separate generator for each row, so that a changed claim does not change the draws of later
         // rows.
         let mut random = Xoshiro256PlusPlus::seed_from_u64(number as u64);
         let (sets, holds) = match claim {
@@ -425,7 +423,6 @@ mod tests {
         }
     }
 
-    /// The published values of the targets equal those in the scenarios.
     #[test]
     fn values_are_those_of_the_scenarios() {
         for target in targets() {

@@ -39,11 +39,11 @@ const ROUNDS: usize = 10;
 /// Time for the flows to start, before counting begins.
 const WARM_UP: Duration = Duration::from_millis(700);
 const TIME: Duration = Duration::from_secs(3);
-/// Time between two changes of XPS maps in a cycle without evenkeel. A cycle has two changes, and takes
-/// about as long as a cycle of `evenkeel fair`.
+/// Time between two changes of the XPS maps by the benchmark, and length of a session in a cycle of
+/// `evenkeel fair`. So both kinds of cycle take about equally long.
 const HALF_CYCLE: Duration = Duration::from_millis(150);
 
-/// XPS maps of a driver with one queue per CPU.
+/// XPS maps as a driver sets them with one queue per CPU, on two CPUs.
 const DRIVERS_MAPS: [&str; QUEUES as usize] = ["1", "2", "0", "0"];
 const NO_MAPS: [&str; QUEUES as usize] = ["0"; QUEUES as usize];
 
@@ -53,7 +53,7 @@ enum Variant {
     Hashing,
     Fair,
     Balance,
-    /// XPS maps of a driver stay unchanged.
+    /// The XPS maps of a driver ([`DRIVERS_MAPS`]) stay unchanged.
     Maps,
     /// The benchmark clears and restores the XPS maps repeatedly.
     CyclesByHand,

@@ -42,7 +42,7 @@ const SHUFFLE: (&str, &str, u64) = ("shuffle-24", "dqa", 100_000_000);
 const SHUFFLE_MEGABYTES: f64 = 64.0;
 
 /// Returns a scenario for any number of flows, in which every flow has the same rate, and every queue
-/// the same number of flows. So all segments have the same size, and the cost per packet depends only
+/// about the same number of flows. So all segments have the same size, and the cost per packet depends only
 /// on the number of flows. At a fixed rate of 10 Gbit/s, ten thousand flows would send less than a
 /// packet per round trip, and timeouts and drops would dominate.
 ///

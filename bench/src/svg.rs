@@ -5,8 +5,8 @@
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-/// Colours that colour-blind readers can distinguish (Okabe and Ito), for the model, the paper and further
-/// lines.
+/// Colours that colour-blind readers can distinguish (after Okabe and Ito), for the model, the paper and
+/// further lines; and two colours for text.
 pub const MODEL: &str = "#0072b2";
 pub const PAPER: &str = "#b04a00";
 pub const LINES: [&str; 3] = ["#0072b2", "#009e73", "#a0568a"];

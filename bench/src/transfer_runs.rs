@@ -27,7 +27,8 @@ pub enum Figure {
     PerCore,
     /// Retransmitted segments per second.
     Retransmissions,
-    /// Retransmission events per second. Retransmissions of a flow within 100 ms count as one event.
+    /// Retransmission events per second. An event is a retransmission of a flow with all further ones in the
+    /// next 100 ms.
     Events,
 }
 

@@ -1,5 +1,6 @@
 //! Parses arbitrary input as a model of a NIC and, after a line `---`, as a configuration of the NIC.
-//! The parsers must not panic. An accepted model must steer every packet to one queue.
+//! The parsers must not panic. With an accepted model and configuration, the graph must steer a packet
+//! to exactly the queue that the NIC uses.
 
 #![no_main]
 

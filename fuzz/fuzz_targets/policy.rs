@@ -14,7 +14,7 @@ fuzz_target!(|text: &str| {
         Ok(file) => {
             if let Ok(mut policy) = file.bind(&Arc::new(Queues::new(8))) {
                 assert!(!policy.default_queues().is_empty());
-                // The only allowed failure is the failure of a script.
+                // Without a fault of a script, the cost must be accepted or have violations.
                 policy.begin();
                 for flow in flows::generate(0, 8) {
                     let flow = policy.classify(&flow);

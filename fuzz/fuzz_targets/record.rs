@@ -1,5 +1,5 @@
-//! Parses arbitrary input as a record, and passes the record to every user of records. No figure, name
-//! or missing value may cause a panic.
+//! Parses arbitrary input as a record, and passes the record to the table, the JSON output and the
+//! comparison. No figure, name or missing value may cause a panic.
 
 #![no_main]
 

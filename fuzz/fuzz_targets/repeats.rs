@@ -1,5 +1,5 @@
-//! Parses arbitrary input as the repeats of a study. The parser must not panic. Complete repeats must
-//! be the same after parsing them again.
+//! Parses arbitrary input as the repeats of a study. The parser must not panic. The complete
+//! repeats, parsed again, must yield the same number of repeats.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! The check of the `vm` tests that they run in the guest of `scripts/vm/run`. These tests change settings and
-//! devices of the whole machine.
+//! The check of the `vm` tests that they run in the guest of `scripts/vm/run`. These tests change settings
+//! and devices of the whole machine.
 
 /// `scripts/vm/run` gives the guest's kernel this word, with a value.
 const GUEST_WORD: &str = "evenkeel.job=";

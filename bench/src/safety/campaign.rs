@@ -1,8 +1,10 @@
-//! Kills and stops runs and their guardians at random times, moves and renames the interface, damages
-//! journals, and checks the outcome. After a disturbance and one `evenkeel revert`, one of these must hold:
-//! - Every setting has its value from before the run, and no journal remains. If another interface has the
-//!   index of the managed interface, the other interface is unchanged.
-//! - `revert` reports the setting, keeps the journal and exits with code 4.
+//! Kills runs and their guardians at random times, stops guardians, moves and renames the interface, removes
+//! the state directory, damages journals, and checks the outcome of one `evenkeel revert`:
+//! - After a disturbance of a run, every setting has its value from before the run, no journal remains, and
+//!   `revert` exits with code 0. If another interface has the index of the managed interface, the other
+//!   interface is unchanged.
+//! - After damage to a journal, `revert` restores the settings in the intact lines, reports the damage, keeps
+//!   the journal and exits with code 4.
 //!
 //! Any other outcome is a failure.
 
@@ -50,8 +52,8 @@ pub struct Options {
 
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// For each disturbance and command: the number of attempts, and the number of attempts after a
-    /// change of settings.
+    /// For each disturbance and command: the number of attempts, and the number of attempts in which the
+    /// command had changed a setting before the disturbance.
     pub disturbed: BTreeMap<String, (u32, u32)>,
     /// For each kind of damage: the number of attempts, and the number of attempts in which the damage
     /// was reported and the journal kept.
@@ -294,7 +296,7 @@ impl Bed {
         entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
     }
 
-    /// Returns the guardians of this test bed, which have its state directory in their command lines.
+    /// Returns the process ids of this test bed's guardians. Their command lines name its state directory.
     fn guardians(&self) -> Vec<u32> {
         let state = self.state().to_string_lossy().into_owned();
         let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -476,7 +478,8 @@ impl Bed {
             }
             Disturbance::RemoveStateDirectory => {
                 let at_work = !self.guardians().is_empty();
-                // A run without a guardian has not changed a setting yet.
+                // Only a guardian can restore the settings without the directory, because it has the journal
+                // open. After the end of `tune`, `revert` needs the journal.
                 if at_work {
                     let _ = fs::remove_dir_all(self.state());
                 }
@@ -604,8 +607,8 @@ impl Journal {
         bytes.split_inclusive(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect()
     }
 
-    /// Returns whether the damaged journal still contains the last line about a setting. Its first line is read as the
-    /// count, so the line of a setting is lost there.
+    /// Returns whether the damaged journal still contains the last line about a setting. Ignores the first
+    /// line, because `revert` reads the first line as the count.
     fn has_good(&self, bytes: &[u8], setting: &str) -> bool {
         let is_about = |line: &&Vec<u8>| String::from_utf8_lossy(line).contains(setting);
         let own = Self::lines(&self.bytes);

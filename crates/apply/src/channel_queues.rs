@@ -10,7 +10,7 @@
 //!   roll-back: journal: any value is ours ─▶ restore the channels ─▶ restore the settings
 //! ```
 //!
-//! Between the two journal writes only the driver changes the settings. A value that another program
+//! Between the two journal writes, every new value counts as the driver's. A value that another program
 //! sets at any other time is neither *from* nor *ours*, so roll-back keeps it.
 
 use evenkeel_model::change::{Knob, Value};
@@ -22,7 +22,7 @@ use crate::ours::Ours;
 use crate::run::Run;
 use crate::storage::Storage;
 
-/// Reads the settings of all queues. Skips a setting that cannot be read.
+/// Reads the settings of all queues, and the RSS table. Skips a setting that cannot be read.
 fn queue_settings(kernel: &mut dyn Kernel) -> Vec<(Knob, Value)> {
     /// More queues than an interface can have (`TC_H_MIN`).
     const MOST: usize = 1 << 16;
@@ -61,7 +61,7 @@ impl<K: Kernel, S: Storage> Run<K, S> {
     /// change.
     pub(crate) fn journal_queues(&mut self) -> Result<(), ApplyError> {
         let found = queue_settings(&mut self.kernel);
-        // Settings of removed queues, which the change may add again.
+        // Settings of removed queues: the change may add these queues again.
         let is_gone = |entry: &&Entry| !found.iter().any(|(knob, _)| *knob == entry.knob);
         let known = self.entries.iter().filter(|entry| entry.with_channels && !entry.theirs);
         let again = known.filter(is_gone).map(|entry| Entry { ours: vec![Ours::Anything], ..entry.clone() });
@@ -69,11 +69,11 @@ impl<K: Kernel, S: Storage> Run<K, S> {
         for (knob, found) in found {
             let known = self.entry(&knob);
             let from = match known {
-                // The run has set this setting, or must not change it: the existing entry has the value
-                // to restore.
+                // The run itself has set this setting, or another program has: the existing entry stays
+                // valid.
                 Some(known) if !known.with_channels || known.theirs => continue,
                 Some(known) if known.allows(&found) => known.from.clone(),
-                // The run did not set this value: another program did.
+                // There is no entry yet, or another program has set the present value.
                 _ => found,
             };
             entries.push(Entry {

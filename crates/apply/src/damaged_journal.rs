@@ -17,7 +17,8 @@ pub(crate) const DAMAGED: &str = ".damaged";
 #[derive(Clone, Debug)]
 pub struct Damaged {
     pub path: PathBuf,
-    /// The interface's current name, if known; otherwise its name at the start of the run.
+    /// The interface's current name, if known; otherwise its name at the start of the run. `None` if neither
+    /// is known.
     pub interface: Option<String>,
     /// The interface's name at the start of the run, if it has another name now.
     pub former: Option<String>,
@@ -57,8 +58,8 @@ impl Damaged {
         }
     }
 
-    /// Describes an unreadable journal of an interface in this namespace; `None` if the name does not belong to such a
-    /// journal.
+    /// Describes an unreadable journal of an interface in this namespace; `None` if the name does not belong
+    /// to such a journal.
     pub(crate) fn behind(path: PathBuf, obstacle: Obstacle) -> Option<Self> {
         let interface = Some(interface_here(&path)?);
         let (readable, damage) = (Vec::new(), Vec::new());
@@ -160,8 +161,8 @@ pub(crate) fn index_of(path: &Path) -> Option<u32> {
     path.file_name()?.to_str()?.split_once('-')?.1.split('.').next()?.parse().ok()
 }
 
-/// Returns the current name of a journal's interface, from the numbers in the file's name; `None` if the
-/// calling thread's namespace does not contain the interface.
+/// Returns the current name of a journal's interface, from the numbers in the file's name; `None` if the name
+/// lacks these numbers, or if the calling thread's namespace does not contain the interface.
 fn interface_here(path: &Path) -> Option<String> {
     let (namespace, _) = path.file_name()?.to_str()?.split_once('-')?;
     let index = index_of(path)?;

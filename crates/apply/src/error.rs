@@ -78,13 +78,14 @@ pub enum JournalError {
     File { action: &'static str, path: PathBuf, source: io::Error },
     #[error("cannot use the journal directory {path}: {source}; {}", access(.source), path = path_text(.path))]
     Directory { path: PathBuf, source: io::Error },
-    /// Another user may have written the directory's files.
+    /// The directory or a file in it cannot be trusted or used, for example because another user may have
+    /// written it.
     #[error(
         "{path} is not safe to use: {reason}; {next}",
         path = path_text(.path)
     )]
     Unsafe { path: PathBuf, reason: String, next: String },
-    /// A part of the journal fails its checksum or cannot be parsed.
+    /// A part of the journal fails its checksum or cannot be parsed, or the whole journal cannot be read.
     #[error(transparent)]
     Damaged(Box<Damaged>),
     /// Another program's file, directory or link has the journal's name. Evenkeel does not remove it.

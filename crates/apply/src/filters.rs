@@ -1,4 +1,4 @@
-//! Reads, creates and removes the clsact qdisc, and removes Evenkeel's filters below it.
+//! Reads, creates and removes the clsact qdisc. Reads and removes Evenkeel's filters below it.
 
 use evenkeel_model::change::{Direction, Knob, Value, clsact};
 use evenkeel_netlink::{Netlink, NetlinkError};

@@ -22,7 +22,8 @@ pub enum Remains {
     Void(PathBuf),
     /// The interface is not in this namespace. [`absence`] searches the other namespaces.
     Absent(Damaged, Option<Box<Header>>),
-    /// A file, directory or link has the journal's name, and the interface is not in this namespace.
+    /// The journal cannot be read, for example because a directory or a link has its name, and the interface
+    /// is not in this namespace.
     Unreadable(JournalError),
 }
 
@@ -82,8 +83,8 @@ pub fn remains(state: &StateDirectory) -> Result<Vec<Remains>, ApplyError> {
     Ok(found)
 }
 
-/// Returns the unreadable journals of killed runs that were not set aside, for interfaces in this
-/// namespace.
+/// Returns the damaged and the unreadable journals of killed runs that were not set aside, for interfaces in
+/// this namespace.
 fn unreadable(state: &StateDirectory) -> Result<Vec<Damaged>, ApplyError> {
     let mut found = Vec::new();
     let copies = copies(state)?;

@@ -12,7 +12,8 @@ use crate::journal_lines::{Contents, parse, run_of};
 use crate::renamed_journal::Renamed;
 use crate::revert::{is_finished, is_unfinished};
 
-/// Returns the journals whose file name is not the journal's own name, with their contents.
+/// Returns the journals whose file name differs from the recorded name, with their contents. Leaves out
+/// journals that Evenkeel set aside.
 fn misplaced(state: &StateDirectory) -> Result<Vec<(Renamed, Contents)>, ApplyError> {
     let mut found = Vec::new();
     for (name, bytes) in state.files_like_journals()? {

@@ -52,7 +52,6 @@ const READY: &str = "ready\n";
 const START_LIMIT: Duration = Duration::from_secs(20);
 /// Limit for the guardian's exit after [`RELEASED`]. After this time the worker kills the guardian.
 const END_LIMIT: Duration = Duration::from_secs(2);
-/// Interval of the pings.
 const PING_INTERVAL: Duration = Duration::from_secs(1);
 /// Limit for an answer. After this time the worker replaces the guardian.
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
@@ -181,8 +180,8 @@ impl Guardian {
         true
     }
 
-    /// Replaces a guardian that died or does not answer. Kills the old guardian: if it continued, it
-    /// would roll back, too.
+    /// Replaces a guardian that died or does not answer. Kills the old guardian: if it continued, both
+    /// guardians would roll back.
     pub(crate) fn keep_alive(&mut self) -> io::Result<()> {
         if self.is_alive() { Ok(()) } else { self.replace() }
     }
@@ -247,7 +246,7 @@ fn open_pidfd(process: u32) -> io::Result<OwnedFd> {
 }
 
 /// Runs the guardian: prints [`READY`] on standard output, then waits for [`RELEASED`] on standard
-/// input or for the worker's death.
+/// input or for the worker's death. If the worker dies, restores the worker's settings.
 ///
 /// # Errors
 /// Returns an error if the guardian cannot watch the worker or restore its settings.

@@ -14,8 +14,8 @@ pub(crate) fn is_alive(header: &Header) -> bool {
 }
 
 /// Returns a live run's process id in this process's PID namespace: 0 if the run is in another PID
-/// namespace. Returns `None` if the run has ended. The journal has the id in the run's own PID
-/// namespace.
+/// namespace. Returns `None` if the run has ended, or if its process cannot be found. The journal has the id
+/// in the run's own PID namespace.
 pub(crate) fn number_here(header: &Header) -> Option<u32> {
     if is_alive(header) {
         return Some(header.process.id);

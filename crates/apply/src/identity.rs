@@ -45,7 +45,8 @@ impl InterfaceIdentity {
         Ok(identity)
     }
 
-    /// Identifies an interface without its sysfs inode. This suffices to compare boot and namespace.
+    /// Identifies an interface without its sysfs inode and its namespace's handle. This suffices to compare
+    /// boot and namespace.
     pub(crate) fn here(index: u32, name: &str) -> Result<Self, HostError> {
         let namespace = NamespaceIdentity::current()?;
         Ok(Self {

@@ -32,7 +32,8 @@ impl From<ProcessIdentity> for Process {
     }
 }
 
-/// The identity of a run. Every line contains it, so that each intact line of a damaged journal can be rolled back.
+/// The identity of a run. Every line of a journal contains the header, so that each intact line of a damaged
+/// journal can be rolled back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Header {
@@ -53,8 +54,8 @@ pub struct Header {
     /// Directories used instead of `/etc`, which hold files of `--persist` for these settings.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub etc: Vec<String>,
-    /// Names of the interface in the names of files of `--persist`, also earlier ones. Empty if no file was
-    /// written, or by version 0.1.0.
+    /// Present and earlier names of the interface in the names of files of `--persist`. Empty if no file was
+    /// written, or if version 0.1.0 wrote the files.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub names: Vec<String>,
 }
@@ -100,7 +101,7 @@ impl Header {
 #[serde(deny_unknown_fields)]
 pub struct Entry {
     pub knob: Knob,
-    /// The value when the run first touched the knob.
+    /// The value that roll-back restores.
     pub from: Value,
     /// The values that the run may set.
     pub ours: Vec<Ours>,

@@ -171,8 +171,9 @@ impl StateDirectory {
         Ok(Some(directory))
     }
 
-    /// Refuses a directory that another user can write to or replace, because root would then apply that
-    /// user's files. Also refuses a directory whose owner lacks permissions.
+    /// Refuses a directory of another user, or one that other users can write to, because root would then
+    /// apply their files. Also refuses a directory below one of another user or a world-writable one without
+    /// sticky bit, and a directory whose owner lacks permissions.
     fn check(&self, file: &File) -> Result<(), JournalError> {
         let failed = |source| self.unusable(source);
         let own = geteuid().as_raw();
@@ -461,7 +462,7 @@ impl Directory {
         }
     }
 
-    /// Writes a file under a draft name and locks it.
+    /// Creates and locks a file under a draft name, and writes these bytes to it.
     pub(crate) fn draft(&self, name: &str, bytes: &[u8]) -> Result<(String, Flock<File>), JournalError> {
         let (draft, file) = loop {
             if let Some(made) = self.locked_draft(name)? {

@@ -33,7 +33,7 @@ const POLL: Duration = Duration::from_millis(20);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
     Named,
-    /// Another program removed the file or its directory.
+    /// A process removed the file or its directory.
     Removed,
     /// Another file, directory or link has the name.
     Replaced,
@@ -56,7 +56,8 @@ impl Watched {
         Ok(file.map(|file| Self { directory: Arc::new(directory), name, file }))
     }
 
-    /// Locks the journal after the process that held the lock has ended.
+    /// Locks the journal. Waits up to [`PATIENCE`] for a holder that is exiting. Also returns whether the
+    /// file still has the journal's name.
     pub(crate) fn hold(self) -> Result<(Held, Standing), JournalError> {
         let Self { directory, name, file } = self;
         let held = Held::lock(file, &directory, &name)?;
@@ -71,7 +72,7 @@ pub struct Held {
     directory: Arc<Directory>,
     name: String,
     file: Flock<File>,
-    /// `None` before the first read, and for a damaged journal.
+    /// `None` before the first read, and for a journal that is damaged, finished or of format version 1.
     writer: Option<JournalWriter>,
     /// The state of the file when it last had the contents that `writer` knows.
     looked: Option<FileState>,
@@ -85,7 +86,8 @@ impl Held {
     /// holder that is exiting.
     ///
     /// # Errors
-    /// Returns [`JournalError::Busy`] if a live run holds the journal.
+    /// Returns [`JournalError::Busy`] if a live run holds the journal, or if the holder does not exit in
+    /// time.
     pub(crate) fn take(directory: &Arc<Directory>, name: &str) -> Result<Option<Self>, JournalError> {
         loop {
             let Some(file) = directory.open_file(name, OFlag::O_RDWR)? else { return Ok(None) };
@@ -421,7 +423,7 @@ impl Storage for Held {
             Some(writer) => writer.shut(),
             None => match self.read()?.writer {
                 Some(writer) => writer.shut(),
-                // A journal of version 1 or a damaged one, which no process has open.
+                // A finished journal already has the mark. Damaged journals and those of version 1 get none.
                 None => return Ok(()),
             },
         };

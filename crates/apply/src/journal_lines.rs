@@ -12,7 +12,7 @@
 //! - a line beyond the count belongs to a change that was not made, because of a crash;
 //! - a counted line that is missing or unreadable is damage;
 //! - each line has its own CRC-32 and that of the previous line: a reader detects flipped bits and
-//!   removed, reordered or repeated lines, and can use every other line;
+//!   removed, reordered or repeated lines, and can use all intact lines;
 //! - each line has the header with the file's name: one intact line identifies the run, and a reader
 //!   detects lines of another journal;
 //! - a journal is never empty: the file gets its name only after its header is written.
@@ -131,8 +131,7 @@ impl fmt::Display for Damage {
 pub struct Contents {
     /// The run's header; `None` if no line of this journal can be read.
     pub header: Option<Header>,
-    /// One entry per knob in the order of the first change, with the first `from` and every value that
-    /// the run may set.
+    /// One entry per knob in the order of the first change, merged from all intact lines about the knob.
     pub entries: Vec<Entry>,
     /// Whether the journal is finished, so that nothing is left to restore.
     pub shut: bool,
@@ -468,7 +467,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 1000, ..ProptestConfig::default() })]
 
-        /// Kinds of damage: flipped bits, and removed, repeated or inserted parts.
+        /// Kinds of damage: flipped bits, overwritten bytes, and removed, cut off or repeated parts.
         #[test]
         fn damage_is_seen_and_nothing_is_read_that_was_not_written(
             edits in prop::collection::vec((0_u8..5, any::<prop::sample::Index>(), any::<prop::sample::Index>(), any::<u8>()), 1..4),

@@ -78,8 +78,9 @@ pub trait Kernel {
     }
 }
 
-/// The running kernel, in the network namespace in which this value was opened. Sysctls and shapers
-/// belong to the calling thread's namespace, which must be the same namespace.
+/// The running kernel, in the network namespace in which this value was opened. Sysctls, and the sockets for
+/// shapers and ethtool, which are opened later, belong to the calling thread's namespace. It must be the same
+/// namespace.
 pub struct LiveKernel {
     index: u32,
     name: String,
@@ -203,8 +204,8 @@ impl LiveKernel {
         match &self.whereabouts {
             Some(Found::In(_)) => Ok(()),
             Some(Found::Unknown(reason)) => {
-                // `evenkeel revert` finds the journal by this name, which the interface had at the start
-                // of the run.
+                // `evenkeel revert` finds the journal by this name, unless the interface was renamed
+                // during the run.
                 Err(KnobError::Lost { what, interface: self.name.clone(), reason: reason.clone() })
             }
             Some(Found::Nowhere) | None => Err(gone(what)),
@@ -339,7 +340,7 @@ impl LiveKernel {
 
     fn put_qdiscs(&mut self, wanted: &[QdiscSnapshot]) -> Result<(), KnobError> {
         let now = self.qdiscs()?;
-        // While an interface is down, the kernel shows no default qdisc.
+        // The kernel may show no default qdisc for an interface that is down.
         let standing = now.first().filter(|standing| !standing.is_default());
         let Some(root) = wanted.first().filter(|root| !root.is_default()) else {
             if standing.is_some() {
@@ -347,9 +348,9 @@ impl LiveKernel {
             }
             return self.put_default_kinds(wanted);
         };
-        // The kernel does not change a qdisc's kind under the same handle. Removing the qdisc first
-        // would show the default qdisc for a moment. Another program's default qdisc would look the
-        // same.
+        // The kernel does not change a qdisc's kind under the same handle. If this function first removed
+        // the qdisc and then crashed, a later revert would find the default qdisc, as if another program
+        // had removed the qdisc.
         if let Some(standing) = standing.filter(|standing| standing.handle == root.handle)
             && standing.kind != root.kind
         {
@@ -418,7 +419,7 @@ impl LiveKernel {
         let result = match weight {
             Some(weight) => shapers.set_queue_weight(index, queue, weight),
             None => match shapers.queue(index, queue).map_err(|error| or_gone(error, &name))? {
-                // Another program has set a rate; keep the shaper.
+                // Another program has set other values, such as a rate; keep the shaper.
                 Some(shaper) if (Shaper { weight: 0, ..shaper }) != Shaper::default() => {
                     shapers.set_queue_weight(index, queue, 0)
                 }
@@ -432,7 +433,7 @@ impl LiveKernel {
         })
     }
 
-    /// Opens the n-tuple rules of the interface, under its current name.
+    /// Opens the n-tuple rules and RSS settings of the interface, under its current name.
     fn receive_rules(&mut self) -> Result<ReceiveRules<EthtoolSocket>, KnobError> {
         let name = self.link()?.name;
         let socket = self.there(|| {
@@ -491,7 +492,7 @@ impl LiveKernel {
     }
 
     /// Creates or changes an RSS context; deletes it without a table. A new context must get the number
-    /// `context` of the journal. The kernel gives each new context the lowest free number.
+    /// `context` of the journal, but the kernel or the driver chooses the number.
     fn put_context(&mut self, context: u32, table: Option<&[u32]>) -> Result<(), KnobError> {
         let device = self.receive_rules()?;
         let exists = device.context(context).map_err(or_gone_device)?.is_some();

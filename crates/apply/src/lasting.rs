@@ -125,7 +125,7 @@ impl Lasting {
         let had_no_length = *knob == Knob::RootQdisc && self.has_no_length();
         let made = self.make(change, &before);
         if had_no_length && !self.has_no_length() {
-            // The kernel set the length when it created the qdisc.
+            // The kernel set the transmit queue length when it created the qdisc.
             let (length, none) = (Knob::TransmitQueueLength, Value::Number(0));
             match made {
                 Ok(_) if self.made.iter().any(|(known, _)| *known == length) => {}
@@ -202,7 +202,7 @@ impl Lasting {
     }
 
     /// Returns an entry that undoes this command's change of a knob, but no change of a previous
-    /// command.
+    /// command; `None` without such a change.
     fn since_begin(&self, entry: &Entry) -> Option<Entry> {
         if entry.with_channels {
             return (!self.was_kept(&entry.knob)).then(|| entry.clone());
@@ -215,8 +215,8 @@ impl Lasting {
         self.before.iter().any(|entry| entry.knob == *knob)
     }
 
-    /// Returns the kept knobs with their current values. Leaves out knobs that another program has
-    /// changed since.
+    /// Returns the kept knobs with their current values. Leaves out knobs whose kept value is no longer
+    /// in effect.
     pub fn kept(&mut self) -> Vec<(Knob, Value)> {
         let entries = self.run.entries().to_vec();
         in_force(self.run.kernel(), &entries)
@@ -245,8 +245,8 @@ impl Lasting {
         self.run.kernel()
     }
 
-    /// Journals the interface's name, and a directory that replaces `/etc`, before files with the kept settings
-    /// are written there under this name.
+    /// Journals the interface's name, and a directory that replaces `/etc`. Call this function before files
+    /// with the kept settings are written under this name.
     pub fn note_files(&mut self, etc: Option<&str>) -> Result<(), ApplyError> {
         let etc: Vec<String> = etc.map(str::to_owned).into_iter().collect();
         let names = [self.name.clone()];
@@ -305,7 +305,7 @@ impl Lasting {
             })
             .collect();
         let header = held.header()?;
-        // A journal without entries stays if files of `--persist` could not be removed.
+        // A journal without entries stays if it names directories with files of `--persist`.
         if entries.is_empty() && header.etc.is_empty() {
             return Ok(held.remove()?);
         }
@@ -330,9 +330,9 @@ struct Kept {
     leftover: Option<Leftover>,
 }
 
-/// Locks the journal of kept changes and reads it. For a journal from a previous boot or a deleted
-/// namespace, returns no entries. For a journal of a deleted interface, returns only the entries of the
-/// namespace and the host, which are still in effect. Refuses a journal that is damaged or from another
+/// Locks the journal of kept changes and reads it. For a finished journal, or one from a previous boot or a
+/// deleted namespace, returns no entries. For a journal of a deleted interface, returns only the entries of
+/// the namespace and the host, which are still in effect. Refuses a journal that is damaged or from another
 /// live namespace.
 fn take_kept(state: &StateDirectory, header: &Header) -> Result<Kept, ApplyError> {
     let (mut held, found) = state.take_kept(header, |held| {

@@ -17,7 +17,7 @@
 //!   does not change it.
 //!
 //! A change of the number of channels may reset settings of queues. The run journals these settings
-//! before it changes the channels, and restores them afterwards.
+//! before it changes the channels, and restores the settings after it has restored the channels.
 //!
 //! The run journals a knob that changes often (a queue's weight every millisecond) once, with every
 //! value that the run may set ([`Ours`]). [`Run::set`] then writes nothing to the disk.

@@ -3,7 +3,8 @@
 //!
 //! A namespace exists while a process is in it, or a descriptor or mount holds it. Since Linux 6.18
 //! (fs/nsfs.c), a namespace has a file handle, and the kernel reports whether the namespace exists. On
-//! older kernels this module examines every process. An incomplete search proves nothing.
+//! older kernels this module examines every process. An incomplete search does not prove that a namespace or
+//! an interface is gone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -19,8 +20,8 @@ use evenkeel_netlink::{Netlink, NetlinkError};
 use crate::identity::{InterfaceIdentity, device_inode};
 
 const OWN: &str = "/proc/thread-self/ns/net";
-/// Inode of the initial PID namespace (`PROC_PID_INIT_INO`, include/linux/proc_ns.h), from which all processes are
-/// visible.
+/// Inode of the initial PID namespace (`PROC_PID_INIT_INO`, include/linux/proc_ns.h), from which all
+/// processes are visible.
 const FIRST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -49,8 +49,8 @@ impl Ours {
     }
 }
 
-/// Returns whether two qdisc trees have the same root. The kernel creates and removes the qdiscs below
-/// the run's own root with the root.
+/// Returns whether two qdisc trees have the same root. Ignores the qdiscs below the roots, because the kernel
+/// removes them with the root.
 fn is_tree_as(found: &[QdiscSnapshot], own: &[QdiscSnapshot]) -> bool {
     match (found.first(), own.first()) {
         (Some(root), Some(own_root)) => is_made_as(root, own_root),

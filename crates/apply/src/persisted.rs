@@ -20,7 +20,7 @@ const PREFIXES: [&str; 2] = ["90-evenkeel-", "evenkeel-tune-"];
 /// Suffix of drafts written by version 0.1.0.
 const OLD_DRAFT: &str = ".evenkeel-draft";
 
-/// `/etc`, or another directory for tests.
+/// `/etc`, or a directory that replaces it (`EVENKEEL_ETC_DIR`).
 #[derive(Clone, Debug)]
 pub struct Etc(PathBuf);
 
@@ -80,7 +80,7 @@ impl Etc {
     /// the file changed.
     ///
     /// # Errors
-    /// Returns an error if a foreign file has the path, or if the file cannot be written.
+    /// Returns an error if a foreign or edited file has the path, or if the file cannot be written.
     pub fn write(&self, below: &str, text: &str) -> Result<bool, PersistError> {
         let path = self.path(below);
         let failed = |action| move |source| PersistError::File { action, path: self.path(below), source };

@@ -18,8 +18,8 @@ pub fn printed_command(template: &'static str, words: &[&dyn Display]) -> Line {
     }
 }
 
-/// Returns the advice of a rule. Before its commands are the variables that [`printed_command`] sets, because
-/// the rules do not know the directories.
+/// Returns the advice of a rule, with the variables of [`printed_command`] before each command. The rules
+/// themselves do not know the directories.
 #[must_use]
 pub fn printed_advice(advice: &str) -> String {
     with_directories(advice, &directories().to_string())

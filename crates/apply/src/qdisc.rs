@@ -58,8 +58,8 @@ pub(crate) fn as_defaults(found: &[QdiscSnapshot], from: &[QdiscSnapshot]) -> Ve
 }
 
 /// Returns the parts of an `mq` tree that a dump can show. `ethtool -L` hides the leaves of removed
-/// queues (`mq_change_real_num_tx`, net/sched/sch_mq.c). The kernel does not show default leaves when
-/// it creates them. If `from` is no `mq` tree, or `found` has another root, returns `from` unchanged.
+/// queues (`mq_change_real_num_tx`, net/sched/sch_mq.c). A dump may also lack a default leaf. If `from` is no
+/// `mq` tree, or `found` has another root, returns `from` unchanged.
 #[must_use]
 pub(crate) fn for_queues_of(found: &[QdiscSnapshot], from: &[QdiscSnapshot]) -> Vec<QdiscSnapshot> {
     let root = from.first().filter(|root| root.kind == "mq" && found.first() == Some(root));

@@ -6,7 +6,8 @@ use evenkeel_model::shell::Line;
 use crate::journal::Header;
 use crate::printed_command::printed_command;
 
-/// A renamed journal. Its settings are still in force, in the calling thread's network namespace.
+/// A journal that another program renamed or copied. If its run has not finished, its settings are still in
+/// force, in the calling thread's network namespace.
 #[derive(Clone, Debug)]
 pub struct Renamed {
     pub path: PathBuf,

@@ -1,4 +1,4 @@
-//! Rolls back a killed run.
+//! Rolls back a killed run, and reverts kept changes.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -91,7 +91,6 @@ enum Part<'k> {
 }
 
 impl Part<'_> {
-    /// Returns whether the part has this entry.
     fn has(self, entry: &Entry, kernel: &mut LiveKernel) -> bool {
         let is_lost = |kernel: &mut LiveKernel| {
             entry.theirs || kernel.read(&entry.knob).is_ok_and(|found| !entry.allows(&found))
@@ -107,9 +106,9 @@ impl Part<'_> {
     }
 }
 
-/// Restores the kept changes of `evenkeel service`. Those of `evenkeel tune` stay. If a killed run on the interface
-/// cannot be rolled back, for example after a move to another network namespace, restores only settings of the
-/// host.
+/// Reverts the kept changes of `evenkeel service`. Those of `evenkeel tune` stay. If a killed run on the
+/// interface cannot be rolled back, for example after a move to another network namespace, restores only
+/// settings of the host.
 ///
 /// # Errors
 /// Returns an error in the same cases as [`revert`], and if a part of the journal cannot be read.
@@ -234,8 +233,8 @@ fn unrestored<'e>(header: &Header, entries: &'e [Entry]) -> Vec<&'e Entry> {
     would_be_restored(&mut kernel, entries)
 }
 
-/// Returns the ended run on the interface with this index, if another process holds the journal of the run, for
-/// example to roll the run back. The result of the roll-back is not known yet.
+/// Returns the ended run on the interface with this index, if another process holds the journal of the run,
+/// for example to roll the run back. The result of the roll-back is not known yet.
 pub fn run_in_roll_back(state: &StateDirectory, index: u32) -> Option<Header> {
     let is_rolled_back = |journal: &PathBuf| {
         let contents = StateDirectory::read(journal).ok()??;
@@ -523,7 +522,7 @@ fn settle(
     report.left_alone.extend(shared);
     let name = kernel.current_name()?;
     if !report.is_settled() {
-        // Ignore the error: without the marks, the next revert restores these settings again.
+        // Ignore the error: without the marks, the next revert examines these settings again.
         let _ = held.append_all(&report.settled(entries));
         let damaged = (!damage.is_empty()).then(|| Damaged::of(held.path(), &contents));
         let leftover = Leftover { header, name, report, damaged, supplanted: None };
@@ -541,7 +540,8 @@ fn settle(
     Ok((RevertOutcome::RolledBack(Box::new(leftover)), false))
 }
 
-/// Returns the settings of the namespace or host that `evenkeel tune` keeps for another interface, too.
+/// Returns the settings of the namespace or host that must stay, because kept changes of another interface
+/// have set the same value.
 fn kept_elsewhere(
     held: &Held,
     header: &Header,
@@ -576,8 +576,8 @@ fn kept_elsewhere(
     left.collect()
 }
 
-/// Returns whether [`crate::Lasting`] held the journal only as a lock. The changes of
-/// [`crate::Lasting`] are in the kept journal.
+/// Returns whether the journal was only the lock of [`crate::Lasting`] or of a revert. The kept changes are
+/// in the kept journal.
 fn is_bare_lock(header: &Header, entries: &[Entry]) -> bool {
     header.kept && entries.is_empty()
 }

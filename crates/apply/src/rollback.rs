@@ -38,7 +38,7 @@ pub struct Report {
     /// The root qdisc, if the kernel removed it when the interface moved (`dev_shutdown` in
     /// `__dev_change_net_namespace`, net/core/dev.c). `gone` contains its knob, too.
     pub dropped: Option<LeftAlone>,
-    /// Why the settings no longer exist: for example, the interface was deleted.
+    /// A sentence about the deletion of the interface, if it was deleted.
     pub deleted: Option<String>,
     pub failed: Vec<(Knob, KnobError)>,
     /// The other network namespace where the interface's settings were restored.
@@ -48,8 +48,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Returns whether no further attempt is needed: each knob is restored, changed by another program,
-    /// or gone.
+    /// Returns whether no further attempt is needed, because no knob failed.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.failed.is_empty()
@@ -171,7 +170,7 @@ impl LeftAlone {
         }
     }
 
-    /// Returns whether the kernel's default has replaced a qdisc.
+    /// Returns whether the interface has only the kernel's default qdiscs.
     fn is_default_qdisc(&self) -> bool {
         matches!(&self.found, Value::Qdiscs(found) if found.iter().all(QdiscSnapshot::is_default))
     }
@@ -337,8 +336,8 @@ pub(crate) fn would_be_restored<'e>(kernel: &mut dyn Kernel, entries: &'e [Entry
     relevant(entries).filter(|entry| is_left(kernel, entry)).collect()
 }
 
-/// Returns the entries without the settings of queues that the run cannot have changed. A run that died after it
-/// journalled the queues and before it journalled the channels has not changed the channels.
+/// Returns the entries without the settings of queues that the run cannot have changed. A run that died after
+/// it journalled the queues and before it journalled the channels has not changed the channels.
 fn relevant(entries: &[Entry]) -> impl Iterator<Item = &Entry> {
     let has_channels = entries.iter().any(Entry::is_channels);
     entries.iter().filter(move |entry| has_channels || !entry.with_channels)
@@ -426,8 +425,8 @@ fn anything(mut entry: Entry) -> Entry {
 }
 
 impl ApplyError {
-    /// Gives [`Self::JournalStays`] the summary of a roll-back before the end of the run. Returns other
-    /// errors unchanged.
+    /// Gives [`Self::JournalStays`] the summary of a roll-back before the end of the run, if no knob failed.
+    /// Returns other errors unchanged.
     #[must_use]
     pub fn after(self, report: &Report, interface: &str) -> Self {
         match self {
@@ -581,7 +580,6 @@ mod tests {
         assert_eq!((report.lost, report.restored.len()), (Vec::<String>::new(), 1));
     }
 
-    /// A kernel with these values.
     struct Values(Vec<(Knob, Value)>);
 
     impl Kernel for Values {

@@ -76,7 +76,8 @@ pub struct Run<K: Kernel = LiveKernel, S: Storage = Held> {
     /// Whether `evenkeel service` makes the changes.
     pub(crate) by_service: bool,
     remarks: Vec<String>,
-    /// Whether the journal was removed and could not be written again, or has lost its name to another file.
+    /// Whether the journal was removed or changed and could not be written again, or has lost its name to
+    /// another file.
     lost_journal: bool,
 }
 
@@ -166,8 +167,8 @@ impl<K: Kernel, S: Storage> Run<K, S> {
         self.journal_entry(Entry { ours: vec![Ours::These(vec![found])], ..entry })
     }
 
-    /// Restores a knob after the kernel accepted a value but set a different value. Only this run can
-    /// have caused the difference.
+    /// Restores a knob after a change that the kernel refused, or made with a different value. Only this run
+    /// can have caused the difference.
     pub(crate) fn take_back(&mut self, knob: &Knob, from: &Value) -> Result<(), ApplyError> {
         self.last_set.remove(knob);
         if !knob.same(&self.kernel.read(knob)?, from) {
@@ -523,7 +524,7 @@ impl<K: Kernel, S: Storage> Run<K, S> {
         }
     }
 
-    /// Restores every knob. The run may make changes again afterwards.
+    /// Restores every knob that no other program has changed. The run may make changes again afterwards.
     pub fn restore(&mut self) -> Report {
         self.leave_theirs();
         self.roll_back(&self.entries.clone())
@@ -539,7 +540,8 @@ impl<K: Kernel, S: Storage> Run<K, S> {
         })
     }
 
-    /// Restores every knob and ends the run. If a knob fails, the journal stays for `evenkeel revert`.
+    /// Rolls back as [`Self::restore`] does, and ends the run. If a knob fails, the journal stays for
+    /// `evenkeel revert`.
     pub fn finish(mut self) -> Result<Report, ApplyError> {
         self.end()
     }

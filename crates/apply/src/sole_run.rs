@@ -28,8 +28,8 @@ fn name_of_tuning(index: u32) -> String {
 }
 
 /// Takes the name of the interface's run among the sockets of the calling thread's network namespace. Returns
-/// `None` if a user without privileges, or a socket that accepts no connection, holds the name: such a
-/// process manages no interface.
+/// `None` if an untrusted process ([`NameHolder::is_trusted`]), or a socket that accepts no connection, holds
+/// the name: such a process manages no interface.
 pub(crate) fn take(index: u32, interface: &str, journal: &Path) -> Result<Option<SocketName>, JournalError> {
     take_name(&name_of_run(index), |process| held_elsewhere(interface, process, Some(journal)))
 }
@@ -104,8 +104,8 @@ pub fn is_managed(index: u32) -> Result<bool, JournalError> {
     Ok(SocketName::holder(&name_of_run(index))?.is_some_and(|holder| holder.is_trusted()))
 }
 
-/// Refuses an interface whose settings a session changes, as a run does, but takes no lock or name. A
-/// plan uses this function.
+/// Refuses an interface whose settings a session changes. Unlike the start of a run, takes no lock or name.
+/// A plan uses this function.
 ///
 /// # Errors
 /// Returns [`JournalError::Busy`] or [`JournalError::HeldElsewhere`], which names the session, or an error if

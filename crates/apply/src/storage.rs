@@ -32,7 +32,7 @@ pub trait Storage {
     /// Adds an entry. After this function returns, the entry survives a crash of the machine.
     fn append(&mut self, entry: &Entry) -> Result<(), JournalError>;
 
-    /// Adds several entries. Either all of them survive a crash, or none.
+    /// Adds several entries. In a file, either all of them survive a crash, or none.
     ///
     /// # Errors
     /// Returns an error in the same cases as [`Self::append`].
@@ -60,7 +60,8 @@ pub trait Storage {
     }
 
     /// Writes the journal again, with these entries, if another program removed or changed the journal,
-    /// or removed its directory. Returns the damage, or `None` if the journal is intact.
+    /// or removed its directory. Returns the damage, or `None` if nothing was written, for example because
+    /// the journal is intact or another file has its name.
     fn write_again(&mut self, _entries: &[Entry]) -> Result<Option<Rewritten>, JournalError> {
         Ok(None)
     }

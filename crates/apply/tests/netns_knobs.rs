@@ -1,4 +1,4 @@
-//! Changes and restores every kind of knob on the running kernel, in a private network namespace.
+//! Changes and restores the knobs of a veth pair on the running kernel, in a private network namespace.
 //! Compares the settings before and after byte for byte.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -30,7 +30,7 @@ impl Place {
         Run::begin(&StateDirectory::at(self.directory.path()), self.index, NAME, "test", None).unwrap().0
     }
 
-    /// Returns everything that ip, tc and ethtool show of the interface.
+    /// Returns the interface's link, qdiscs, classes, features, channels and maps of queues, and two sysctls.
     fn seen(&self) -> String {
         let output = |program: &str, arguments: &[&str]| {
             let output = Command::new(program).args(arguments).output().unwrap();
@@ -396,8 +396,8 @@ fn a_root_with_leaves_is_made_and_taken_away() {
     });
 }
 
-/// The kernel made the default tree before `net.core.default_qdisc` changed. A new default tree would have
-/// another kind. A veth pair's default is `noqueue`, so every tree with `bfifo` differs from the default.
+/// Simulates default trees that the kernel created before `net.core.default_qdisc` changed. A veth pair's
+/// default is `noqueue`, so every tree with `bfifo` differs from the default.
 #[test]
 fn default_qdiscs_come_back_with_the_kind_that_they_had() {
     in_a_namespace(|place| {
@@ -423,12 +423,12 @@ fn default_qdiscs_come_back_with_the_kind_that_they_had() {
     });
 }
 
-/// Tests the only CPU file that every machine has and whose change has no effect while no CPU sleeps.
+/// Tests a CPU file whose change has no effect while the CPU does not sleep. A machine without cpuidle tests
+/// only a file in a made-up sysfs.
 #[test]
 fn a_file_of_a_processor_is_written_and_put_back() {
     let file = "cpu0/cpuidle/state1/disable";
     if !std::path::Path::new("/sys/devices/system/cpu").join(file).exists() {
-        // Fall back to a recorded machine.
         return governor_of_a_recorded_machine();
     }
     governor_of_a_recorded_machine();
@@ -445,7 +445,7 @@ fn a_file_of_a_processor_is_written_and_put_back() {
     });
 }
 
-/// Tests with the recorded sysfs of a Xeon, for machines without cpufreq.
+/// Tests with a made-up sysfs, for machines without cpufreq.
 fn governor_of_a_recorded_machine() {
     let sysfs = tempfile::tempdir().unwrap();
     let policy = sysfs.path().join("devices/system/cpu/cpufreq/policy0");

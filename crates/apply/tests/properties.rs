@@ -24,8 +24,8 @@ struct Machine {
     writer: Option<JournalWriter>,
     /// Steps until the power fails; `None` if it does not fail.
     steps: Option<usize>,
-    /// Whether the step during which power fails still takes effect. For a disk write: the number of
-    /// bytes written.
+    /// Odd if the step during which the power fails still takes effect. For a disk write that can be torn,
+    /// the number of bytes written, modulo the length plus 1.
     last_gasp: usize,
     dead: bool,
     /// The XPS map that the driver gives a new queue, and whether the driver also gives this map to the

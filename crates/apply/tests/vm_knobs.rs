@@ -1,5 +1,5 @@
-//! Changes knobs that only NICs have, on igb and netdevsim. Checks with ethtool that the changes are
-//! restored.
+//! Changes knobs that only NICs have, on igb and netdevsim. Checks with ethtool, tc and sysfs that the
+//! changes are restored.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "../../../scripts/vm/guest.rs"]
@@ -46,7 +46,8 @@ impl Nic {
         Lasting::begin(&StateDirectory::at(self.directory.path()), self.index, &self.name, "tune").unwrap().0
     }
 
-    /// Returns the output of ethtool and ip, and the affinity of the interrupts.
+    /// Returns the output of ethtool and tc, the MTU, the transmit queue length, and the affinity of the
+    /// interrupts.
     fn seen(&self) -> String {
         let mut text = String::new();
         for flags in ["-g", "-l", "-c", "-k", "-x"] {
@@ -83,7 +84,7 @@ impl Nic {
     }
 }
 
-/// Makes the changes one by one, checks each change with ethtool, and undoes all changes.
+/// Makes the changes one by one, checks each change, and undoes all changes.
 fn changed_and_put_back(nic: &Nic, changes: &[(Change, &str)]) {
     let before = nic.seen();
     let mut run = nic.run();
@@ -107,7 +108,8 @@ fn what_igb_has_is_changed_and_put_back() {
     let interrupt = *nic.interrupts().last().unwrap();
     let number = |knob, value| Change::new(knob, Value::Number(value));
     let text = |knob, value: &str| Change::new(knob, Value::Text(value.to_owned()));
-    // Change the channels before the indirection table is set: a user-set table forbids fewer queues.
+    // Change the channels before the indirection table: the kernel refuses fewer queues than a user-set table
+    // uses.
     changed_and_put_back(&nic, &[(number(Knob::Channels(Channels::Combined), 2), "Combined:\t2")]);
     changed_and_put_back(
         &nic,

@@ -54,8 +54,8 @@ pub(crate) fn core_hz() -> Option<f64> {
     None
 }
 
-/// Returns the rate of the time stamp counter during `pause`, Hz. An invariant counter has the nominal clock
-/// rate of the processor.
+/// Returns the rate of the time stamp counter during `pause`, Hz. An invariant counter usually has
+/// the nominal clock rate of the processor.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn counter_hz(pause: impl FnOnce()) -> Option<f64> {
     use core::arch::x86_64::_rdtsc;

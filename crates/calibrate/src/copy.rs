@@ -95,7 +95,8 @@ impl Drop for Mapping {
 // SAFETY: the memory belongs to the value alone.
 unsafe impl Send for Mapping {}
 
-/// Copies a page as the kernel does on processors with ERMS (`copy_user_generic`, arch/x86).
+/// Copies a page. On x86_64, copies as the kernel does on processors with ERMS (`copy_user_generic`,
+/// arch/x86).
 fn copy_page(from: *const u8, to: *mut u8) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: both pages are mapped and do not overlap.

@@ -1,7 +1,7 @@
 //! The cost of a packet between two network namespaces with a veth pair.
 //!
-//! One thread sends and receives. A veth delivers a packet within the call that sends it, so the time of the
-//! calls includes all work at both ends, without a wakeup.
+//! One thread sends and receives. A veth normally delivers a packet within the call that sends it, so the
+//! time of the calls includes all work at both ends, without a wakeup.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -17,7 +17,7 @@ use crate::CalibrateError;
 const MTU: u32 = 1500;
 /// Payload of a small datagram, bytes.
 const SMALL: usize = 64;
-/// Bytes of a write: one segment, or 46 packets.
+/// Bytes of a write: 46 packets, in as few segments as the offloads allow.
 const WRITE: usize = 64 << 10;
 /// `GSO_MAX_SEGS` (include/linux/netdevice.h), the kernel's default.
 const MOST_SEGMENTS: u32 = 65_535;
@@ -47,7 +47,6 @@ pub(crate) enum Offloads {
     Off,
 }
 
-/// Sets the offloads of a veth pair.
 fn set_offloads(wire: &mut Wire, offloads: Offloads) -> Result<(), CalibrateError> {
     let segments = if offloads == Offloads::Segmentation { MOST_SEGMENTS } else { 1 };
     wire.sender_netlink.set_gso_max_segments(wire.sender_index, segments).map_err(TestbedError::from)?;
@@ -67,7 +66,7 @@ pub(crate) struct Transfer {
     pub(crate) ns: f64,
     /// Buffers that reached IP at the receiver.
     pub(crate) buffers: f64,
-    /// Packets in these buffers.
+    /// Segments that the receiver's TCP counted (`InSegs`).
     pub(crate) packets: f64,
 }
 
@@ -100,7 +99,6 @@ fn within<T: Send>(
 }
 
 impl Link {
-    /// Creates the hosts and the connection.
     pub(crate) fn make() -> Result<Self, CalibrateError> {
         // Without this setting, TCP sends smaller segments at a low pacing rate (`tcp_tso_autosize`).
         let whole = ("net/ipv4/tcp_min_tso_segs".to_owned(), "45".to_owned());
@@ -192,7 +190,7 @@ impl Link {
         Ok(())
     }
 
-    /// Repeats writes as long as `next` returns true. Returns the median cost of a write, and the mean
+    /// Makes ten writes each time that `next` returns true. Returns the median cost of a write, and the mean
     /// numbers of buffers and packets per write; `None` without a write.
     pub(crate) fn transfers(
         &mut self,
@@ -217,7 +215,8 @@ impl Link {
         }))
     }
 
-    /// Returns the buffers and the TCP packets that the receiver has received (`/proc/net/snmp`).
+    /// Returns the numbers of buffers (`InReceives` of IP) and of TCP segments (`InSegs`) that the receiver
+    /// has counted (`/proc/net/snmp`).
     fn received(&self) -> Result<(u64, u64), CalibrateError> {
         let text = self.wire.receiver.read_proc_net("snmp")?;
         Ok((counter(&text, "Ip:", "InReceives"), counter(&text, "Tcp:", "InSegs")))

@@ -31,7 +31,7 @@ pub(crate) fn allowed() -> Result<Vec<u32>, CalibrateError> {
 /// that the process may use, if possible of one memory node and of different cores.
 ///
 /// # Errors
-/// Returns an error if the process may not use a processor.
+/// Returns an error if the process may not use a wanted processor, or may use no processor.
 pub fn choose(processors: &[Processor], wanted: Option<(u32, u32)>) -> Result<Places, CalibrateError> {
     choose_from(&allowed()?, processors, wanted)
 }

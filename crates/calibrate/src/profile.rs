@@ -7,8 +7,8 @@ use crate::rounds::{Quantity, Report, name};
 
 /// Acknowledgements per packet: one for two packets (RFC 9293, section 3.8.6.3).
 const ACKNOWLEDGEMENTS: f64 = 0.5;
-/// Operations whose costs scale with the measured packet. The driver's part (`packet`) needs a NIC, and
-/// the sender's TCP sends segments whole.
+/// Operations whose costs scale with the measured packet. The driver's part (`packet`) is not measured
+/// without a NIC. The sender's cost per segment is not measured, because TCP sends segments whole.
 const SCALED: [Operation; 5] = [
     Operation::Buffer,
     Operation::Defer,
@@ -17,7 +17,7 @@ const SCALED: [Operation; 5] = [
     Operation::Acknowledgement,
 ];
 
-/// The cost of a packet that GSO splits off and the receiver gets alone, cycles.
+/// The cost of a packet that GSO splits off and that GRO does not merge, cycles.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Packets {
     pub measured: Figure,
@@ -69,10 +69,10 @@ fn packet_of(profile: &MachineProfile) -> f64 {
     receiver + ACKNOWLEDGEMENTS * acknowledgement
 }
 
-/// Returns the profile of this host: the measured figures, and the figures of `base` for the rest. `nodes`
-/// and `cores_per_node` describe the host. Also returns the cost of a packet over veth, if measured. This
-/// cost becomes a part of the profile only if `with_packets` is set, because its measurement has warm caches
-/// and no driver.
+/// Returns the profile of this host: the measured figures, and the figures of `base` for the rest. Scales the
+/// clocks and the remote copy of `base` to the measured clock and copy. `nodes` and `cores_per_node` describe
+/// the host. Also returns the cost of a packet over veth, if measured. This cost becomes a part of the
+/// profile only if `with_packets` is set, because its measurement has warm caches and no driver.
 #[must_use]
 pub fn profile(
     report: &Report,
@@ -118,7 +118,7 @@ pub fn profile(
         let cost = &mut profile.cycles[operation as usize];
         *cost = Cost { total: Some(total), ..*cost };
     };
-    // A wakeup on the same processor costs less, so use it only if this host has no other processor.
+    // A wakeup on the same processor costs less, so use it only if the process may use no other processor.
     let wake = if report.get(name::WAKE).is_some() { name::WAKE } else { name::WAKE_HERE };
     if let Some(wake) = cycles(wake) {
         set(Operation::Wake, wake);
@@ -200,7 +200,7 @@ mod tests {
             (found.cost(Operation::Wake).sum(), found.cost(Operation::Switch)),
             (1500.0, base.cost(Operation::Switch))
         );
-        // The driver and the interrupt need a NIC.
+        // Without a NIC, the costs of the driver and the interrupt are not measured.
         assert_eq!(found.cost(Operation::Packet), base.cost(Operation::Packet));
         assert_eq!(found.cost(Operation::Interrupt), base.cost(Operation::Interrupt));
         let Packets { measured, base: sum } = packets.unwrap();
@@ -210,7 +210,7 @@ mod tests {
         assert!((ratio - 3000.0 / sum).abs() < 1e-3, "{ratio}");
         let total = found.cost(Operation::Buffer).total.unwrap();
         assert!((total.measured.unwrap().high / total.value - 1.2).abs() < 1e-3);
-        // The file reads to the same profile.
+        // The parser returns the same profile from the file.
         let text = found.to_string();
         assert!(text.contains("base-clock = { value = \"2.5GHz\", low = \"2.5GHz\""), "{text}");
         assert!(

@@ -1,4 +1,4 @@
-//! The rounds of a calibration: each measures every figure once.
+//! The rounds of a calibration: each measures every figure.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,14 +15,15 @@ use crate::{CalibrateError, clock};
 /// Number of rounds of a calibration. The 95 % interval of the median of 15 rounds ranges from the 4th to the
 /// 12th smallest value.
 const ROUNDS: u32 = 15;
-/// Maximum time of the rounds, as a multiple of the stated time. On a busy machine, each round takes longer.
+/// Multiple of the stated time after which no further round starts. On a busy machine, rounds take longer.
 const MOST_TIME: f64 = 1.5;
 
 /// Largest usable ratio of the ends of an interval. A wider interval shows the load of other programs, not a
 /// cost.
 pub(crate) const WIDEST: f64 = 3.0;
 
-/// Minimum ratio of the number of buffers without TSO to the number with TSO.
+/// Minimum ratio of the number of buffers without TSO to the number with TSO. Below it, TCP sent no whole
+/// segments, and the round gives no cost of a packet.
 const FEWER: f64 = 4.0;
 
 /// The options of a calibration.
@@ -56,14 +57,14 @@ pub struct Report {
 }
 
 impl Quantity {
-    /// Returns the interval if the quantity is positive and known to a factor of [`WIDEST`].
+    /// Returns the interval if its ends are positive and differ by at most the factor [`WIDEST`].
     pub(crate) fn usable(&self) -> Option<Interval> {
         self.interval.filter(|interval| interval.low > 0.0 && interval.high <= WIDEST * interval.low)
     }
 }
 
 impl Report {
-    /// Adds a gap for each quantity that a profile cannot use.
+    /// Adds a gap for each quantity without a usable interval.
     fn note_unusable(&mut self) {
         let unusable = self.quantities.iter().filter(|quantity| quantity.usable().is_none());
         let why = |quantity: &Quantity| match quantity.interval {
@@ -92,7 +93,6 @@ impl Report {
     }
 }
 
-/// Names of the quantities.
 pub(crate) mod name {
     pub const CLOCK: &str = "clock of a core";
     pub const COUNTER: &str = "time stamp counter";
@@ -153,7 +153,7 @@ impl Slice<'_> {
         }
     }
 
-    /// Returns the medians of the figures that `work` returns each time.
+    /// Calls `work` until the time is over, and returns the median of each figure over the calls.
     fn medians<const N: usize>(
         &self,
         mut work: impl FnMut() -> Result<[f64; N], CalibrateError>,
@@ -231,7 +231,6 @@ impl Rig {
         })
     }
 
-    /// Returns the number of slices of a round.
     fn slices(&self) -> u32 {
         let sources =
             usize::from(self.cached.is_some()) + usize::from(self.local.is_some()) + self.remote.len();
@@ -300,7 +299,8 @@ impl Rig {
         if let (Some(whole), Some(single)) = (whole, single) {
             values.add(name::TSO, "ns", whole.ns);
             values.add(name::NO_OFFLOADS, "ns", single.ns);
-            // Both move the same bytes with the same calls, if TCP sends whole segments.
+            // Both transfers move the same bytes with the same calls. If TCP sent whole segments with TSO,
+            // the difference is the cost of the additional packets.
             if whole.buffers < single.buffers / FEWER {
                 values.add(name::PACKET, "ns", (single.ns - whole.ns) / (single.buffers - whole.buffers));
             }

@@ -26,7 +26,7 @@ pub(crate) struct Partner {
     asks: Arc<EventFd>,
     answers: Arc<EventFd>,
     ends: Arc<AtomicBool>,
-    /// The reason why the thread cannot run, before it answers [`END`].
+    /// The reason why the thread cannot run. The thread sets it before it answers [`END`].
     failure: Arc<Mutex<Option<CalibrateError>>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -143,7 +143,7 @@ mod tests {
     #[test]
     fn a_partner_on_a_processor_that_is_not_there_says_so() {
         let partner = Partner::start(1023, false).unwrap();
-        // The error number of this thread is not that of the partner.
+        // Set the error number of this thread: the reported number must be that of the partner.
         assert!(std::fs::File::open("/nonexistent").is_err());
         let CalibrateError::System { action, source } = partner.exchange().unwrap_err() else {
             unreachable!()

@@ -22,7 +22,7 @@ use crate::progress::{Progress, page};
 use crate::run::bed_failure;
 
 const MODE: u32 = 0o644;
-/// Name of the profile in the forecast.
+/// Name of the profile, in its file and in a forecast.
 const NAME: &str = "this-host";
 const CLOCK: &str = "Times are differences of CLOCK_MONOTONIC; cycles are those of the measured clock. Each figure is the \
                      median over rounds, with the 95 % interval of the median.";
@@ -98,7 +98,6 @@ fn description(facts: &HostFacts, options: &CalibrateOptions) -> String {
     )
 }
 
-/// The result of a calibration.
 struct Outcome<'a> {
     options: &'a CalibrateOptions,
     facts: &'a HostFacts,
@@ -122,7 +121,7 @@ fn number(value: f64) -> String {
     }
 }
 
-/// Returns the unit in which a figure of a profile is shown, and the value of one such unit.
+/// Returns the unit in which a figure is shown, and the divisor that converts a profile's value to this unit.
 fn unit(key: &str) -> (&'static str, f64) {
     match key {
         key if key.ends_with("-clock") => ("GHz", 1e9),

@@ -15,7 +15,9 @@ use crate::{output, signals};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
     Done = 0,
-    /// The command ran, but a stated expectation did not hold, or a host has a finding of high severity.
+    /// The command ran, but its result is negative: a stated expectation does not hold, `check` has a finding
+    /// of high severity or finds leftovers of a killed run, `tune --apply` could not make a change or losses
+    /// increased, or `status` shows an interface that is neither as configured nor paused.
     Unmet = 1,
     /// Bad usage or bad input file.
     Usage = 2,
@@ -150,9 +152,9 @@ pub fn flush() -> Result<(), Failure> {
     written(output::finish())
 }
 
-/// Ends a command: waits until its output is written. If the result cannot be written, the code is 4,
-/// unless the command failed otherwise. The code is also 4 if a signal ends the wait for the reader of
-/// a detached result. A terminal that does not read the result is no error.
+/// Ends a command: waits until its output is written. If the result cannot be written, or if a signal ends
+/// the wait for the reader of a detached result, the code 0 or 130 becomes 4. A terminal that does not read
+/// the result is no error.
 pub fn end(exit: Exit) -> Exit {
     let has_worked = [Exit::Done, Exit::Interrupted].contains(&exit);
     let is_unread = |error: &io::Error| error.kind() == io::ErrorKind::Interrupted;

@@ -10,7 +10,6 @@ use evenkeel_files::{ClaimedDirectory, replace_all};
 use crate::arguments::{Arguments, GenerateOptions, Generated};
 use crate::exit::{Exit, Failure};
 
-/// Permissions of generated files.
 const MODE: u32 = 0o644;
 
 pub fn generate(options: &GenerateOptions) -> Result<Exit, Failure> {

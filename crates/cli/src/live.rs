@@ -118,8 +118,8 @@ impl End {
     }
 }
 
-/// Calls `tick` in each interval until the session ends or `tick` returns a change. Redraws the screen
-/// after each call if standard error is a terminal.
+/// Calls `tick` in each interval until the session ends or `tick` returns a change or an error. If standard
+/// error is a terminal, redraws the screen, at most once per second.
 pub fn keep_going<T, C, E>(
     session: &mut T,
     interval: Duration,
@@ -165,7 +165,6 @@ pub fn require(capabilities: &[Capability], what: &str) -> Result<(), Failure> {
     Err(Failure::new(Exit::Unable, message))
 }
 
-/// Message of a session that ends because another program changed a setting.
 const RESTORED: &str = "evenkeel restored its settings";
 
 /// Describes the end of a session after another program changed a setting.
@@ -238,8 +237,8 @@ pub fn prepare(command: &Arguments) -> Result<(), Failure> {
     }
 }
 
-/// Refuses a command that needs the kernel's file systems if they are not mounted, as in a chroot. If
-/// `/proc` is mounted, root can mount a separate sysfs.
+/// Refuses a command that needs the kernel's file systems if they are not mounted, as in a chroot. Most of
+/// these commands need only `/proc`, because root can then mount a separate sysfs.
 pub fn require_mounts(command: &Arguments) -> Result<(), Failure> {
     let mounts: &[&'static str] = match command {
         Arguments::Nic(NicCommand::Probe { .. }) => &["/proc", "/sys"],

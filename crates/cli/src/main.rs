@@ -3,7 +3,7 @@
 //! | code | meaning |
 //! |---|---|
 //! | 0 | done |
-//! | 1 | the command ran, but a stated expectation did not hold, or `check` has a finding of high severity |
+//! | 1 | the command ran, but its result is negative; `evenkeel --help` lists the cases |
 //! | 2 | bad usage or bad input file |
 //! | 3 | this machine cannot run the command; the message names what is missing and what to do |
 //! | 4 | the command failed while running; everything is restored, or the message names what is not |

@@ -133,7 +133,7 @@ fn facts(interface: &str) -> Result<DeviceFacts, Failure> {
 fn probe(interface: &str, source: &NicSource) -> Result<Exit, Failure> {
     let facts = facts(interface)?;
     let mut models = known(source)?;
-    // List the user's models before Evenkeel's models.
+    // The first model for the NIC's driver is picked, so list the user's models first.
     models.sort_by_key(|known| known.path.is_none());
     let models: Vec<NicModel> = models.into_iter().map(|known| known.model).collect();
     let probed = evenkeel_receive::probe(&facts, &models);

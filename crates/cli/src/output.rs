@@ -39,12 +39,12 @@ impl Stream {
     }
 }
 
-/// Size of a write, bytes. The kernel writes up to this size to a pipe at once (`PIPE_BUF`).
+/// Maximum size of a write, bytes. Up to this size, a write to a pipe is atomic (`PIPE_BUF`, pipe(7)).
 const CHUNK: usize = 4096;
 /// Maximum amount of waiting output, bytes. Further messages and lines of a stream are dropped until the
 /// reader reads again.
 const MOST_WAITING: usize = 1 << 16;
-/// Time that the end of a command waits for a reader that does not read.
+/// Time without progress after which a command no longer waits for a reader: after a signal, and at its end.
 const PATIENCE: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(5);
 
@@ -233,10 +233,9 @@ pub fn is_idle() -> bool {
     writers().is_none_or(|writers| writers.errors.waiting.all() == 0)
 }
 
-/// Waits until detached output is written. Returns the error of standard output. If a reader has asked
-/// for a result and does not read it, the wait lasts until a signal comes. A terminal has asked for no
-/// result, so the wait for a terminal is limited (`PATIENCE`). A signal before the wait has ended the
-/// session, and does not end the wait.
+/// Waits until detached output is written. Returns the error of standard output. The wait for the reader of
+/// a file or pipe lasts until a signal comes. The wait for a terminal is limited (`PATIENCE`). A signal
+/// before the wait has ended the session, and does not end the wait.
 pub fn finish() -> io::Result<()> {
     let Some(writers) = writers().filter(|_| is_detached()) else { return Ok(()) };
     signals::await_another();

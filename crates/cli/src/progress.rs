@@ -105,8 +105,8 @@ impl Meter {
     }
 }
 
-/// Waits with a progress display. Returns early on a signal. A separate thread shows the progress, so
-/// that a blocked terminal does not delay the command. If the thread cannot start, shows nothing.
+/// Waits with a progress display. Returns early on a signal. A separate thread shows the progress, so that a
+/// blocked terminal delays the command by at most 1 s. If the thread cannot start, shows nothing.
 pub fn wait(time: Duration, activity: &'static str, signals: &Signals) {
     wait_with(time, activity, signals, || true);
 }
@@ -173,7 +173,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Catches Ctrl-C and SIGTERM, and shows progress unless `quiet`.
+    /// Catches the signals that end a command, and shows progress unless `quiet`.
     pub fn new(quiet: bool) -> Result<Self, Failure> {
         Ok(Self { signals: Signals::catch()?, meter: Meter::new(quiet) })
     }
@@ -201,7 +201,7 @@ impl Observer for Progress {
     }
 }
 
-/// Width of a table in a file or pipe if COLUMNS is not set.
+/// Width of a table if neither the terminal nor COLUMNS states a width.
 const FILE_WIDTH: usize = 120;
 /// Minimum width of a table: a narrower table would break every word.
 const LEAST_WIDTH: usize = 40;

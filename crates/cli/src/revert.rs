@@ -97,8 +97,7 @@ fn tell_removals(removals: &[Removal], left: &mut BTreeSet<PathBuf>) -> Result<(
 }
 
 pub fn revert(options: &RevertOptions) -> Result<Exit, Failure> {
-    // A signal in the middle would leave some settings changed. So finish the revert first, which takes
-    // milliseconds.
+    // A signal in the middle would leave some settings changed. So finish the revert first.
     Signals::catch()?.hold();
     output::detach();
     require(&[Capability::NetAdmin], "revert")?;
@@ -219,8 +218,8 @@ fn revert_settings(
         }
     }
     for path in chosen {
-        // Hold one name at a time: a host may have more interfaces than the number of sockets that this
-        // process may open.
+        // Exclude the sessions of one interface at a time, because this holds a socket: a host may have more
+        // interfaces than the number of sockets that this process may open.
         let sole = own.get(&path).map_or(Ok(None), |identity| exclude_sessions(&state, identity));
         let _sole = match sole {
             Ok(sole) => sole,
@@ -450,15 +449,15 @@ pub fn left(index: u32, name: &str) -> Option<String> {
     }
 }
 
-/// Returns why the journals cannot be read. Returns `None` if they can be read, or if there are no
+/// Returns the reason why the journals cannot be read; `None` if they can be read, or if there are no
 /// journals.
 pub fn unreadable() -> Option<String> {
     let error = StateDirectory::from_environment().journals().err()?;
     Some(format!("cannot find out which settings killed runs left changed: {error}"))
 }
 
-/// Reports settings that killed runs left changed, if the command itself does not report them. Each command
-/// calls this function first.
+/// Reports settings that killed runs left changed, if the command itself does not report them. The program
+/// calls this function before each command.
 pub fn remind(command: &Command) {
     match command {
         // Without `--observe`, the command itself refuses stray root qdiscs, renamed journals, and
@@ -593,8 +592,8 @@ fn is_about(path: &Path, names: &[String]) -> Result<bool, Failure> {
     }
     let state = StateDirectory::from_environment();
     Ok(names.iter().filter_map(|name| identity(name)).any(|interface| {
-        // The journal's interface may have been renamed and moved to this namespace. Compare the file's name,
-        // because every line may be damaged.
+        // The journal's interface may have been renamed and moved to this namespace: compare the device. If
+        // every line of the journal is damaged, only the file's name identifies the interface.
         contents.header.as_ref().is_some_and(|header| is_same_device(header, &interface))
             || [state.journal_of(&interface), state.kept_journal_of(&interface)].iter().any(|own| own == path)
     }))

@@ -233,7 +233,7 @@ fn simulator(options: &RunOptions, workload: &WorkloadKind) -> SimWorld {
     });
     match options.nic.unwrap_or(NicChoice::Hardware) {
         NicChoice::Hardware => SimWorld::new(profile.unwrap_or(usual)),
-        // A test bed needs a current kernel.
+        // By default, a simulated test bed has a current kernel.
         NicChoice::Soft => SimWorld::of_test_bed(
             profile.unwrap_or(Profile::Linux6_18),
             options.processors.unwrap_or(PROCESSORS),
@@ -286,6 +286,6 @@ fn default_directory(scenario: &str, place: Place) -> PathBuf {
     Path::new(RECORDS).join(format!("{scenario}-{world}-{started}-{}", std::process::id()))
 }
 
-/// Maximum number of repeats in a quick run. Two repeats show a spread, but are too few for an
-/// interval.
+/// Maximum number of repeats in a quick run without `--repeat`; a sweep of qdiscs keeps its number. Two
+/// repeats show a spread, but are too few for an interval.
 const QUICK_REPEATS: u32 = 2;

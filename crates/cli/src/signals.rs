@@ -135,7 +135,8 @@ impl Signals {
         Ok(signals)
     }
 
-    /// Prevents signals from ending the process. Without a guardian, its settings would stay changed.
+    /// Prevents a second signal from ending the process. Use this function in a command without a guardian:
+    /// otherwise the settings would stay changed.
     pub fn hold(&self) {
         self.held.store(true, Ordering::Relaxed);
     }

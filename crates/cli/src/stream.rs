@@ -20,7 +20,7 @@ pub struct Stream {
     next: Instant,
     /// Number of lines dropped since the last written line, because the reader did not read.
     dropped: u64,
-    /// Whether writing to standard output has failed because its reader has exited.
+    /// Whether writing to standard output has failed, for example because its reader has exited.
     has_ended: bool,
 }
 
@@ -57,7 +57,7 @@ impl Stream {
         }
     }
 
-    /// Writes the first line of a session that manages its devices.
+    /// Writes the line which reports that the session manages its devices. Remarks may come before this line.
     pub fn started(&mut self, interface: &str, devices: &Value) {
         self.put(&json!({
             "type": "started",
@@ -83,7 +83,7 @@ impl Stream {
         }
     }
 
-    /// Writes the last line: the object of `--format json`, with its type.
+    /// Writes the last line: the object `result`, with its type.
     pub fn end(&self, result: &Value) -> Result<(), Failure> {
         if !self.is_wanted {
             return Ok(());

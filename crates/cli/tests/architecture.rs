@@ -2,7 +2,8 @@
 //!
 //! - which crates a crate may depend on, and which modules may import one another;
 //! - which parts of the standard library the pure crates must not use;
-//! - how many lines a file may have;
+//! - how many lines a file may have, and that it has no marks of unfinished work;
+//! - that paths are printed with `path_text`;
 //! - that each `vm` test first checks that it runs in the virtual machine.
 //!
 //! Each rule is a function from text to violations. The tests at the end apply the rules to the repository, and to
@@ -103,13 +104,13 @@ const UNFINISHED: &[&str] =
 /// Maximum length of a source file, lines.
 const MAX_LINES: usize = 800;
 
-/// Maximum length of the binary's `main.rs`, lines: it contains only the wiring.
+/// The binary's `main.rs` must have fewer lines than this, because it contains only the wiring.
 const MAX_MAIN_LINES: usize = 100;
 
 // ---- Dependencies ----------------------------------------------------------------------------------
 
-/// Returns the directory names of the workspace crates that a manifest depends on. Reads all of its
-/// tables and includes renamed dependencies.
+/// Returns the directory names of the workspace crates that a manifest depends on. Reads all tables of
+/// dependencies, and includes renamed dependencies.
 fn workspace_dependencies(manifest: &toml::Table) -> Vec<String> {
     let mut found = Vec::new();
     collect_dependencies(manifest, &mut found);

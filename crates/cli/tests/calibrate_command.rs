@@ -44,7 +44,7 @@ fn memory_and_wakeups_need_no_privileges() {
     }
     assert!(profile.based_on.is_some() && profile.description.starts_with("Measured in 2 s on "));
     assert_eq!(names(place.path()), ["mine.toml"]);
-    // The file exists now, and stays.
+    // The file exists now: another calibration must not replace it.
     let again = run(&["calibrate", "--for", "2s", "-o", path.to_str().unwrap()]);
     assert_eq!(again.code, 2, "{again:?}");
     assert!(again.stderr.contains("already exists; name a new file"), "{again:?}");

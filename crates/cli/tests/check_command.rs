@@ -249,8 +249,8 @@ fn this_machine_is_checked_saved_and_checked_again() {
     assert_eq!(run(&["check", "--save", text(&saved)]).code, 2);
 }
 
-/// Only a recording without `--anonymise` contains names of processes. A unit test of the recording
-/// checks the addresses.
+/// `--anonymise` replaces the names of processes that no rule recognises. A unit test of the recording checks
+/// the addresses.
 #[test]
 fn names_are_replaced_on_request() {
     let _socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -480,7 +480,7 @@ fn an_interface_that_is_not_a_nic_says_so() {
     };
     let veth = said(&["lv0"]);
     assert!(veth.contains(" rules about NICs do not judge lv0: it has no device."), "{veth}");
-    // These rules compare a value with the needs of a NIC's link.
+    // These rules are about NICs, although some of them read a setting of the host.
     for rule in ["tso-off", "receive-window", "send-window", "socket-limits"] {
         let explained = said(&["lv0", "--explain", rule]);
         assert!(

@@ -181,8 +181,8 @@ fn impossible_and_unstated_facts_are_named() {
     assert!(failures.is_empty(), "{failures:#?}");
 }
 
-/// Edits each file in turn. Returns the cases in which `check` judges the tree, or refuses it with
-/// another reason.
+/// Edits each file in turn. Returns the cases in which `check` does not give the expected reason, or the
+/// rule has a finding.
 fn failures(directory: &Path, cases: &[Case]) -> Vec<String> {
     let mut failures = Vec::new();
     for (file, edit, rule, why) in cases {

@@ -67,7 +67,8 @@ fn an_idle_host_has_nothing_grave() {
     assert!(remote.evidence.contains("it received 1 packets/s since boot"), "{remote:?}");
 }
 
-/// An EPYC has four nodes per socket. The NIC's interrupts are spread over the socket.
+/// The host has one package with four nodes, as an EPYC may have. The NIC's interrupts are spread over the
+/// package.
 #[test]
 fn nodes_of_one_package_are_not_sockets() {
     let nic = NicOptions { node: Some(1), queues: (16, 63), ..hosts::MLX5 };
@@ -190,7 +191,7 @@ fn the_energy_preference_counts_where_the_processor_chooses() {
         processor.energy_preference = Some("performance".to_owned());
     }
     assert_eq!(find(&findings(facts.clone()), "governor"), None);
-    // A passive driver ignores the preference and stays at the lowest frequency.
+    // A passive driver ignores the preference: with powersave, the CPU stays at the lowest frequency.
     for processor in &mut facts.processors {
         processor.frequency_driver = Some("amd-pstate".to_owned());
     }

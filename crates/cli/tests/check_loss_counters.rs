@@ -70,7 +70,7 @@ fn host(name: &str) -> HostFacts {
 fn each_loss_counter_of_a_rule_is_watched_or_has_a_reason() {
     let mut fired = BTreeSet::new();
     let mut missing = Vec::new();
-    // The counters of the running kernel, and those of Linux 6.18.
+    // The counters of the running kernel, and those of a recorded host with Linux 5.10.
     let live = read_facts(&Tree::live()).unwrap().counters;
     let names = live.keys().cloned().chain(host("border-router-mlx4-rpf.host").counters.into_keys());
     let names: BTreeSet<String> = names

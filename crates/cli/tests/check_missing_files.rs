@@ -27,8 +27,8 @@ use evenkeel_placement::{Finding, Judgement, find_rule, judge, rules};
 use evenkeel_synthetic::{HostBuilder, qdisc, write_tree};
 use hosts::{I40E, MLX5};
 
-/// Returns a healthy host with two nodes, eight CPUs, two NICs of four queues, and an interface of each other
-/// kind: bond, bridge, tunnel and veth.
+/// Returns a healthy host with two nodes, eight CPUs, two NICs with two queues each, and an interface of each
+/// other kind: bond, bridge, tunnel and veth.
 fn healthy() -> HostFacts {
     let mut facts = HostBuilder::new(2, 2, 2)
         .power("intel_pstate", "performance")
@@ -76,7 +76,8 @@ fn judged(directory: &Path) -> Result<Judgement, String> {
 /// some hosts have. Links to the interfaces below an interface are also such files.
 const OPTIONAL: &[&str] = &["/effective_affinity_list", "/vm/zone_reclaim_mode", "/xps_rxqs"];
 
-/// Files that contain a name or words. Any text is a valid value.
+/// Files that contain a name or words. The test does not replace their text, because most of these files may
+/// contain any text.
 const NAMES: &[&str] = &[
     "/proc/cmdline",
     "/cpuidle/state0/name",
@@ -196,8 +197,8 @@ fn a_healthy_host_without_a_file_is_not_judged_by_its_rules() {
     assert!(hidden.is_empty(), "{hidden:#?}");
 }
 
-/// A row that is missing between two rows, or that another fact needs, hides a fault: the rules that need it are
-/// not judged.
+/// A missing row may hide a fault. If the rows around it, or another fact, show that it is missing, the rules
+/// that need it are not judged.
 #[test]
 fn a_lost_row_is_not_taken_for_no_fault() {
     let mut facts = HostBuilder::new(2, 4, 1).nic(&MLX5).build();
@@ -327,7 +328,8 @@ fn answers(file: &Path) -> serde_json::Map<String, serde_json::Value> {
     serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap()
 }
 
-/// Returns a target without numbers and interface names: rules treat all files of a kind alike.
+/// Returns the kind of a target: its path and part without numbers and interface names. Rules treat all files
+/// of a kind alike.
 fn kind((file, part): &Target, directory: &Path) -> String {
     let path = file.strip_prefix(directory).unwrap().display().to_string();
     let path =

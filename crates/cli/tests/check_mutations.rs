@@ -33,8 +33,8 @@ use faults::{FAULTS, Fault, STRUCTURAL};
 use parallel::on_all_processors;
 use serde_json::Value;
 
-/// Files that some hosts lack, because the kernel lacks the module or the feature, or because a process has
-/// ended.
+/// Files that some hosts or recordings lack, for example because the kernel lacks the module or the feature,
+/// or because a process has ended.
 const ON_SOME_HOSTS: &[&str] = &[
     "etc/os-release",
     "evenkeel/about.json",

@@ -204,7 +204,7 @@ fn an_explained_rule_names_the_other_interfaces_with_findings() {
     }
 }
 
-/// A change of channels resets the settings of queues, and an unknown value cannot be restored.
+/// A change of channels can reset the settings of queues, and an unknown value cannot be restored.
 #[test]
 fn the_undo_of_a_finding_is_complete() {
     let host = unpacked("haproxy-qede-tcpmem");

@@ -100,7 +100,7 @@ fn no_number_trips_a_rule() {
             }
             std::fs::write(file, text).unwrap();
         };
-        // Each replacement number occurs in each kind of file on at least one host.
+        // Each kind of file gets different replacement numbers on different hosts.
         for (at, entry) in texts.iter().enumerate() {
             attempt(entry, &entry.2, NUMBERS[(host_number + at) % NUMBERS.len()]);
         }

@@ -1,7 +1,7 @@
 //! Tests `evenkeel check` on hosts with planted faults. `check` must find each fault, alone and among
 //! others. A well-tuned host has no finding.
 //!
-//! The tests write each host as a tree of files and read the tree again, as `check --from` does.
+//! Some tests write each host as a tree of files and read the tree again, as `check --from` does.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "support/faults.rs"]
@@ -126,7 +126,7 @@ fn faults_are_found_among_others() {
         let able: Vec<&Fault> =
             every_fault().filter(|fault| (fault.hosts)().iter().any(|(other, _)| other == name)).collect();
         for _ in 0..10 {
-            // Choose four faults of different rules that do not change the same queues and connections.
+            // Choose four faults of different rules that do not conflict.
             let mut chosen: Vec<&Fault> = Vec::new();
             while chosen.len() < 4 {
                 let fault = able[random.next_u64() as usize % able.len()];

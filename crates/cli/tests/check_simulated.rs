@@ -42,7 +42,7 @@ fn simulated(facts: &HostFacts) -> Value {
     serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {ended:?}"))
 }
 
-/// Returns the simulated throughput of a host without the fix, bit/s.
+/// Returns the simulated throughput of a host as it is, without the fixes of its findings, bit/s.
 fn now(check: &Value) -> f64 {
     check["simulation"]["interfaces"][0]["now"].as_f64().unwrap()
 }
@@ -79,14 +79,14 @@ fn interrupts_on_the_other_socket_cost_throughput() {
     assert_gain(&facts, "irq-remote-node");
 }
 
-/// Makes the ring of the NIC short and counts losses.
+/// Makes the ring of the NIC short, and adds losses at the ring.
 fn shorten(facts: &mut HostFacts, ring: u32) {
     let nic = nic(facts);
     nic.rings.as_mut().unwrap().rx = ring;
     nic.driver_statistics.insert("rx_out_of_buffer".to_owned(), 8_000_000);
 }
 
-/// The ring overflows if there are many packets: with MTU 1500.
+/// With MTU 1500, there are so many packets that the short ring overflows.
 #[test]
 fn a_short_ring_costs_throughput() {
     let mut facts = healthy();

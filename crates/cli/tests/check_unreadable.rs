@@ -43,7 +43,7 @@ fn random_bytes(random: &mut Xoshiro256StarStar) -> Vec<u8> {
 }
 
 /// Damages single files of hosts with many findings. Each finding must remain, or `check` must list its rule
-/// as not judged. `EVENKEEL_DAMAGED_FILES` sets the number of files per host (default 25).
+/// as not judged or refuse the tree. `EVENKEEL_DAMAGED_FILES` sets the number of files per host (default 25).
 #[test]
 fn no_finding_disappears_without_a_word() {
     let most: usize =

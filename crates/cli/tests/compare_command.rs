@@ -11,7 +11,8 @@ use evenkeel_report::store;
 
 use support::{Ended, run};
 
-/// Writes a record of the variant `dqa` with these values of `nfm.1s`, and with a constant throughput.
+/// Writes a record of the variant `dqa` with one repeat for each value of `nfm`. All repeats have the same
+/// throughput.
 fn record(directory: &Path, name: &str, nfm: &[f64]) -> PathBuf {
     let repeats = nfm
         .iter()
@@ -80,7 +81,7 @@ fn a_difference_beyond_the_spread_is_told() {
     assert_eq!((json.code, json.stderr.as_str()), (0, ""), "{json:?}");
     let object: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
     assert!(object.is_object());
-    // The two comparisons differ only in this metric.
+    // A comparison of a record with itself has another result.
     let same: serde_json::Value =
         serde_json::from_str(&compare(&fair, &fair, &["--format", "json"]).stdout).unwrap();
     assert_ne!(object, same);
@@ -211,7 +212,8 @@ fn figures_that_a_record_calls_incomplete_are_no_agreement() {
     assert_eq!(compare(&whole, &whole, &["--within", "5%"]).code, 0);
 }
 
-/// The command refuses figures whose squares overflow: they would make the degrees of freedom NaN.
+/// The command refuses negative figures, and figures whose squares overflow: these would make the degrees
+/// of freedom NaN.
 #[test]
 fn absurd_figures_are_refused_by_file_and_metric() {
     let directory = tempfile::tempdir().unwrap();

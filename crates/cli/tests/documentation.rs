@@ -1,5 +1,5 @@
-//! Tests that every link in the documentation leads to an existing page and heading, and that the book
-//! contains every page.
+//! Tests that every relative link in the documentation leads to an existing file and heading, and that the
+//! book contains every page of `docs`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeSet;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
-/// Returns all Markdown files of the repository's root and of `docs`.
+/// Returns all Markdown files below `docs`, and three files of the repository's root.
 fn pages() -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut directories = vec![Path::new(ROOT).join("docs")];
@@ -36,7 +36,8 @@ fn prose(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Returns the anchors of a page's headings. They equal the anchors that GitHub and mdBook generate.
+/// Returns the anchors of a page's headings, as GitHub and mdBook generate them. GitHub and mdBook also
+/// number repeated headings.
 fn anchors(text: &str) -> BTreeSet<String> {
     let letter = |character: char| match character {
         ' ' => Some('-'),

@@ -1,5 +1,5 @@
-//! Tests that every test that `docs/drivers.toml` names exists, and that `docs/reference/drivers.md`
-//! shows the table. `EVENKEEL_BLESS=1` writes the page.
+//! Tests that a test, a model or the source supports each claim of `docs/drivers.toml`, and that
+//! `docs/reference/drivers.md` shows the claims. `EVENKEEL_BLESS=1` writes the page.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::fmt::Write;
@@ -33,7 +33,7 @@ fn mentioned(directory: &str, prefix: &str, text: &str) -> bool {
     })
 }
 
-/// Returns whether the tests support a claim. Panics on an invalid claim.
+/// Returns whether a test, a model or the source supports a claim. Panics on an invalid claim.
 fn is_supported(driver: &str, feature: &str, way: &str) -> bool {
     let tests = "crates/cli/tests";
     match (way, feature) {

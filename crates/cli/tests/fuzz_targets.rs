@@ -1,11 +1,12 @@
-//! Compiles the fuzz targets without libFuzzer, which needs a nightly compiler, and runs each target on its seeds.
+//! Compiles the fuzz targets without libFuzzer, which needs a nightly compiler. Runs each target on short
+//! inputs, on its seeds, and on the first half of each seed.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-// The targets import `fuzz_target` from this crate. Each target has `#![no_main]`, which has no effect in a module.
+// The targets import `fuzz_target` from a crate of this name.
 extern crate self as libfuzzer_sys;
 
 #[allow(unused_attributes, reason = "no_main of the target has no effect in a module")]
@@ -42,7 +43,8 @@ mod service;
 #[path = "../../../fuzz/fuzz_targets/traffic.rs"]
 mod traffic;
 
-/// Makes a function of the body of a target. It stands below the modules, so that they import it.
+/// Turns the body of a target into a function `run`. The modules of the targets are above this macro, so it
+/// is in scope there only through their imports.
 #[macro_export]
 macro_rules! fuzz_target {
     (|$input:ident: &str| $body:block) => {

@@ -231,7 +231,7 @@ fn what_is_no_file_and_what_is_too_large_is_refused_at_once() {
             assert!(ended.code == 2 && ended.stderr.contains(why), "{ended:?}");
         }
     }
-    // Within a named directory, the command does not wait for a pipe either.
+    // The commands do not wait for a pipe in a directory that the user named.
     for (name, other) in [("study.json", "repeats.jsonl"), ("repeats.jsonl", "study.json")] {
         drop(std::fs::remove_file(study.join(name)));
         drop(std::fs::remove_file(study.join(other)));
@@ -245,7 +245,7 @@ fn what_is_no_file_and_what_is_too_large_is_refused_at_once() {
     let list = ["nic", "list", "--nic-dir", models.to_str().unwrap()];
     let ended = run(&list);
     assert!(ended.code == 2 && ended.stderr.contains("it is a pipe; name a regular file"), "{ended:?}");
-    // If the command line does not name the file, the error contains no advice about the command line.
+    // The command line does not name this file, so the error gives no advice about the command line.
     std::fs::remove_file(models.join("own.toml")).unwrap();
     std::os::unix::fs::symlink("/dev/zero", models.join("own.toml")).unwrap();
     let script = file(place.path(), "p.toml", "policy = \"script\"\nscript-file = \"/dev/zero\"\n");

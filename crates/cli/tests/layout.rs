@@ -18,9 +18,9 @@ fn at(width: usize, arguments: &[&str]) -> Ended {
     end(command)
 }
 
-/// Returns whether a user may copy a line into a shell. In a script, this holds for any line except
-/// comments without a command. Elsewhere, it holds for a line with the indent of commands, and for a line that has
-/// only a command in backquotes.
+/// Returns whether a user may copy a line into a shell. This holds for a line that has only a command in
+/// backquotes. In a script, it also holds for any line except comments without a command. Elsewhere, it also
+/// holds for a line with the indent of commands.
 fn is_shell(line: &str, script: bool) -> bool {
     let quoted = line.trim_start().strip_prefix('`').and_then(|command| command.split_once('`'));
     if quoted.is_some_and(|(_, rest)| rest.len() <= 1) {
@@ -144,7 +144,8 @@ fn wrong_types_in_files_are_named_in_plain_words() {
     }
 }
 
-/// A change of the number of channels resets the maps of their queues.
+/// A change of the number of channels resets settings of the queues. The undo restores these settings, and
+/// JSON must also contain its commands.
 #[test]
 fn json_has_every_line_of_the_undo() {
     const HOST: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/hosts/trading-deep-cstates.host");

@@ -281,7 +281,7 @@ fn a_small_stack_is_enlarged_or_refused() {
 fn a_small_address_space_is_refused_or_suffices() {
     let place = tempfile::tempdir().unwrap();
     let mut refused = 0;
-    // The debug build itself takes 40 MB.
+    // The program code of the debug build takes 40 MB.
     for megabytes in (50..260).step_by(20) {
         let run = ["run", "titan-48-flows", "--on", "sim", "--quick", "--variant", "dqa"];
         let directory = place.path().join(megabytes.to_string());

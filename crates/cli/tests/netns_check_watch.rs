@@ -150,7 +150,7 @@ fn for_reason(result: &serde_json::Value, reason: &str) -> u64 {
     reasons.iter().filter(|drop| drop["reason"] == reason).map(|drop| drop["packets"].as_u64().unwrap()).sum()
 }
 
-/// A background thread that repeats its work until this value is dropped.
+/// A background thread that repeats its work until this value is dropped, for at most 60 s.
 struct Background {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -186,8 +186,7 @@ fn datagrams(pair: &Pair, bytes: usize, ports: u16) -> Background {
     let payload = vec![7_u8; bytes];
     Background::in_namespace(&pair.left, move || {
         for at in 0..50_u16 {
-            // Ignore the error: the sender's queue may refuse a datagram. The tests expect such losses at the
-            // sender.
+            // Ignore the error: the tests do not need every datagram.
             let _ = socket.send_to(&payload, ("10.77.0.2", 9000 + at % ports));
         }
         std::thread::sleep(Duration::from_millis(2));
@@ -347,7 +346,7 @@ fn packets_that_the_reverse_path_filter_drops_are_lost_in_the_network_layer() {
     let pair = Pair::new();
     pair.right.set("net/ipv4/conf/evk1/rp_filter", "1");
     pair.left.ip("ip address add 10.99.0.5/32 dev lo");
-    // The filter would also drop an ARP request with the source 10.99.0.5.
+    // The filter would also drop an ARP request with the source 10.99.0.5, so ARP uses another address.
     pair.left.set("net/ipv4/conf/evk0/arp_announce", "2");
     let socket = pair.left.within(|| UdpSocket::bind("10.99.0.5:0").unwrap());
     let _load = Background::in_namespace(&pair.left, move || {
@@ -397,7 +396,7 @@ fn a_listener_that_does_not_accept_overflows() {
 }
 
 /// `netdev_max_backlog` applies to the whole host, so no test changes it. Instead, RPS steers all
-/// packets to one CPU. A long list of filters makes this CPU slower per packet than the CPU that sends.
+/// packets to one CPU. A long list of filters makes this CPU slower per packet than the sending CPUs.
 #[test]
 fn a_backlog_that_overflows_is_named_by_processor() {
     let pair = Pair::new();
@@ -418,8 +417,8 @@ fn a_backlog_that_overflows_is_named_by_processor() {
     batch.write_all((0..2000).map(filter).collect::<String>().as_bytes()).unwrap();
     pair.right.ip(&format!("tc -batch {}", batch.path().display()));
     let sink = pair.right.within(|| UdpSocket::bind("10.77.0.2:9000").unwrap());
-    // Packets in the backlog count against the sender's buffer, which holds fewer than 300 packets. So
-    // the test needs many senders.
+    // Packets in the backlog count against the sender's buffer, which holds fewer than 300 packets. The
+    // backlog holds 1,000 packets by default, so the test needs many senders.
     let stop = Arc::new(AtomicBool::new(false));
     let mut threads = Vec::new();
     for _ in 0..12 {
@@ -485,8 +484,8 @@ fn a_buffer_smaller_than_its_window_makes_tcp_prune() {
         assert_eq!(set, 0);
         readers.push(reader);
     });
-    // TCP prunes the receive queue only at the beginning of a connection, so the test opens one connection
-    // after another.
+    // In this test, TCP prunes the receive queue only at the beginning of a connection. So the test opens
+    // one connection after another.
     let mut senders = Vec::new();
     let _senders = Background::in_namespace(&pair.left, move || {
         let mut sender = TcpStream::connect("10.77.0.2:9000").unwrap();

@@ -41,8 +41,8 @@ fn sampled(collector: &mut Collector, count: usize) -> Sample {
     last
 }
 
-/// Takes at least three samples, and more (up to 23) until a flow is busy. On a busy machine, a late reading
-/// of the flows ends a window of a second.
+/// Takes at least three samples, and more (up to 23) until a flow is busy. A flow is busy only after a
+/// window of a second. On a busy machine, a late reading of the flows invalidates this window.
 fn observed(collector: &mut Collector) -> Sample {
     let mut last = sampled(collector, 3);
     for _ in 0..10 {
@@ -102,7 +102,7 @@ fn flows_queues_and_the_interface_count_the_same_bytes() {
     assert_eq!((interface.name.as_str(), interface.driver.as_deref()), (NAME, Some("veth")));
     assert_eq!((interface.root_qdisc.as_deref(), interface.queues.len()), (Some("mq"), 4));
 
-    // With six flows on four queues, at least two flows share a queue.
+    // With six flows on four queues, at least three flows share a queue with another flow.
     let busy = interface.flows.iter().filter(|flow| flow.busy == Some(true)).count();
     let by_queue: u32 = interface.queues.iter().map(|queue| queue.busy_flows.unwrap()).sum();
     assert_eq!((busy, by_queue), (6, 6), "{interface:#?}");
@@ -165,7 +165,7 @@ fn a_managed_interface_shows_the_session_and_the_queues_that_it_chose() {
         let metered: u64 = flows.map(|flow| flow.bytes.delta).sum();
         let counted = queue.bytes.unwrap().delta;
         // The meter counts a packet before the qdisc. The qdisc counts a packet when the packet leaves
-        // it. The rates differ by at least 25 %.
+        // it. The rates of the queues differ by at least 25 %, so a tolerance of 12.5 % is sufficient.
         let differs = metered.abs_diff(counted) * 8 > counted;
         assert!(!differs, "queue {}: {metered} and {counted}: {interface:#?}", queue.index);
     }
@@ -229,7 +229,7 @@ fn without_observation_flows_are_sockets_and_the_sample_says_why() {
     assert!(says(&sample, "without queues and fairness"), "{:?}", sample.not_read);
     assert!(!says(&sample, "several interfaces"), "{:?}", sample.not_read);
 
-    // The loopback has the address, too: which interface the flows use is unknown.
+    // If the loopback also has the address, the collector cannot know which interface the flows use.
     const LOOPBACK: u32 = 1;
     let shared: SocketAddr = flow.source.parse().unwrap();
     let sample = within(&managed, || {

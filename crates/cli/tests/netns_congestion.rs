@@ -278,15 +278,14 @@ impl std::fmt::Display for Measured {
     }
 }
 
-/// Compares the delays with CUBIC, which fills the queue of 160 ms, because a busy machine adds to the
-/// delays.
+/// Allows a quarter of the queue of 160 ms, because a busy machine adds to the delays. A CUBIC flow first
+/// shows that the delay on this path can exceed this limit.
 ///
 /// Measured on a virtual machine with two busy cores: RTT median 0.9 ms, 95 % 4.3 ms, highest 5.4 ms,
 /// utilisation 0.96.
 #[test]
 fn a_flow_keeps_the_queueing_delay_at_the_target_and_the_link_full() {
     let (path, name) = (Path::new(), unique());
-    // Use the same path with CUBIC: its queue of 160 ms fills.
     let cubic = [Flow::start(&path, Some("cubic"))];
     let measured = Measured::during(&cubic, Duration::from_secs(5));
     assert!(measured.percentile(1.0) > 50_000, "{measured}");
@@ -323,8 +322,8 @@ fn a_flow_keeps_the_queueing_delay_at_the_target_and_the_link_full() {
     path.wait_until_gone(&name);
 }
 
-/// Measured on a virtual machine with two busy cores: RTT median 2.0 ms, 95 % 6.1 ms, highest 6.9 ms, utilisation
-/// 0.99, Jain's index 0.99 (0.875 next to other tests).
+/// Measured on a virtual machine with two busy cores: RTT median 2.0 ms, 95 % 6.1 ms, highest 6.9 ms,
+/// utilisation 0.99, Jain's index 0.99 (0.875 next to other tests).
 #[test]
 fn four_flows_share_the_link_equally() {
     let (path, name) = (Path::new(), unique());
@@ -342,7 +341,7 @@ fn four_flows_share_the_link_equally() {
     path.wait_until_gone(&name);
 }
 
-/// Returns the number of cycles. `EVENKEEL_CONGESTION_CYCLES` sets a higher number, up to 200.
+/// Returns the number of cycles: 10, or `EVENKEEL_CONGESTION_CYCLES` (1 to 200).
 fn cycles() -> u32 {
     let wanted = std::env::var("EVENKEEL_CONGESTION_CYCLES").ok().and_then(|text| text.parse().ok());
     wanted.unwrap_or(10).clamp(1, 200)
@@ -355,7 +354,7 @@ fn loading_and_unloading_under_traffic_stalls_no_flow_and_leaves_nothing() {
     for cycle in 0..cycles() {
         let mut running = path.session(&name, &[]);
         held.push(running.holdings_but_namespaces());
-        // Two flows outlive their session, and end two sessions later.
+        // The two flows of a session outlive it, and end two sessions later.
         flows.push(Flow::start(&path, Some(&name)));
         flows.push(Flow::start(&path, Some(&name)));
         flows.iter().for_each(Flow::assert_alive);

@@ -278,7 +278,7 @@ fn observation_shows_flows_and_queues_and_changes_nothing() {
     load.finish();
 }
 
-/// A UDP socket records its queue only if it is connected.
+/// A UDP socket records its queue only if it is connected. So the queues of these flows are unknown.
 #[test]
 fn an_observation_counts_flows_without_a_known_queue() {
     let managed = Managed::new();
@@ -693,7 +693,7 @@ fn pools_keep_flows_to_the_queues_that_the_maps_had() {
 }
 
 /// The XPS maps allow two of the four queues. After the session clears the maps, hashing alone would move
-/// the flow to another queue in one of two runs.
+/// the flow to one of the other two queues in half of the runs.
 #[test]
 fn a_flow_alone_on_its_queue_stays_there_when_a_session_starts() {
     for _ in 0..4 {

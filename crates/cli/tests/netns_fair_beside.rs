@@ -1,4 +1,5 @@
-//! Tests `evenkeel fair` next to other processes of Evenkeel, and after the loss of one of its programs or devices.
+//! Tests `evenkeel fair` next to other processes of Evenkeel, and after the loss of one of its programs or
+//! devices.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -159,7 +160,7 @@ fn the_meter_runs_before_a_program_that_hides_packets_and_ends_behind_a_new_one(
     assert_stood_back(&observer.end(), words);
 }
 
-/// An observation names the root qdisc and reads its counters by queue. So a change of the qdisc ends it.
+/// An observation describes the root qdisc and the XPS maps at its start. So a change of either ends it.
 #[test]
 fn a_change_of_the_root_qdisc_or_of_xps_ends_an_observation() {
     let managed = Managed::new();
@@ -282,8 +283,8 @@ fn a_device_of_a_bridge_that_is_refused_is_in_the_status() {
     assert!(unmet.as_str().is_some_and(|unmet| unmet.starts_with("two0 is left out: ")), "{unmet}");
 }
 
-/// The rules judge the values from before the session, because the session ends when another program
-/// changes them.
+/// The rules judge the values from before the session, and leave out changes of settings that the session
+/// manages: such a change would end the session.
 #[test]
 fn check_and_tune_propose_no_change_of_what_a_session_manages() {
     const LIMIT: &str = "tcp_limit_output_bytes";

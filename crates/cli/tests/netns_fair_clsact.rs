@@ -26,7 +26,7 @@ fn filters(managed: &Managed) -> String {
     ["egress", "ingress"].map(|hook| managed.shell(&["tc", "filter", "show", "dev", NAME, hook])).join("")
 }
 
-/// Returns all settings that a session could change, with the filters of clsact.
+/// Returns the settings of [`Managed::seen`], and the filters of clsact.
 fn seen(managed: &Managed) -> String {
     managed.seen() + &filters(managed)
 }

@@ -131,7 +131,8 @@ fn the_next_run_puts_back_a_soft_nic_before_it_judges() {
     assert!(is_empty(managed.state.path()));
 }
 
-/// On a device without a queue of its own, the kernel replaces a length of 0 when a qdisc is created.
+/// On a device without a queue of its own (`IFF_NO_QUEUE`), the kernel sets a txqueuelen of 0 to 1000 when
+/// a qdisc is created.
 #[test]
 fn a_queue_length_of_0_is_restored_after_the_root() {
     let managed = Managed::new();
@@ -340,8 +341,8 @@ fn a_journal_of_another_namespace_or_of_an_earlier_boot_is_not_acted_on() {
     assert!(is_empty(managed.state.path()));
 }
 
-/// `revert` restores every valid line. It reports and keeps the damaged lines, and reads the journal
-/// only once.
+/// `revert` and the next run restore the settings of the valid lines, but only once. They report the damage,
+/// and keep the journal as `.damaged`.
 #[test]
 fn a_damaged_journal_is_put_back_as_far_as_it_can_be_read_and_kept() {
     let managed = Managed::with_maps();
@@ -375,7 +376,8 @@ fn a_damaged_journal_is_put_back_as_far_as_it_can_be_read_and_kept() {
     }
 }
 
-/// If a journal is empty or truncated, the undo of a setting is lost. The command reports that and keeps the journal.
+/// If a journal is empty or truncated, the undo of a setting may be lost. `revert` reports this and keeps
+/// the journal.
 #[test]
 fn a_journal_that_was_emptied_or_cut_is_said_and_kept() {
     let managed = Managed::with_maps();

@@ -125,8 +125,8 @@ fn a_signal_between_the_guardian_and_the_session_undoes_the_set_up() {
     }
 }
 
-/// With a stopped guardian, the worker restores everything and detaches its programs before it waits. A second signal
-/// ends the wait.
+/// If the guardian is stopped, the session restores everything and detaches its programs, then waits for
+/// the guardian. A second signal ends the wait.
 #[test]
 fn a_second_signal_ends_it_at_once_and_its_programs_are_gone_before() {
     let managed = Managed::with_maps();
@@ -303,7 +303,7 @@ fn a_revert_and_a_tune_change_settings_before_a_reader_reads() {
     assert_eq!(code_of(child), Some(4));
 }
 
-/// No command waits for its reader after a signal.
+/// A plan or a check that waits for its reader ends at the first signal.
 #[test]
 fn one_signal_ends_a_plan_that_is_not_read() {
     let managed = Managed::with_maps();

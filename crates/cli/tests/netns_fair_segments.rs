@@ -86,7 +86,7 @@ fn a_run_that_ends_at_any_segment_size_leaves_the_first_one() {
     }
 }
 
-/// Both runs set segment sizes. Only the first run sets the limit of the namespace.
+/// Both runs set segment sizes. Only the first run sets `tcp_limit_output_bytes` of the namespace.
 #[test]
 fn the_end_of_a_run_does_not_disturb_another_one_in_the_namespace() {
     let mut managed = Managed::new();

@@ -174,7 +174,7 @@ fn the_guardian_leaves_a_moved_interface_to_revert() {
     let guardian = guardian(&mut running);
     running.signal(Signal::SIGKILL);
     wait_for("the guardian ends", LIMIT, || !is_running(guardian));
-    // A thread collects what the guardian has written.
+    // A thread of the test reads the guardian's output, so the output may appear later.
     wait_for("the guardian's report", LIMIT, || running.said().contains("not restored"));
     let said = running.said();
     assert!(!said.contains("does not exist") && said.matches("are not restored").count() == 1, "{said}");
@@ -223,7 +223,7 @@ fn a_hidden_proc_or_sys_is_not_taken_for_a_deleted_interface() {
             assert_same(&managed.seen(), &before, mount);
         }
 
-        // Evenkeel cannot restore a sysctl without /proc, so the journal stays.
+        // If /proc is hidden, Evenkeel may be unable to restore a sysctl. The journal then stays.
         let before = managed.seen();
         let mut running = Running::start(with_own_sysfs(managed.command(&[
             "fair",

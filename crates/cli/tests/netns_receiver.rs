@@ -1,4 +1,4 @@
-//! Tests `evenkeel run` with transfers on this machine's kernel: results, table and refusals.
+//! Tests `evenkeel run` with transfers on this machine's kernel: results and refusals.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;

@@ -138,7 +138,7 @@ fn variants_that_cannot_run_at_all_leave_nothing_to_run() {
     );
     // Both variants fail for the same reason. The command prints the reason once.
     assert_eq!(ended.stderr.matches("do not support weights").count(), 1, "{ended:?}");
-    // The soft NIC supports weights, so it does not need balancing.
+    // The default topology, the soft NIC, serves queues by weight, so the run refuses balancing.
     let ended = end(place.command(&["--variant", "dqa+balance"]));
     assert_unable(&ended, &["none of the requested variants can run", "--topology mq"]);
 }

@@ -76,7 +76,7 @@ fn a_state_directory_that_is_not_private_is_refused_and_not_changed() {
         assert_eq!(with_state(&managed, &new, arguments).code, 0);
         assert!(!new.exists(), "{arguments:?}");
     }
-    // If the directory is a file, all commands fail with the same error.
+    // If the state directory is a file or cannot be used, all these commands exit with 3.
     let file = managed.state.path().join("file");
     std::fs::write(&file, "x").unwrap();
     for arguments in [&FAIR[..], &TUNE, &["revert"], &["fair", NAME, "--xps", "off", "--plan"]] {
@@ -505,7 +505,8 @@ fn an_interface_whose_name_is_not_utf8_hinders_no_other() {
     assert!(unknown.code == 2 && unknown.stderr.contains(r"\xffodd"), "{unknown:?}");
 }
 
-/// The session writes its journal again, so the renamed file is a copy of a finished run's journal.
+/// The session writes its journal again. After the session has restored its settings, the renamed file has
+/// nothing to restore.
 #[test]
 fn a_journal_that_was_renamed_during_a_run_that_ended_well_is_removed() {
     let managed = Managed::with_maps();

@@ -609,7 +609,7 @@ fn an_interface_that_cannot_be_looked_up_is_no_wrong_name() {
     assert_has(&refused.stderr, &["/sys shows the interfaces of another network namespace"]);
 }
 
-/// In a user namespace, the kernel refuses BPF programs and the files of queues, even to root.
+/// In a user namespace, even root may not load BPF programs or write the files of queues.
 #[test]
 fn a_user_namespace_is_named_with_the_next_step() {
     let state = tempfile::tempdir().unwrap();
@@ -702,7 +702,7 @@ fn files_of_a_deleted_namespace_are_removed() {
         end(revert)
     };
     // A process that another test forks has the namespace's descriptor until the process executes its
-    // program.
+    // program. Until then, the namespace still exists.
     let mut reverted = revert();
     for _ in 0..50 {
         if !reverted.stderr.contains("does not change its settings") {

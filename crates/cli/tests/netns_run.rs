@@ -53,8 +53,8 @@ fn check_variant(variant: &Value) {
     let flows = flows_by_queue(variant);
     assert_eq!((flows.len(), flows.iter().sum::<u64>()), (8, 6), "{flows:?}");
     for queue in variant["queues"].as_array().unwrap() {
-        // A queue with a flow carries a sixth of the rate for a second, or at least a large part of
-        // this share.
+        // The fair share of a flow is a sixth of the rate, 4 MB in a second. A queue with a flow must
+        // carry at least an eighth of this share.
         let (flows, bytes) = (queue["flows"].as_u64().unwrap(), queue["bytes"].as_u64().unwrap());
         assert!(flows == 0 || bytes > 500_000, "{queue}");
     }

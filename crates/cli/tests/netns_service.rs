@@ -484,8 +484,8 @@ fn a_removed_socket_is_made_again_and_a_service_without_one_is_named() {
     place.end(service);
 }
 
-/// The service notifies the service manager at the start, the reload, the end and every half of the
-/// watchdog's interval.
+/// The service notifies the service manager at the start, at a reload, at the end, and twice per watchdog
+/// interval.
 #[test]
 fn the_service_manager_is_notified() {
     let place = Place::new();
@@ -547,7 +547,7 @@ fn the_capabilities_of_the_unit_suffice() {
             let line = status.lines().find_map(|line| line.strip_prefix("CapPrm:")).unwrap();
             assert_eq!(u64::from_str_radix(line.trim(), 16).unwrap(), wanted, "{process}");
         }
-        // This also holds after a kill, when the supervisor has dropped its privileges.
+        // The supervisor can also replace a killed worker with these capabilities.
         let worker = place.process(FIRST);
         kill_process(worker);
         place.wait_for_restart(FIRST, worker);
@@ -556,7 +556,7 @@ fn the_capabilities_of_the_unit_suffice() {
     }
 }
 
-/// Only the systemd journal reads priorities.
+/// Only the systemd journal reads priority prefixes such as `<6>`. So other logs do not get them.
 #[test]
 fn log_lines_have_priorities_in_the_journal_only() {
     use std::os::unix::fs::MetadataExt;

@@ -16,7 +16,7 @@ use support::service::{FIRST, PATIENCE, Place, lose_worker, only};
 
 const SACK: &str = "/proc/sys/net/ipv4/tcp_sack";
 
-/// Returns the only journal.
+/// Returns the path of the only journal.
 fn journal(place: &Place) -> PathBuf {
     let names = place.managed.journals();
     assert_eq!(names.len(), 1, "{names:?}");
@@ -94,7 +94,8 @@ fn a_damaged_journal_of_a_session_is_named_while_the_next_one_runs() {
     assert_unrestored(&place, service, ".damaged");
 }
 
-/// Starts a service with one change of `tune`, and changes its journal.
+/// Starts a service whose `tune` changes one setting, and calls `change` with the path of the journal. Waits
+/// until the worker misses the journal.
 fn tuned_without_journal(change: impl FnOnce(&Path)) -> (Place, Running) {
     let place = Place::new();
     place.managed.host.set_sysctl("net/ipv4/tcp_sack", "0").unwrap();

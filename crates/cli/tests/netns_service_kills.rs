@@ -137,7 +137,6 @@ fn settings_that_cannot_be_restored_are_named() {
 fn the_end_restores_what_a_worker_killed_with_its_guardian_left() {
     let place = Place::new();
     let before = place.managed.seen();
-    // The service may or may not refuse the session that restores the settings.
     let soft_nic = only(FIRST).replace("{ xps", "{ queue-weights = \"htb\", rate = \"150mbit\", xps");
     place.write(&soft_nic);
     let service = place.start();
@@ -210,7 +209,7 @@ fn random_kills_lose_no_setting_and_no_connection() {
     assert_same(&place.managed.seen(), &before, "afterwards");
 }
 
-/// While another process holds the journal of a dead worker, its settings may be changed.
+/// While another process has locked a dead worker's journal, no process restores the worker's changes.
 #[test]
 fn a_journal_that_another_process_holds_is_no_all_clear() {
     let place = Place::new();
@@ -221,7 +220,7 @@ fn a_journal_that_another_process_holds_is_no_all_clear() {
     let mut held = None;
     lose_worker(&place, &mut service, || {
         let journal = std::fs::File::open(place.managed.state.path().join(&place.managed.journals()[0]));
-        // The kernel may not have ended the killed worker yet.
+        // Wait for the lock: the kernel may not have ended the killed worker yet.
         held = Some(Flock::lock(journal.unwrap(), FlockArg::LockExclusive).unwrap());
     });
     place.write(&only(OTHER));

@@ -1,4 +1,5 @@
-//! Tests the workers of `evenkeel service` besides `fair`: `tune` and `steer`, alone and together on one interface.
+//! Tests the workers of `evenkeel service` besides `fair`: `tune` and `steer`, alone and together on one
+//! interface.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -195,8 +196,9 @@ fn a_setting_that_another_program_changes_is_left_to_it() {
     assert_eq!(value(&place, SCALING.1), "0", "the other change is undone at the end");
 }
 
-/// If a user's change was undone by hand, a later change is the service's own, and the service undoes it. If
-/// the service's change was undone by hand, a later change is the user's, and the service keeps it.
+/// If a user tunes a setting and resets it by hand, a later change by the service belongs to the service,
+/// which undoes it. If the service's change is reset by hand, a later change by the user belongs to the user,
+/// and the service keeps it.
 #[test]
 fn the_last_change_decides_whether_the_service_undoes_it() {
     let place = place();
@@ -228,7 +230,7 @@ fn the_last_change_decides_whether_the_service_undoes_it() {
     assert_eq!(value(&place, SACK.1), "0");
 }
 
-/// Two journals have the same setting of the host: the first change was undone by hand.
+/// Two journals have the same setting of the host: the value was reset by hand after the first change.
 #[test]
 fn a_revert_leaves_a_setting_of_the_host_to_the_other_interface_that_set_it() {
     let place = place();
@@ -365,8 +367,8 @@ fn a_setting_to_keep_is_left_alone_and_shown() {
     assert!(said.contains("evk0: tune: the sysctl net.ipv4.tcp_sack is left alone: "), "{said}");
 }
 
-/// An interrupted `evenkeel tune` undoes its change of a setting that the worker has changed, too. The worker waits
-/// for the end of the command.
+/// A worker and `evenkeel tune` change the same setting. The interrupted command undoes its change. The
+/// worker waits for the end of the command.
 #[test]
 fn a_change_that_a_command_undoes_does_not_end_the_worker() {
     let place = place();
@@ -400,8 +402,8 @@ fn a_change_that_a_command_undoes_does_not_end_the_worker() {
     assert_eq!(value(&place, SACK.1), "0");
 }
 
-/// The kernel frees the maps of a queue that a change of the channels removes. No rule has a finding for a veth's queues, so
-/// the test makes the service's change itself.
+/// If fewer channels remove a queue, the kernel frees the maps of this queue. No rule has a finding for a
+/// veth's queues, so the test makes the service's change itself.
 #[test]
 fn a_setting_that_the_device_loses_is_no_change_of_another_program() {
     let place = place();
@@ -448,7 +450,7 @@ fn a_killed_tune_goes_on_with_its_changes() {
         worker["state"] == "tuned" && worker["process"] != first
     });
     assert_eq!(value(&place, SACK.1), "1");
-    // The kernel ends the worker with the service, and the worker undoes its changes.
+    // When the service dies, the kernel sends SIGTERM to the worker, and the worker undoes its changes.
     service.signal(Signal::SIGKILL);
     drop(service);
     wait_for_value(&place, SACK.1, "0");
@@ -552,7 +554,7 @@ fn an_interface_has_all_three_kinds_at_a_time() {
         assert!(exported.stdout.contains(&line), "{command}: {exported:?}");
     }
 
-    // After a reload without `tune`, the service undoes its changes while the sessions wait.
+    // After a reload without `tune`, the service undoes the changes of `tune` while the sessions wait.
     place.write(&both);
     succeed(&place, &["service", "reload"]);
     wait_for("tune is gone", PATIENCE, || worker(&place, FIRST, "tune").is_null());
@@ -572,8 +574,8 @@ fn an_interface_has_all_three_kinds_at_a_time() {
     assert_same(&place.managed.seen(), &before, "afterwards");
 }
 
-/// A finding that `tune` cannot fix is a reason of its worker, and no reason of `fair`. Below a root qdisc that
-/// schedules all flows together, `fair` has a reason.
+/// The status gives a finding that `tune` cannot fix as the reason of the `tune` worker, not of the `fair`
+/// worker. With a root qdisc that schedules all flows together, the `fair` worker has a reason.
 #[test]
 fn the_worker_with_an_unmet_finding_names_it() {
     let place = place();
@@ -613,8 +615,8 @@ fn a_rule_about_nics_does_not_make_a_veth_tuned() {
     place.end(service);
 }
 
-/// If another program moves the interface to another network namespace, its settings stay, and the status names
-/// them. The changes to settings of this host are undone.
+/// If another program moves the interface to another network namespace, its settings stay changed, and the
+/// status names them. The service undoes its changes to settings of this host.
 #[test]
 fn a_move_of_the_interface_undoes_the_settings_of_the_host() {
     let mut place = place();

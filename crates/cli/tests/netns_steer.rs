@@ -30,7 +30,7 @@ fn policy(managed: &Managed, text: &str) -> PathBuf {
     path
 }
 
-/// Returns the number of the load's flows on each queue.
+/// Returns the number of flows on each queue.
 fn on_queues(seen: &Value) -> Vec<u64> {
     seen["queues"].as_array().unwrap().iter().map(|queue| queue["flows"].as_u64().unwrap()).collect()
 }
@@ -117,7 +117,7 @@ fn a_policy_that_fails_in_its_first_search_or_is_removed_is_not_followed() {
     load.finish();
 }
 
-/// Without flows, a plan calls the script only once, for the cost of the whole placement.
+/// Without flows, a plan does not search, and calls the script only for the cost of the empty placement.
 #[test]
 fn a_plan_without_flows_tries_the_script() {
     let managed = Managed::new();
@@ -148,7 +148,7 @@ fn a_kill_leaves_no_trace_and_no_connection_breaks() {
     assert_same(&managed.seen(), &before, "afterwards");
 }
 
-/// Setting up many queues takes seconds on a loaded machine.
+/// On a loaded machine, the setup of many queues takes seconds. A signal must not wait for its end.
 #[test]
 fn a_signal_stops_the_setup_of_rps() {
     const MANY: &str = "evkmany";

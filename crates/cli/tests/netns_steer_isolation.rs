@@ -62,7 +62,8 @@ fn options((port, cpu): (u16, usize)) -> LoadOptions {
     }
 }
 
-/// Runs a session under the load of both classes, and returns its final status. The session ends before the load.
+/// Runs a session under the load of both classes, and returns its final status. The session ends before
+/// the load.
 fn steered(managed: &Managed, arguments: &[&str]) -> Value {
     let mut running = managed
         .steering(&[&["--backend", "xdp", "--interval", "200ms", "--format", "json"], arguments].concat());

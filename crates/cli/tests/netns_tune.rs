@@ -49,7 +49,7 @@ fn a_plan_is_shell_lines_that_do_it_and_undo_it() {
     shell(&undo);
     assert_same(&host.managed.seen(), &before, "after the lines and their undo");
 
-    // A user without privileges may read the plan and the state.
+    // A user without privileges may make a plan, but may not apply it.
     let unprivileged = |arguments: &[&str]| {
         let mut command = evenkeel(arguments);
         command.env("EVENKEEL_STATE_DIR", host.managed.state.path());
@@ -192,7 +192,7 @@ fn an_interrupted_tune_leaves_the_settings_of_other_programs() {
     assert!(is_empty(host.managed.state.path()), "{:?}", host.managed.journals());
 }
 
-/// Sets the timestamps while a `tune --apply` watches. Returns the ended command.
+/// Sets `tcp_timestamps` while a `tune --apply` watches, and waits for the end of the command.
 fn changed_from_outside(host: &Host, running: Running, timestamps: &str) -> Ended {
     host.managed.host.set_sysctl("net/ipv4/tcp_timestamps", timestamps).unwrap();
     let ended = running.end();
@@ -308,8 +308,7 @@ fn a_signal_does_not_stop_a_revert_in_the_middle() {
     }
 }
 
-/// A revert restores only settings that are changed. It leaves out refused changes, and settings that a
-/// previous revert has restored.
+/// A revert leaves out changes that the kernel refused, and settings that a previous revert has restored.
 #[test]
 fn a_setting_that_is_as_before_is_not_reverted_later() {
     let host = Host::new();
@@ -333,7 +332,7 @@ fn a_setting_that_is_as_before_is_not_reverted_later() {
     assert!(is_empty(host.managed.state.path()));
 }
 
-/// The kernel may give a new interface the index of a deleted one.
+/// A new interface may have the index of a deleted one.
 #[test]
 fn sysctls_stay_when_the_interface_is_made_again() {
     let host = Host::new();
@@ -477,7 +476,7 @@ fn a_tune_that_is_killed_in_the_middle_can_be_reverted_and_gone_on_with() {
     assert!(partly >= 3, "some were killed between two changes: {partly}");
 }
 
-/// A file size limit truncates the journal. No setting may change without an entry in the journal.
+/// A file size limit can truncate the journal. No setting may change without an entry in the journal.
 #[test]
 fn a_limit_of_the_file_size_is_named_and_what_was_changed_goes_back() {
     let mut partly = 0;
@@ -631,7 +630,8 @@ fn a_recorded_host_is_planned_elsewhere() {
     assert!(missing.code == 2 && missing.stderr.contains(NAME), "{missing:?}");
 }
 
-/// A finding that needs a step by hand stays: with its rule, the command ends with 1, although no change failed.
+/// A finding that needs a step by hand stays. If the user names its rule, the command ends with 1, although
+/// no change failed.
 #[test]
 fn a_finding_of_a_named_rule_that_stays_ends_with_1() {
     let host = Host::new();

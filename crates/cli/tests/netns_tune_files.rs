@@ -35,7 +35,7 @@ fn files_for_the_next_start_are_shown_written_and_removed() {
     let applied = host.tune(&arguments);
     assert!(applied.code == 0 && applied.stderr.contains("net.ipv4.tcp_sack = 1"), "{applied:?}");
     let path = host.etc.path().join("sysctl.d").join(&name);
-    // A kill during the write leaves no file that takes effect.
+    // Simulate a kill during the write: it leaves a draft, which does not take effect.
     let draft = host.etc.path().join("sysctl.d/90-evenkeel-evk0.evenkeel-draft");
     std::fs::write(&draft, "net.ipv4").unwrap();
     let text = std::fs::read_to_string(&path).unwrap();
@@ -145,7 +145,8 @@ fn files_follow_a_rename_of_the_interface() {
     assert!(is_empty(host.managed.state.path()));
     assert_eq!(host.values(), OFF);
 
-    // Another interface has the old name, but the journal shows that the file belongs to the renamed interface.
+    // Another interface has the old name, but the journal shows that the file belongs to the renamed
+    // interface.
     persist(NAME, "sack-off");
     rename(NAME, "evk7");
     host.managed.shell(&["ip", "link", "add", NAME, "type", "veth", "peer", "name", "evk9"]);
@@ -191,7 +192,7 @@ fn files_under_every_earlier_name_are_removed() {
     let is_left = [NAME, "evk2"].iter().any(|name| file(first, name).exists());
     assert!(reverted.code == 0 && !is_left, "{reverted:?}");
 
-    // After two renames, the last name and the first name differ from the name of the file.
+    // After two renames, the names of both files differ from the present name.
     persist(first, "evk2", "sack-off");
     rename(&host, "evk2", "evk5");
     persist(second, "evk5", "timestamps-off");

@@ -17,8 +17,8 @@ use tempfile::TempDir;
 const QUICK: &[&str] = &["--on", "sim", "--variant", "cmax", "--quick", "--repeat", "1"];
 const STUDY: &[&str] = &["study", "tc", "--on", "sim", "--quick", "--scenario", "tc-work-conservation"];
 
-/// Returns the command of a one-second run in the directory `from`. The run stores its record in `out`, or
-/// in the default directory.
+/// Returns the command of a short simulated run in the directory `from`. The run stores its record in
+/// `out`, or in the default directory.
 fn a_run(from: &Path, out: Option<&str>) -> Command {
     let mut arguments = [&["run", "titan-3-flows"], QUICK].concat();
     arguments.extend(out.iter().flat_map(|out| ["--out", out]));
@@ -246,7 +246,8 @@ fn a_result_that_cannot_be_kept_is_printed() {
 #[test]
 fn a_study_that_loses_its_directory_has_failed() {
     let place = TempDir::new().unwrap();
-    // With traces, a write during the run fails. Without traces, a write of the result fails.
+    // `tc-work-conservation` writes traces, so a write during the run fails. `tc-latency` writes none, so a
+    // write of the result fails.
     for scenario in ["tc-work-conservation", "tc-latency"] {
         let study = ["study", "tc", "--on", "sim", "--quick", "--scenario", scenario];
         let mut command =
@@ -373,7 +374,7 @@ fn pages_need_a_directory() {
     assert_refused(&end(command), 2, "taken/evenkeel-top.1: ");
     assert_eq!(names(&place.path().join("taken")), ["evenkeel-top.1"]);
     fs::remove_dir_all(place.path().join("taken")).unwrap();
-    // Opening a FIFO without a reader would block.
+    // Opening a FIFO without a reader would block, so the command replaces the FIFO.
     let fifo = place.path().join("full/evenkeel.1");
     fs::remove_file(&fifo).unwrap();
     nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();

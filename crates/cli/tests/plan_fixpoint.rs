@@ -59,7 +59,8 @@ fn ready(facts: &HostFacts, name: &str, journal: &Journal) -> (TuningPlan, Vec<S
     (plan, steps)
 }
 
-/// Returns facts with the counters of a host that has just booted.
+/// Returns facts whose counters show no loss and no uneven load. Each interrupt was served by the first CPU
+/// to which it is directed.
 fn as_if_new(facts: &HostFacts) -> HostFacts {
     let mut facts = facts.clone();
     let carried = ["Ip.InReceives", "Tcp.InSegs", "Tcp.OutSegs", "Udp.InDatagrams", "Sockstat.TCP.mem"];
@@ -211,7 +212,8 @@ fn assert_undone(before: &HostFacts, after: &HostFacts, name: &str, made: &[Chan
             return Err(format!("undo: the host has no {}", knob.on(name)));
         }
     }
-    // Some drivers have fewer interrupts than queues. The facts do not show this limit.
+    // Some drivers have fewer interrupts than queues. The facts do not show this limit, so the undo of fewer
+    // queues may add interrupts that the host did not have.
     facts.interrupts.retain(|interrupt| before.interrupts.iter().any(|was| was.number == interrupt.number));
     without_handles(&mut facts, before);
     let (now, was) = (settings_of(&facts), settings_of(before));
@@ -232,7 +234,7 @@ fn could_judge(before: &Judgement, facts: &HostFacts, rule: &str, subject: &str)
     before.incomplete().all(|gap| gap.rule != rule) && (rule != "flows-collide" || queues_are_known)
 }
 
-/// Asserts that the plan makes each change that `check` proposes, or gives a reason.
+/// Checks that the plan makes each change that `check` proposes, or gives a reason.
 fn assert_complete(
     facts: &HostFacts,
     findings: &[Finding],
@@ -265,7 +267,7 @@ fn assert_complete(
     Ok(())
 }
 
-/// Asserts that no finding's fix leads to another finding whose fix undoes it.
+/// Checks that no finding's fix leads to another finding whose fix undoes the first fix.
 fn assert_no_circle(facts: &HostFacts, findings: &[Finding]) -> Result<(), String> {
     for first in findings.iter().filter(|finding| !finding.remedy.changes.is_empty()) {
         let interface = first.remedy.interface.as_deref();
@@ -296,7 +298,7 @@ fn assert_no_circle(facts: &HostFacts, findings: &[Finding]) -> Result<(), Strin
     Ok(())
 }
 
-/// Asserts that the steps of a plan cause no new or more severe finding if they run once, as in the printed
+/// Checks that the steps of a plan cause no new or more severe finding if they run once, as in the printed
 /// script, and that their undo restores the facts. Interrupts of queues that the plan adds have no numbers
 /// before the run, so the next run places them.
 fn assert_script(facts: &HostFacts, name: &str, plan: &TuningPlan) -> Result<(), String> {
@@ -423,9 +425,9 @@ fn targets(facts: &HostFacts, name: &str) -> BTreeSet<u32> {
     facts.interrupts_of(name).flat_map(|interrupt| interrupt.target().iter().copied()).collect()
 }
 
-/// Applies the plan, then moves applications as the advice says, so that they run on the NIC's node.
-/// The CPUs of the applications must not have interrupts that the plan placed. Other interrupts move
-/// once, within the same package.
+/// Moves applications to the NIC's node as the advice says, after the plan was applied. Their new CPUs must
+/// not have interrupts that the plan placed. A second run of the plan may then move other interrupts, and
+/// must leave no new finding about places.
 fn move_applications(
     original: &HostFacts,
     planned: &HostFacts,
@@ -537,7 +539,7 @@ fn plans_leave_no_steering_to_one_processor() {
     }
 }
 
-/// Judges `EVENKEEL_RANDOM_HOSTS` random hosts, divided by `one_in`.
+/// Judges random hosts. Their number is `EVENKEEL_RANDOM_HOSTS` divided by `one_in`.
 fn judge_random(one_in: u64, host: fn(u64, u64) -> HostFacts) {
     const HOSTS: u64 = 600;
     let number_in = |name| std::env::var(name).ok().and_then(|text: String| text.parse().ok());

@@ -80,7 +80,8 @@ fn sandboxed(script: &str) -> String {
     String::from_utf8(std::fs::read(&log).unwrap_or_default()).unwrap().replace('\0', "\n")
 }
 
-/// Creates a host with most faults. The NIC, processes, qdiscs and driver have this name.
+/// Creates a host with most faults. The NIC, its qdiscs and the processes have this name. The names of the
+/// driver and of the CPU model contain it.
 fn hostile(name: &str) -> HostFacts {
     let mut facts = hosts::HOSTS[0].1();
     let is_possible = |fault: &&faults::Fault| {
@@ -163,8 +164,8 @@ fn a_plan_for_a_live_interface_runs_what_it_shows_and_nothing_else() {
     // This setting makes `tune` propose a change.
     managed.host.set_sysctl("net/ipv4/tcp_sack", "0").unwrap();
     let mut now = NAME.to_owned();
-    // These names are valid in the kernel: without white space, slashes and `%`. The kernel replaces
-    // `%d` by a number.
+    // The kernel accepts these names: they have no white space, slashes or colons. They also have no `%`,
+    // because the kernel replaces `%d` by a number.
     for name in ["a;>PWN;", "$(>PWN)", "`>PWN`", "a'b\"c\\", "-h", "a\u{1b}[2J"] {
         managed.shell(&["ip", "link", "set", "dev", &now, "down"]);
         managed.shell(&["ip", "link", "set", "dev", &now, "name", name]);

@@ -1,5 +1,6 @@
-//! Tests which changed figures of real records are refused. Each metric of a record is in one of three
-//! lists. Reading a record refuses either every change of the metric, or large changes, or no change.
+//! Tests which changed figures of a record are refused, with records of simulated runs. Each metric of a
+//! record is in one of three lists. Reading a record refuses either every tested change of the metric, or
+//! at least one of them, or none.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeSet;
@@ -10,8 +11,8 @@ use evenkeel_report::store;
 
 struct Workload {
     scenario: &'static str,
-    /// Every tested change is refused: half of the value, twice the value and 0. For a value of 0, the
-    /// change is 1.
+    /// Every tested change is refused: half of the value, twice the value and 0. A value of 0 is changed to
+    /// 1.
     identical: &'static [&'static str],
     /// At least one tested change is refused. The tested changes are those of `identical`, a thousandth of
     /// the value and a thousand times the value.
@@ -348,7 +349,7 @@ fn check(workload: &Workload) {
             assert!(error.contains(time), "{error}");
         }
     }
-    // serde keeps the last value of a key that occurs twice.
+    // By default, serde keeps the last value of a key that occurs twice. The reader must refuse such a key.
     let twice =
         record.to_string().replacen(r#""metrics":{"#, r#""metrics":{"cpu_pct":1.5,"cpu_pct":2.5,"#, 1);
     std::fs::write(&path, twice).unwrap();

@@ -24,7 +24,8 @@ struct Browser {
 }
 
 impl Browser {
-    /// Starts the browser; `None` if it is not installed.
+    /// Starts the browser. Returns `None` if ChromeDriver is not installed. Panics instead if `CI` is set,
+    /// except on Ubuntu.
     fn start() -> Option<Self> {
         let started = Command::new("chromedriver")
             .arg("--port=0")
@@ -163,7 +164,7 @@ fn a_page_works_from_its_file() {
     browser.log("performance");
     browser.post("/url", &json!({"url": page}));
 
-    // Hide the second variant by a click. A second click shows the variant again.
+    // A click hides the second variant. The reset button shows it again.
     let shown = |class: &str| {
         let script = format!(
             "return [...document.querySelectorAll('.{class}')].filter(one => one.getBoundingClientRect().width > 0).length"

@@ -517,8 +517,8 @@ fn a_table_that_is_too_small_is_raised_and_that_is_told() {
     assert!(object.get("basic_full_ms").is_none(), "what was not measured is absent");
 }
 
-/// If the NIC cannot balance some flows, the policy is neither violated nor met. The CPU numbers of
-/// readers are those of the other host: the CPUs of this machine must not matter.
+/// A plan for another host's NIC has the cost and the queues of `search solve`. The reader CPUs in the list
+/// are those of the other host: the CPUs of this machine must not matter.
 #[test]
 fn a_plan_for_another_hosts_nic_is_the_result_of_the_search() {
     let place = tempfile::tempdir().unwrap();

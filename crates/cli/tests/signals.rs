@@ -91,7 +91,7 @@ fn a_closed_terminal_ends_with_the_code_of_the_signal() {
     let mut child = command.stderr(Stdio::null()).spawn().unwrap();
     drop(command);
     wait_for_handler(&mut child, Signal::SIGHUP);
-    // From here on, the run cannot write its summary.
+    // From here on, the command cannot write its summary.
     drop(terminal.master);
     send(&child, Signal::SIGHUP);
     assert_eq!(child.wait().unwrap().code(), Some(130));
@@ -106,7 +106,7 @@ fn commands_that_hold_nothing_end_with_the_documented_code() {
         ] {
             let mut child = start(evenkeel(arguments));
             wait_for_handler(&mut child, signal);
-            // A plan that only records the signal would run for many more seconds and end with code 0.
+            // A command that only records the signal would run for many more seconds and end with code 0.
             send(&child, signal);
             assert_eq!(child.wait().unwrap().code(), Some(130), "{signal}: {arguments:?}");
         }

@@ -112,15 +112,15 @@ fn classes_are_told_apart_and_the_paper_stands_beside_them() {
     assert!(total(rss) < 0.5 * total(balance), "{} {}", total(rss), total(balance));
     let used = rss["queues"].as_array().unwrap().iter().filter(|queue| queue["bytes"] != 0).count();
     assert!((1..=4).contains(&used), "{used}");
-    // 16 requests are in flight at any time (Little's law).
+    // Each of the two clients has 16 requests in flight at any time (Little's law).
     let response = figure(isolation, "response_us", "high", "mean") / 1e6;
     assert!(
         (figure(isolation, "requests_per_s", "high", "total") / 2.0 * response / 16.0 - 1.0).abs() < 0.01
     );
     let paper = &result["paper"]["variants"]["isolation"]["response_us"]["high"]["client_median"];
     assert_eq!(paper, 246.5);
-    // With `balance`, all ten queues are always busy. Each queue has an application, which is not
-    // always busy.
+    // With `balance`, the CPUs of all ten queues are always busy (1,000 %). The application of each queue
+    // is not always busy, and adds less.
     let cpu = |variant: &Value| variant["metrics"]["cpu_pct"]["mean"].as_f64().unwrap();
     assert!((1_000.0..1_300.0).contains(&cpu(balance)) && cpu(isolation) < cpu(balance), "{}", cpu(balance));
     for variant in [balance, isolation] {

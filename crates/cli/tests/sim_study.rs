@@ -48,7 +48,7 @@ metric = "lost_capacity"
 across = "length"
 "#;
 
-/// A user's setup: a shaper at a third of the line rate.
+/// A user's setup: a shaper at 30 % of the line rate.
 const OWN: &str = r#"schema = 1
 
 [setup.third]
@@ -168,7 +168,7 @@ fn a_study_that_was_killed_goes_on_with_the_same_command() {
         text(&resumed.stderr)
     );
     assert_eq!((repeats(&directory), result["runs"]["all"].as_u64()), (48, Some(48)));
-    // The previous lines are unchanged. Repeats that ran twice with the same seed are equal.
+    // The previous lines are unchanged.
     assert!(fs::read(&file).unwrap().starts_with(&whole));
 
     // The study has ended. The same command begins another study, and --resume only prints the result
@@ -433,7 +433,8 @@ fn a_misspelt_kind_is_named_with_the_nearest() {
     assert!(output.status.success() && shown.contains(expected), "{shown}");
 }
 
-/// A study accepts a bundled setup even if the study's scenarios do not use it.
+/// A study refuses a bundled setup that its scenarios do not use. The error differs from the error about an
+/// unknown setup.
 #[test]
 fn a_setup_that_the_scenarios_do_not_use_is_named_as_such() {
     let files = Files::new();

@@ -1,5 +1,5 @@
-//! Tests that every synthetic host can be simulated, or that the command refuses it with an
-//! explanation. No facts may cause a panic.
+//! Tests that no facts cause a panic in a simulation: facts of synthetic, recorded and random hosts, and
+//! contradictory facts. A host that is too large is refused with an explanation.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[allow(dead_code, reason = "several test binaries share this file, and each uses a part of it")]

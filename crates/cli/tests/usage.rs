@@ -328,7 +328,7 @@ fn without_privileges_a_run_names_what_is_missing() {
         assert!(ended.stderr.contains(words), "{words}: {ended:?}");
     }
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "nothing is written");
-    // More privileges would not help.
+    // More privileges would not help, so the error names the simulator instead.
     let mut command = evenkeel(&["run", "shuffle-6"]);
     command.current_dir(directory.path());
     without_capabilities(&mut command);

@@ -376,7 +376,7 @@ fn batching_stands_at_every_queue_and_the_tree_comes_back() {
     wait_for("the guardian has restored the tree", || pair.seen() == before);
     assert_traffic_flows(&pair);
 
-    // Kill also at moments around the change. A kill before the change leaves an empty journal.
+    // Kill also at moments around the change. A kill before the change leaves a journal without changes.
     for eighths in 5..=8 {
         let mut running = pair.start_batching(&[]);
         std::thread::sleep(until_there * eighths / 8);

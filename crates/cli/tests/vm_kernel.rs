@@ -8,7 +8,7 @@ mod support;
 
 use support::{Ended, end, evenkeel};
 
-/// The oldest kernel with tcx hooks.
+/// The oldest kernel on which `congestion load` runs. It is also the oldest kernel with tcx hooks.
 const TCX: (u32, u32) = (6, 6);
 /// The oldest kernel on which `fair` runs.
 const FAIR: (u32, u32) = (6, 1);

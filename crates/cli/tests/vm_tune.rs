@@ -1,5 +1,5 @@
-//! Tests `evenkeel tune` on a driver in the virtual machine. The test plants faults that only a NIC can
-//! have; Evenkeel finds, fixes and reverts them.
+//! Tests `evenkeel tune` in the virtual machine, with faults of a NIC and with losses at the backlog.
+//! Evenkeel finds, fixes and reverts them.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "../../../scripts/vm/guest.rs"]
@@ -110,7 +110,7 @@ impl Flood {
             let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
             while !own.load(Relaxed) {
                 for _ in 0..BURST {
-                    // No program listens, but the kernel sends datagrams even if they are refused.
+                    // No program listens on this port. The test needs only the packets.
                     let _ = socket.send_to(&[7; 20], "127.0.0.1:9");
                 }
                 std::thread::sleep(std::time::Duration::from_millis(200));
@@ -143,7 +143,7 @@ fn losses_are_seen_to_go() {
     let backlog = || shell(&["sysctl", "-n", "net.core.netdev_max_backlog"]).trim().to_owned();
     shell(&["ip", "link", "set", "dev", "lo", "up"]);
     let was = backlog();
-    // Kernels have a minimum for this value.
+    // Read the value back, because a kernel may use a larger value.
     shell(&["sysctl", "-w", "net.core.netdev_max_backlog=2"]);
     let short = backlog();
     // Steer the packets to another CPU, so that they wait in its backlog.

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! The process owns the registration. If the process dies, the kernel unregisters the congestion
-//! control and the guardian restores the default. Existing flows of the congestion control keep it
-//! until they end.
+//! control, unless the registration is pinned, and the guardian restores the default. Existing flows of
+//! the congestion control keep it until they end.
 
 #![forbid(unsafe_code)]
 

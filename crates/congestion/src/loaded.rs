@@ -46,8 +46,8 @@ pub struct Loaded {
     pub flows: Vec<LolaFlow>,
 }
 
-/// Returns Evenkeel's congestion controls in the kernel, oldest first. Returns `None` without
-/// `CAP_SYS_ADMIN` and `CAP_BPF` in the initial user namespace.
+/// Returns Evenkeel's congestion controls in the kernel, oldest first. Returns `None` if the process lacks
+/// `CAP_SYS_ADMIN` or `CAP_BPF` in the initial user namespace.
 ///
 /// # Errors
 /// Returns an error if the kernel refuses to list or read them.
@@ -76,12 +76,12 @@ pub fn loaded() -> Result<Option<Vec<Loaded>>, CongestionError> {
     Ok(Some(found))
 }
 
-/// Time in which the kernel removes an unregistered congestion control.
+/// Maximum time to wait until the kernel removes an unregistered congestion control.
 const REMOVAL: Duration = Duration::from_secs(1);
 
 /// Returns whether an unregistered congestion control without flows stays in the kernel: a socket without a
-/// connection, or the default of another network namespace, still uses it. Returns `false` without
-/// `CAP_SYS_ADMIN`.
+/// connection, or the default of another network namespace, still uses it. Returns `false` if [`loaded`]
+/// returns `None`. Waits up to a second for the removal.
 ///
 /// # Errors
 /// See [`loaded`].

@@ -16,7 +16,8 @@ pub(crate) const DEFAULT: &str = "net/ipv4/tcp_congestion_control";
 /// The interface whose journal contains the default. Every network namespace has this interface with
 /// this index (`LOOPBACK_IFINDEX`, include/net/net_namespace.h).
 const LOOPBACK: (u32, &str) = (1, "lo");
-/// The verifier requires `CAP_PERFMON` for struct_ops (`is_perfmon_prog_type`, kernel/bpf/syscall.c).
+/// The kernel requires `CAP_PERFMON` to load struct_ops programs (`is_perfmon_prog_type`,
+/// kernel/bpf/syscall.c).
 const CAPABILITIES: [Capability; 3] = [Capability::NetAdmin, Capability::Perfmon, Capability::Bpf];
 
 #[derive(Clone, Debug)]
@@ -46,8 +47,8 @@ pub struct Ended {
     pub is_default: bool,
 }
 
-/// Returns whether new connections of this network namespace use a congestion control. If an
-/// unregistered congestion control is the default, the kernel keeps giving it to new connections until
+/// Returns whether a congestion control is the default of new connections in this network namespace. If
+/// an unregistered congestion control is the default, the kernel keeps giving it to new connections until
 /// another default is set (`tcp_assign_congestion_control`).
 ///
 /// # Errors
@@ -79,9 +80,9 @@ impl Session {
         Ok((Self { control, run: Some(run) }, leftover))
     }
 
-    /// Checks that the congestion control is registered and the default is unchanged. Returns the
-    /// reason to end the session if another program changed either of them. Call this function several
-    /// times a second.
+    /// Checks that the congestion control is registered. If the session set the default, also checks that
+    /// the default is unchanged. Returns the reason to end the session if another program changed either
+    /// of them. Call this function several times a second.
     ///
     /// # Errors
     /// Returns an error if a file cannot be read, or no guardian can be started.
@@ -119,7 +120,7 @@ impl Session {
         Ok(self.control.pin()?)
     }
 
-    /// Restores the default and unregisters the congestion control.
+    /// Restores the default. Unregisters the congestion control, unless it is pinned.
     ///
     /// # Errors
     /// Returns an error if the journal cannot be removed, or the flows or the default cannot be read.

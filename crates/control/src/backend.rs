@@ -15,9 +15,9 @@ pub struct Applied {
 pub trait WeightBackend: Send {
     fn name(&self) -> String;
 
-    /// Makes the device serve its queues in proportion to `weights`, for segments of `segment_bytes`,
-    /// without headers. A weight of 0 means that the queue has no flows. Writes only the changed
-    /// weights, in the order of the queues, and reads them back.
+    /// Makes the device serve its queues in proportion to `weights`. A weight of 0 means that the queue
+    /// has no flows. `segment_bytes` is the size of the largest segment without headers. Writes only the
+    /// changed weights, in the order of the queues, and reads them back.
     ///
     /// # Errors
     /// Returns an error if the kernel refuses the setting, or keeps another value.
@@ -69,8 +69,8 @@ pub trait MoveBackend: Send {
     /// Returns a description for users, such as `held back by the window`.
     fn name(&self) -> String;
 
-    /// Returns the flows with data outstanding. Returns `None` if the flows cannot be read at the
-    /// moment.
+    /// Returns the flows with data outstanding. Returns `None` if there are too many flows, or if they
+    /// cannot be read at the moment.
     fn flows(&mut self) -> Result<Option<Vec<ServiceSample>>, ControlError>;
 
     /// Begins to move a flow of the last [`Self::flows`]. Returns whether the move has begun.

@@ -27,7 +27,7 @@ impl OutputLimit {
         Ok(Self { file, original, current: original, gate })
     }
 
-    /// Checks whether the sysctl can be opened.
+    /// Checks that the sysctl can be opened for reading and writing.
     pub fn check() -> Result<(), ControlError> {
         open_file().map(drop)
     }

@@ -54,7 +54,7 @@ pub struct Counts {
     pub route_refreshes: u64,
     /// Number of moves begun.
     pub moves_wanted: u64,
-    /// Number of moves after which the flow used the wanted queue.
+    /// Number of finished moves, including the overruled moves.
     pub moves_done: u64,
     /// Number of moves that expired before the kernel allowed a change of queue.
     pub moves_expired: u64,
@@ -187,7 +187,7 @@ struct Keeper {
     counted_ns: u64,
     /// Segment size for which the weights are computed.
     weighed_size: u32,
-    /// The next size, and the time at which flows will have adopted it.
+    /// The next size, and the monotonic time (ns) at which flows will have adopted it.
     next_size: Option<(u32, u64)>,
 }
 
@@ -339,7 +339,7 @@ impl Keeper {
 }
 
 impl Backlog {
-    /// Sets the limit for the current number of flows, with hysteresis.
+    /// Sets the wanted limit, unless it differs from the current limit by at most a quarter.
     fn follow(&mut self, wanted: Option<u64>) -> Result<(), ControlError> {
         let near = match (self.limit, wanted) {
             (Some(now), Some(wanted)) => now.abs_diff(wanted) <= now / 4,

@@ -25,7 +25,7 @@ pub enum Setting {
         /// Mbit/s; 0: no limit.
         megabits: u32,
     },
-    /// The quantum of an HTB class. Its other parameters stay unchanged.
+    /// The quantum of an HTB class. With guaranteed rates, the write also changes the class's rate.
     ClassQuantum {
         class: Handle,
         bytes: u32,

@@ -19,7 +19,7 @@ pub struct RouteRefresh {
 }
 
 impl RouteRefresh {
-    /// Opens the kernel's file in the network namespace of the calling thread.
+    /// Opens `/proc/sys/net/ipv4/route/flush` of the calling thread's network namespace.
     pub fn open() -> Result<Self, ControlError> {
         const PATH: &str = "/proc/sys/net/ipv4/route/flush";
         let file = File::options()

@@ -21,8 +21,9 @@ pub struct HtbQueue {
 ///
 /// A queue's weight is its *quantum*: its bytes per round, as in a NIC's deficit round robin. A queue
 /// can use a quantum of several segments only if it holds this number of segments. TCP small queues
-/// allow only two segments per flow in the queue. This is sufficient while all flows have equal
-/// weights, but a single flow of weight 4 would not get its share.
+/// allow a flow two segments in the queue, or about a millisecond of its data if this is more. Two
+/// segments are sufficient while all flows have equal weights, but a single flow of weight 4 would not
+/// get its share.
 ///
 /// With *guaranteed rates* each queue also has a guaranteed share of the line. A queue that had too
 /// little data in a round catches up later.
@@ -85,8 +86,8 @@ impl HtbWeights {
         (classes, cut)
     }
 
-    /// Checks that this run created the classes. Another program may have installed an HTB with the
-    /// same handle.
+    /// Checks that the classes exist with the quanta that this run set. Another program may have
+    /// installed an HTB with the same handle.
     fn check_own(&mut self) -> Result<(), ControlError> {
         let found = self.netlink.htb_quanta(self.interface)?;
         for (HtbQueue { handle, .. }, class) in self.queues.iter().zip(&self.current) {

@@ -10,13 +10,14 @@
 //!     (kernel)          │                             ▲
 //!                       ├────────▶ SegmentSizer ──────┴──────▶ SegmentBackend  (gso_max_size)
 //!                       └────────▶ equal_backlog ────────────▶ BacklogBackend  (tcp_limit_output_bytes)
-//!   sockets ─────▶ MoveBackend ──▶ ServiceBalancer ──────────▶ MoveBackend     (one flow at a time, held back)
+//!   sockets ─────▶ MoveBackend ──▶ ServiceBalancer ──────────▶ MoveBackend     (one held flow at a time)
 //! ```
 //!
 //! The last line of the diagram is for devices without queue weights, whose flows alternate between queues.
 //!
-//! Every back end writes through a [`Gate`]. On a live interface, the gate refuses a value that the
-//! journal does not list. When the controller ends, every back end restores the original setting.
+//! Every back end that changes a setting writes through a [`Gate`]. On a live interface, the gate refuses
+//! a value that the journal does not list. When the controller ends, these back ends restore the original
+//! settings, and the [`MoveBackend`] releases its flow.
 
 #![forbid(unsafe_code)]
 

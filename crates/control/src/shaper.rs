@@ -84,7 +84,7 @@ impl<D: QueueShapers> ShaperWeights<D> {
         quanta(weights, Credits { base: lightest, most: self.most })
     }
 
-    /// Returns an error if another program has set a weight, or if the kernel cannot list the shapers.
+    /// Returns an error if another program has changed a weight, or if the kernel cannot list the shapers.
     /// Changes no weight.
     fn check_undisturbed(&mut self) -> Result<(), ControlError> {
         let found = self.device.all()?;
@@ -162,7 +162,6 @@ mod tests {
         written: Vec<(u32, u32)>,
     }
 
-    /// A device that records the writes to its shapers.
     #[derive(Clone, Default)]
     struct Device(Arc<Mutex<State>>);
 

@@ -6,9 +6,9 @@
  * Linux dequeues as soon as one flow has enqueued. When one interrupt brings acknowledgements for
  * several flows, the first flow fills the device's queue up to its byte limit. The other flows find the
  * queue full. Titan changes TCP's tasklet so that it dequeues once, at its end. A qdisc does not see
- * the end of the tasklet. So this qdisc holds a segment in an empty queue until a short time has passed
- * or the queue has a number of segments. Then the queue is a FIFO until it is empty again: it holds no
- * segment while it has a backlog.
+ * the end of the tasklet. So when a segment arrives at an empty queue, this qdisc dequeues nothing until
+ * a short time has passed or the queue has a given number of segments. Then the queue is a plain FIFO
+ * until it is empty again.
  *
  * Requires Linux 6.16 (struct_ops for Qdisc_ops). Works only as root qdisc or as child of mq.
  */
@@ -111,7 +111,7 @@ struct waiting {
 };
 
 /* State of one instance of this qdisc: one per transmit queue of the device if below mq, else one for
- * the root. */
+ * the root. Instances on two devices would share it, so each device needs its own registration. */
 struct queue {
 	struct bpf_spin_lock lock;
 	struct bpf_list_head segments __contains(waiting, node);

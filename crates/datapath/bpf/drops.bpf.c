@@ -65,7 +65,7 @@ struct {
 } drops SEC(".maps");
 
 /* Returns the inode of a packet's network namespace; 0 if the namespace is unknown. TCP's receive path
- * clears `dev` (tcp_v4_rcv), so only the tracepoint names the socket. */
+ * clears `dev` (tcp_v4_rcv). For such a segment, only the tracepoint's socket gives the namespace. */
 static __always_inline __u32 namespace_of(const struct sk_buff___dropped *skb, struct sock___net *receiver)
 {
 	struct net_device *device = BPF_CORE_READ(skb, dev);
@@ -75,8 +75,8 @@ static __always_inline __u32 namespace_of(const struct sk_buff___dropped *skb, s
 		return BPF_CORE_READ(receiver, __sk_common.skc_net.net, ns.inum);
 	if (socket)
 		return BPF_CORE_READ(socket, __sk_common.skc_net.net, ns.inum);
-	/* In TCP's out-of-order queue, other fields of a segment occupy the place of `dev`. The pointer
-	 * is then invalid, and a read through it yields 0. */
+	/* In TCP's out-of-order queue, a link of the tree (`rbnode`) occupies the place of `dev`. The
+	 * inode read through this pointer is meaningless, or 0 if the read fails. */
 	if (device)
 		return BPF_CORE_READ(device, nd_net.net, ns.inum);
 	return 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
  *
  * The kernel fields that the programs read. CO-RE relocates every access to the running kernel's
- * layout, so no full vmlinux.h is needed and one object serves all kernels. */
+ * layout, so no full vmlinux.h is needed, and an object is not tied to the layout of one kernel. */
 #ifndef EVENKEEL_KERNEL_H
 #define EVENKEEL_KERNEL_H
 
@@ -105,7 +105,7 @@ extern void *bpf_cast_to_kern_ctx(void *ctx) __ksym;
 #define KERNEL_READ_BITFIELD(pointer, field) BPF_CORE_READ_BITFIELD(pointer, field)
 #endif
 
-/* Initial value of sk_wmem_alloc (sk_alloc). tcp_wfree keeps it until the socket is freed. */
+/* Initial value of sk_wmem_alloc (sk_alloc). sk_free subtracts it. */
 #define WMEM_BIAS 1
 /* Larger than the truesize of pure ACKs (2 each), and smaller than the truesize of any segment with
  * data. The kernel's own test for "nothing outstanding" is sk_wmem_alloc_get(sk) < SKB_TRUESIZE(1). */

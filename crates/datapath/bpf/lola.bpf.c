@@ -214,7 +214,7 @@ __u32 BPF_PROG(lola_ssthresh, struct sock *sk)
 }
 
 /* The kernel calls lola_ssthresh before it enters CWR, recovery or loss. If ssthresh is above the window
- * before the loss, lola_ssthresh did not compute it: the kernel skipped the call (ek_lola_known_cwnd). */
+ * before the loss, the kernel skipped lola_ssthresh and used an undefined value (see ek_lola_known_cwnd). */
 SEC("struct_ops/lola_set_state")
 void BPF_PROG(lola_set_state, struct sock *sk, __u8 state)
 {

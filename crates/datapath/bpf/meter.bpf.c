@@ -103,8 +103,8 @@ static __always_inline int count_packet(struct __sk_buff *ctx, __u32 queue)
 	flow->last_ns = now;
 	flow->queue_mapping = queue;
 	if (payload && packet.tuple.protocol == IPPROTO_TCP) {
-		/* Sequence number arithmetic (RFC 9293): a negative difference means that the packet is
-		 * older. */
+		/* Sequence number arithmetic (RFC 9293): a negative difference means that a later part of
+		 * the stream has already passed. */
 		if (flow->next_sequence && (__s32)(packet.sequence - flow->next_sequence) < 0)
 			__sync_fetch_and_add(&flow->out_of_order, packets);
 		else
@@ -133,9 +133,9 @@ int count(struct __sk_buff *ctx)
 	return count_packet(ctx, ctx->queue_mapping);
 }
 
-/* Counts a packet on egress. The kernel picks the queue after this program. The socket has recorded the
- * queue of its last packet. The kernel keeps this queue unless the socket has nothing outstanding
- * (sk_tx_queue_get). */
+/* Counts a packet on egress, with the queue that the socket has recorded for its last packet. The kernel
+ * picks the queue after this program, and usually keeps the recorded queue while the socket has data
+ * outstanding (netdev_pick_tx). */
 SEC("tcx/egress")
 int count_sent(struct __sk_buff *ctx)
 {

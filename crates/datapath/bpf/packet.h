@@ -94,8 +94,8 @@ static __always_inline int parse_transport(const struct bytes *bytes, const void
 	return 0;
 }
 
-/* Parses the IPv4 header. Returns the position of the TCP or UDP header. Returns 0 if the packet cannot
- * have such a header. */
+/* Parses the IPv4 header. Returns the position of the next header. Returns 0 if the IPv4 header is invalid
+ * or truncated, and for fragments other than the first. */
 static __always_inline const void *parse_ipv4(const struct bytes *bytes, const void *at,
 					      struct packet *packet)
 {
@@ -115,7 +115,8 @@ static __always_inline const void *parse_ipv4(const struct bytes *bytes, const v
 	return at + ip->ihl * 4;
 }
 
-/* Parses the IPv6 header and its extensions. The return value is that of parse_ipv4. */
+/* Parses the IPv6 header and its extensions. Returns the position of the header after the extensions.
+ * Returns 0 in the same cases as parse_ipv4. */
 static __always_inline const void *parse_ipv6(const struct bytes *bytes, const void *at,
 					      struct packet *packet)
 {

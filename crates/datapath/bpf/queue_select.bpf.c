@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * Chooses a transmit queue for every segment and keeps the weights of the queues exact. The programs:
+ * Chooses a transmit queue for every segment, and sums the weights of the flows on each queue. The programs:
  *
  * - select_*: tcx egress of the managed device. Chooses the queue.
  * - look: scans the sockets of all charged flows.
- * - complete_exact: fentry tcp_wfree. Handles the completion of a TCP segment (if the kernel loads fentry).
+ * - complete_exact: fentry tcp_wfree, optional. Handles the completion of a TCP segment at once.
  * - complete_at_peer: tcx ingress of a veth peer. Handles the completion in a test bed without loss.
  * - start_timers: starts the timers for scanning and ageing.
  * - hold_back: in service.h, tcx ingress of the managed device. Holds a flow back until it may move.
- * - read_service: in service.h. Reads the service of each charged flow.
+ * - read_service: in service.h. Reads the service of the flows with data outstanding.
  * - count_busy: in service.h. Sums the weights of flows with data outstanding.
  *
  * The socket's cookie identifies a flow, which has a slot in a hash table (see datapath.h). The programs read
@@ -27,8 +27,8 @@
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 #define CLOCK_MONOTONIC 1
-/* Ethernet with two VLAN tags, IPv6, TCP with all options: a longer segment carries data. A pure ACK with
- * extension headers may be longer, too, but it always takes the queue of its flow. */
+/* Ethernet with two VLAN tags, IPv6, TCP with all options. A longer segment carries data, unless it has
+ * IPv6 extension headers or IPv4 options. A pure ACK that is taken for data also uses its flow's queue. */
 #define LONGEST_HEADERS (14 + 8 + 40 + 60)
 
 const volatile struct ek_config config = {};
@@ -51,7 +51,7 @@ struct {
 	__type(value, struct ek_flow_detail);
 } details SEC(".maps");
 
-/* Ring of the charged flows (slot number plus 1; 0: not yet written). It has as many entries as the
+/* Ring of the charged flows (slot number plus 1; 0: no flow). It has as many entries as the
  * table. Each flow is in the ring at most once, so the ring cannot overflow. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -157,8 +157,8 @@ static __always_inline void list_charged(__u32 slot)
 }
 
 /* Returns whether a flow without a socket has been silent for so long that none of its segments is
- * still queued. Times are in µs, 32 bits. They are signed, because another CPU may have written a later
- * time. A silence of 35 minutes would overflow, but ageing removes the flow earlier. */
+ * still queued. Times are in µs, 32 bits. Their difference is signed, because another CPU may have written
+ * a later time. A silence of 35 minutes would overflow, but ageing removes the flow earlier. */
 static __always_inline int is_silent(const struct ek_flow_detail *detail)
 {
 	__u32 last_us = *(volatile __u32 *)&detail->last_us;
@@ -167,8 +167,9 @@ static __always_inline int is_silent(const struct ek_flow_detail *detail)
 }
 
 /* Returns whether the flow's socket has nothing outstanding. A freed socket has nothing outstanding, because
- * its last segment holds a reference. The memory of a freed socket may be unmapped or reused by another
- * socket. The cookie detects both cases: it is unique since boot, and the program reads it last. */
+ * each outstanding segment holds a reference. The memory of a freed socket may be unmapped: then a read
+ * fails. Another socket may use the memory: then the cookie differs, because it is unique since boot. The
+ * program reads the cookie last. */
 static __always_inline int socket_is_idle(const struct ek_flow *flow)
 {
 	const struct sock *sk = (const struct sock *)flow->socket;
@@ -181,10 +182,11 @@ static __always_inline int socket_is_idle(const struct ek_flow *flow)
 	return cookie != flow->cookie || below - WMEM_BIAS < WMEM_IDLE;
 }
 
-/* Releases the flow's charge if its socket has nothing outstanding. */
+/* Releases the flow's charge if its socket has nothing outstanding, or a flow without a socket is silent. */
 static __always_inline void look_at(struct ek_flow *flow, const struct ek_flow_detail *detail)
 {
-	/* Read the word first: if a segment is sent later, the release fails. */
+	/* Read the word first: if choose() charges a later segment, the release fails. follow() does not
+	 * change the word: after a release, the flow's next segment picks a queue. */
 	__u64 seen = *(volatile __u64 *)&flow->word;
 
 	if (seen & EK_WORD_CHARGED && (flow->socket ? socket_is_idle(flow) : is_silent(detail)) &&
@@ -192,10 +194,10 @@ static __always_inline void look_at(struct ek_flow *flow, const struct ek_flow_d
 		COUNT(completed);
 }
 
-/* Frees the slot of a short flow (a flow with few picks) that has nothing outstanding. Returns whether the
- * slot was freed. The flow picks a queue again with its next segment, as it would without the eviction. A
- * flow with many picks keeps its slot until it has been silent for a long time. So a flood of
- * single-segment flows does not evict such a flow. */
+/* Frees the slot of a short flow that has nothing outstanding. Returns whether the slot was freed. A flow is
+ * short if its word counts few segments. The flow picks a queue again with its next segment, as it would
+ * without the eviction. A longer flow keeps its slot until it has been silent for a long time. So a flood
+ * of single-segment flows does not evict it. */
 static __always_inline int evict(struct ek_flow *flow, const struct ek_flow_detail *detail, __u32 slot)
 {
 	__u64 seen;
@@ -230,7 +232,8 @@ static long evict_at(__u32 index, struct eviction *eviction)
 	return 1;
 }
 
-/* Evicts a short flow from the next block of slots, round robin over all blocks. Returns whether it did. */
+/* Evicts a short flow from the next block of slots, round robin over all blocks. Returns whether a flow was
+ * evicted. */
 static __always_inline int make_room(void)
 {
 	__u32 block = __sync_fetch_and_add(&device.evict_hand, 1) & (EK_MAX_BLOCKS - 1);
@@ -424,8 +427,8 @@ static __always_inline __u64 cookie_of_tuple(const struct ek_tuple *tuple)
 	return hash | 1ULL << 63;
 }
 
-/* Chooses the queue of a segment that follow() does not handle: for example a pick, a flow's first segment,
- * a pure ACK, or a segment without a socket. */
+/* Chooses the queue of a segment that follow() does not handle: for example a flow's first segment, a segment
+ * of a flow that may change its queue, a pure ACK, or a segment without a socket. */
 static __always_inline int choose(struct __sk_buff *ctx, enum ek_steering steering)
 {
 	struct sk_buff *skb = KERNEL_SKB(ctx);
@@ -522,14 +525,14 @@ static __always_inline int follow(struct __sk_buff *ctx, enum ek_steering steeri
 	__u64 seen;
 	__u32 held_on = EK_NO_QUEUE;
 
-	/* A pure ACK has only headers; a longer segment has data. */
+	/* choose() handles pure ACKs (see LONGEST_HEADERS). */
 	if (ctx->len <= LONGEST_HEADERS || !sk || !IS_FULL_TCP_SOCKET(sk))
 		return 0;
 	/* A socket without a cookie matches a free slot, but the word of a free slot is not charged. */
 	flow = home_slot(KERNEL_READ_TCP(sk, __sk_common.skc_cookie.counter));
 	/* TCP has just computed whether data is outstanding (__tcp_transmit_skb). The CPU that frees
-	 * segments writes the cache line of sk_wmem_alloc, but not the cache line of this result. The
-	 * result includes all unacknowledged data; choose() checks exactly. */
+	 * segments writes the cache line of sk_wmem_alloc, but not the cache line of this result. Newer
+	 * kernels also set ooo_okay if all data is acknowledged; choose() then decides. */
 	if (!flow || !flow->may_follow || KERNEL_READ_BITFIELD(skb, ooo_okay))
 		return 0;
 	if (steering == EK_STEER_QUEUE)
@@ -694,12 +697,12 @@ static long age_block(__u32 block, struct walk *walk)
 
 #define AGEING_SHORTEST_WALK_NS (1000 * 1000ULL)
 #define AGEING_LONGEST_WALK_NS (100 * 1000 * 1000ULL)
-/* If the programs read sockets, this walk only removes silent flows, which is not urgent. */
+/* If the programs read sockets, this walk removes silent flows and repeats a scan. Neither is urgent. */
 #define FORGETTING_WALK_NS (1000 * 1000 * 1000ULL)
 
 /* Returns the silence after which a flow is released by age. It is at least twice the time in which the
  * fullest queue drains with round robin over all active queues. So a flow with queued segments is not
- * released. */
+ * released. If the line rate is unknown (0), the result is based on the configured floor only. */
 static __always_inline __u64 next_ageing_limit(const struct walk *walk)
 {
 	__u64 rate = config.rate_bps, limit;

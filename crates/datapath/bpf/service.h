@@ -4,14 +4,14 @@
  * change its queue. Part of queue_select.bpf.c, whose maps it uses.
  *
  * The kernel lets a socket change its queue when it has nothing outstanding (ooo_okay). A backlogged
- * TCP flow never reaches this state, because it sends at each completion. So this program holds the
+ * TCP flow rarely reaches this state, because it sends at each completion. So this program holds the
  * flow back until its queued segments have left. The program reduces the window in arriving
- * acknowledgements to the data in flight. Then the flow may send no more, and all sent data stays
- * inside the window.
+ * acknowledgements to the data in flight, rounded down to the unit of the window scale. Then the flow
+ * may send no more.
  *
- * The program does not change an acknowledgement if no data is in flight or outstanding. So another
- * acknowledgement always follows and opens the window. If this program or user space exits, the next
- * acknowledgement also opens the window. */
+ * The program changes an acknowledgement only while data is in flight and segments are queued. So
+ * another acknowledgement always follows and opens the window. If user space exits, the kernel detaches
+ * the program or the hold expires, and the next acknowledgement also opens the window. */
 #ifndef EVENKEEL_SERVICE_H
 #define EVENKEEL_SERVICE_H
 
@@ -200,7 +200,8 @@ static long read_service_of(__u32 index, void *context)
 	return 0;
 }
 
-/* Reads the service of up to EK_MAX_SERVICES charged flows. Returns 1 if another scan holds the lock. */
+/* Reads the service of up to EK_MAX_SERVICES flows with data outstanding. Returns 1 if another scan holds
+ * the lock. */
 SEC("?syscall")
 int read_service(void *ctx)
 {

@@ -9,9 +9,9 @@
  *
  * The program sends the packet to the target's ring (a CPU map). A thread on that CPU reads the ring.
  *
- * A flow that moves stays on its CPU until the old ring has none of its packets, so that packets stay in
- * order. After `hold_ns` it moves in any case, and this is counted. Sequence numbers count the packets into
- * and out of each ring, so no work per flow is needed when a packet leaves a ring.
+ * Before a flow with a slot moves, it stays on its CPU until the old ring has none of its packets, so that
+ * packets stay in order. After `hold_ns` it moves in any case, and this is counted. Sequence numbers count
+ * the packets into and out of each ring, so no work per flow is needed when a packet leaves a ring.
  */
 #include "kernel.h"
 #include "packet.h"
@@ -65,7 +65,7 @@ struct {
 
 #define CHUNK 256
 
-/* Buffer for a part of a packet. The checksum is computed over whole words. */
+/* Buffer for a part of a packet. The checksum covers whole 32-bit words, so there is room for padding. */
 struct chunk {
 	__u8 bytes[CHUNK + 4];
 };
@@ -214,7 +214,7 @@ static __always_inline int matches(const struct ek_steer_class *rule, const stru
 	return !differs;
 }
 
-/* Returns the target of a flow that has no slot. */
+/* Returns the target by the first matching class, else by the indirection table. */
 static __always_inline __u32 by_rules(const struct ek_tuple *tuple, __u32 hash)
 {
 	struct ek_steer_rules *rules = &steer.rules[steer.active & 1];
@@ -260,7 +260,8 @@ static __always_inline int has_drained(const struct ek_steer_slot *slot, __u64 n
 	return ahead >= 0 && (__s64)(now - slot->last_ns) >= (__s64)config.settle_ns;
 }
 
-/* Returns the target of this packet. `wanted` is the target that its flow should have. */
+/* Returns the target of a packet of the flow: `wanted`, or the present target while the flow waits for its
+ * old ring. */
 static __always_inline __u32 move(struct ek_steer_slot *slot, __u32 wanted, __u64 now,
 				  struct ek_steer_cpu *here)
 {

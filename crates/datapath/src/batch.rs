@@ -38,7 +38,7 @@ impl Default for BatchOptions {
     }
 }
 
-/// Counters, summed over all qdiscs of one [`TransmitBatching`].
+/// Counters, summed over all instances of the qdisc of one [`TransmitBatching`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BatchCounters {
     pub held: u64,
@@ -47,10 +47,11 @@ pub struct BatchCounters {
     pub dropped: u64,
 }
 
-/// A qdisc that waits until the sockets of a batch have enqueued before it dequeues (Titan, section
-/// 4.4). Requires Linux 6.16 or later.
+/// A qdisc that briefly holds segments, so that all sockets of a batch enqueue before it dequeues (Titan,
+/// section 4.4). Requires Linux 6.16 or later.
 ///
-/// The qdisc can be a device's root qdisc or a child of `mq`. Dropping this value, or the end of the
+/// The qdisc can be a device's root qdisc or a child of `mq`. Use a value for one device only: the same
+/// queue of two devices would share its segments. Dropping this value, or the end of the
 /// process, removes the qdisc's registration but not its instances on devices. The kernel keeps
 /// programs and maps until the instance is replaced. So remove the qdisc from the devices before
 /// dropping this value.
@@ -94,7 +95,7 @@ impl TransmitBatching {
         &self.name
     }
 
-    /// Returns the sums over all devices.
+    /// Returns the sums over all queues.
     #[must_use]
     pub fn counters(&self) -> BatchCounters {
         let raw::ek_batch_counters { held, batches, dropped } = self.counters.read(0);

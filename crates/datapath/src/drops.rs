@@ -18,12 +18,14 @@ static BYTES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/drops.bpf.o"));
 pub struct DropCount {
     /// The kernel's name without the prefix `SKB_DROP_REASON_`, such as `SOCKET_RCVBUFF`.
     pub reason: String,
-    /// `None` for packets other than TCP or UDP over IP, and for packets that the table of flows had no room for.
+    /// `None` if the IP header could not be read, or the table of flows is full. For protocols other than TCP
+    /// and UDP, and for fragments other than the first, the ports are 0.
     pub flow: Option<Tuple>,
     pub packets: u64,
 }
 
-/// Counts the drops in a network namespace while it is attached. Dropping this value detaches the program.
+/// Counts the drops in one or all network namespaces while it is attached. Dropping this value detaches the
+/// program.
 pub struct DropReasons {
     _link: OwnedFd,
     object: Object,
@@ -31,7 +33,8 @@ pub struct DropReasons {
 }
 
 impl DropReasons {
-    /// Loads and attaches the program.
+    /// Loads and attaches the program. It counts drops in the network namespace with this inode, and drops in
+    /// an unknown namespace. With inode 0, it counts all drops.
     ///
     /// # Errors
     /// Returns an error if the kernel refuses the program: without `CAP_BPF` and `CAP_PERFMON`, or before
@@ -72,7 +75,8 @@ impl DropReasons {
         Ok(Self { _link: link, object, names })
     }
 
-    /// Returns the drops since the program was attached, most frequent ones first.
+    /// Returns the drops since the program was attached, most frequent ones first. Omits the drops of further
+    /// flows and reasons once the map is full (8192 entries).
     pub fn counts(&self) -> Result<Vec<DropCount>, DatapathError> {
         let map = object::map(&self.object, "drops")?;
         let mut counts = Vec::new();

@@ -43,9 +43,9 @@ pub enum DatapathError {
 /// Suffix of the names of objects for kernels without `bpf_cast_to_kern_ctx`.
 pub(crate) const PROBED: &str = "_probed";
 
-/// Returns the version of the oldest kernel that has the features of an object: tcx (6.6) and
-/// `bpf_cast_to_kern_ctx` (6.2). The objects for older kernels use neither feature, and are tested on
-/// 6.1.
+/// Returns the oldest kernel version on which an object is expected to load. The probed objects need neither
+/// tcx (Linux 6.6) nor `bpf_cast_to_kern_ctx` (6.2), and are tested on 6.1. Some of the other objects need a
+/// newer kernel than 6.6, such as the qdisc (6.16).
 fn oldest_kernel(object: &str) -> (u32, u32) {
     match object {
         // BPF qdiscs.

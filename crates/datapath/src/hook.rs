@@ -39,7 +39,7 @@ impl HookKind {
 pub struct HookProgram {
     /// Unique since boot.
     pub id: u32,
-    /// At most 15 characters. Empty without `CAP_SYS_ADMIN`, or if the program has no name.
+    /// At most 15 characters. Empty without `CAP_SYS_ADMIN`, or if the program has no name or is gone.
     pub name: String,
 }
 

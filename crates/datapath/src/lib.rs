@@ -12,7 +12,7 @@
 //!
 //! - [`QueueSelect`] owns the queue choice of one device, and [`FlowMover`] moves its flows to other
 //!   queues.
-//! - [`Meter`] counts received bytes and packets per flow and bin.
+//! - [`Meter`] counts received or sent bytes and packets per flow and bin.
 //! - [`DropReasons`] counts the kernel's drops by reason.
 //! - [`TransmitBatching`] is a qdisc.
 //! - [`LolaCongestion`] is a congestion control.
@@ -25,7 +25,7 @@
 //! `CLOCK_MONOTONIC`. Sizes are bytes on the wire: `skb->len` plus the headers of the other segments of
 //! a GSO packet.
 //!
-//! User space makes the decisions: it writes policy, pools and weights into the shared structures of
+//! User space configures the programs: it writes policy, pools and weights into the shared structures of
 //! `include/evenkeel/datapath.h`.
 
 mod batch;

@@ -21,7 +21,7 @@ static BYTES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/lola.bpf.o"));
 const KERNEL_TYPE: &str = "bpf_struct_ops_tcp_congestion_ops";
 /// Noun for the object in error messages.
 const KIND: &str = "a congestion control";
-/// The program that runs for each ACK; it uses every map.
+/// The program that grows the window; it uses every map.
 const GROWTH: &str = "lola_cong_avoid";
 
 const SETTINGS: &str = ".data.settings";

@@ -107,8 +107,8 @@ impl Meter {
         Self::load(options, OBJECT, BYTES, Hook::Ingress)?.attached(ifindex, Hook::Ingress)
     }
 
-    /// Attaches the meter at egress. It counts GSO segments as the stack passes them to the device,
-    /// before the device's queues.
+    /// Attaches the meter at egress, before the device's queues. It counts a GSO packet as the packets on the
+    /// wire into which the packet will be segmented.
     ///
     /// # Errors
     /// Returns an error if the kernel refuses, or the meter would need too much memory.
@@ -248,7 +248,7 @@ impl Meter {
         (self.meter.read(0).next_index as usize).min(self.rows.length())
     }
 
-    /// Returns the flow of a row; `None` while the program writes it.
+    /// Returns the flow of a row; `None` if the program has not written it yet.
     #[must_use]
     pub fn tuple(&self, row: usize) -> Option<Tuple> {
         let is_named = self.rows.read(row).is_named != 0;

@@ -1,4 +1,4 @@
-//! Opens, loads and attaches BPF objects. Errors contain libbpf's log.
+//! Opens, loads and attaches BPF objects. The error of a load contains the end of libbpf's log.
 
 use std::io;
 use std::mem::MaybeUninit;

@@ -71,13 +71,13 @@ pub struct SelectOptions {
     pub policy: Policy,
     pub steering: Steering,
     /// If the kernel refuses this kind of completion, [`QueueSelect::load`] uses the next best one. For
-    /// [`Completion::Peer`], it returns an error.
+    /// [`Completion::Peer`] and [`Completion::Ageing`], it returns an error.
     pub completion: Completion,
     /// Number of queues of the device, 1 to [`MAX_QUEUES`].
     pub queues: u32,
     /// XPS pools: CPU *n* uses pool *n* modulo the number of pools. If empty, every CPU uses every queue.
     pub pools: Vec<Pool>,
-    /// Line rate, bit/s. It determines the ageing limit.
+    /// Line rate, bit/s; 0: unknown. It determines the ageing limit.
     pub rate_bps: u64,
     /// Minimum silence after which ageing releases a flow, ns.
     pub ageing_floor_ns: u64,
@@ -85,8 +85,8 @@ pub struct SelectOptions {
     /// may change its queue, µs.
     pub gap_us: u32,
     /// Maximum number of tracked flows, 1 to 131,072. A further flow replaces a short flow that has
-    /// nothing outstanding. If there is no such flow, a hash chooses the queue of the further flow, and
-    /// the program counts the flow.
+    /// nothing outstanding. If the program finds none, a hash chooses the queue of each segment of the
+    /// further flow, and the program counts the segment.
     pub max_flows: u32,
     /// Permits [`QueueSelect::attach_mover`].
     pub movable: bool,
@@ -177,8 +177,8 @@ pub struct FlowState {
     pub queue: Option<u32>,
     /// Weight that is charged to `queue`; 0 if the flow is not charged.
     pub charged_weight: u32,
-    /// Number of data segments, modulo 2^28. With [`Completion::Sockets`], the program does not count
-    /// segments for which it only kept the queue.
+    /// Number of data segments, modulo 2^28. With [`Completion::Sockets`], the program does not count most
+    /// of the segments that stay on their flow's queue.
     pub segments: u64,
 }
 
@@ -197,7 +197,7 @@ pub struct Counters {
     pub contended: u64,
 }
 
-/// The queue choice of one device. Dropping this value detaches all its programs.
+/// The queue choice of one device. Dropping this value detaches the programs that it attached.
 pub struct QueueSelect {
     device: Mapped<raw::ek_device>,
     slots: Mapped<raw::ek_flow>,
@@ -344,13 +344,13 @@ impl QueueSelect {
     }
 
     /// Releases every flow whose socket has nothing outstanding. Does nothing unless
-    /// [`Completion::Sockets`] is in use.
+    /// [`Completion::Sockets`] is in use, and while another scan is running.
     pub fn look(&self) -> Result<(), DatapathError> {
         object::run_once(&self.object, LOOK).map(|_| ())
     }
 
     /// Runs the queue choice on an Ethernet frame that is not sent, as if it came from a new socket. Each
-    /// call adds a flow, for tests with more flows than a machine can run.
+    /// call with a TCP or UDP payload adds a flow, for tests with more flows than a machine can run.
     ///
     /// # Errors
     /// Returns an error if the kernel refuses to run the program, or the frame is shorter than an Ethernet

@@ -7,7 +7,7 @@ use evenkeel_transmit::MAX_FLOW_WEIGHT;
 use crate::error::DatapathError;
 use crate::raw;
 
-/// Maximum number of rules, including the default weight.
+/// Maximum number of rules, including a last rule for a default weight.
 pub const MAX_RULES: usize = raw::EK_MAX_RULES as usize;
 
 /// A cgroup v2, as BPF programs identify it.

@@ -32,7 +32,7 @@ pub struct FlowService {
     pub weight: u32,
     /// Bytes that the peer has acknowledged since the start of the connection (`bytes_acked` of `struct
     /// tcp_sock`, RFC 4898 `tcpEStatsAppHCThruOctetsAcked`). `None` unless the flow is TCP and has a socket
-    /// in this network namespace.
+    /// in this network namespace that could be read.
     pub acknowledged_bytes: Option<u64>,
     /// Whether the socket has unsent data; true if unknown.
     pub backlogged: bool,
@@ -51,7 +51,8 @@ pub enum MoveState {
         /// Time since the flow was first held back, ns; 0 if it was not held back.
         held_ns: u64,
     },
-    /// The time limit has passed, and the flow is on its old queue.
+    /// The time limit has passed, and the flow is on its old queue. It is no longer held back, but may still
+    /// move until [`FlowMover::end`].
     Expired,
 }
 

@@ -90,8 +90,8 @@ impl Default for SteeringOptions {
     }
 }
 
-/// Number of packets that may be in transit in addition to those in a ring: a batch of each receiver and one
-/// of the ring's thread.
+/// Upper bound for the number of packets in transit in addition to those in a ring: a batch of each receiver
+/// and one of the ring's thread.
 const BATCHES: u64 = 1024;
 /// Once a ring's thread has taken all packets of a flow and the last one arrived this long ago, the thread
 /// has processed them.

@@ -204,7 +204,7 @@ pub fn conduct<W: World>(
 /// or no request was answered.
 #[must_use]
 pub fn nothing_measured(raw: &RawRepeat, timing: &Timing, variant: &Variant) -> Option<String> {
-    // Flows may have finished before the measured time, or the workload may measure fetches instead.
+    // If no flow delivered a byte, the workload may still have measured fetches or probes.
     let is_silent = !raw.flows.is_empty()
         && evaluate::payload(raw) == 0
         && raw.fetches.is_empty()
@@ -352,7 +352,7 @@ pub fn summarise(raw: &RawRepeat, timing: &Timing, rate: BitRate, variant: &Vari
 }
 
 fn write_series(writer: &Writer, series: &Series, observer: &dyn Observer) {
-    // For a large number of flows, writing takes longer than the simulation, so report it.
+    // For a large number of flows, writing can take longer than the repeat, so report it.
     const LONG: Duration = Duration::from_secs(1);
     let began = Instant::now();
     writer.add(series, &mut |_| {

@@ -34,7 +34,7 @@ pub(crate) fn metrics(
 
     let payload = payload(raw);
     let measured = raw.elapsed.unwrap_or(timing.duration);
-    // Without flows and clients there are only probes, whose payload is not counted.
+    // Without flows, a payload of 0 is no throughput: the payload of probes is not counted.
     let has_payload = payload > 0 || !raw.flows.is_empty();
     let throughput = has_payload.then(|| payload as f64 * 8.0 / measured.as_secs_f64());
     put(metric::THROUGHPUT.to_owned(), throughput);

@@ -70,7 +70,7 @@ fn median(values: &[f64]) -> Option<f64> {
     Summary::of(values).map(|summary| summary.median)
 }
 
-/// Returns the record of each group, with values per second.
+/// Returns the record of each group, with its values for each second.
 pub(crate) fn records(groups: &[RawClients]) -> Vec<ClientsRecord> {
     groups.iter().map(record).collect()
 }

@@ -1,7 +1,7 @@
-//! Service balancing on a live interface, and advice to use more queues.
+//! Service balancing on a live interface.
 //!
-//! Balancing changes no setting. A BPF program on received packets holds a flow back; it is detached when the
-//! process ends.
+//! Balancing changes no setting. A BPF program on received packets holds a flow back. The program is detached
+//! when the session ends.
 
 use evenkeel_apply::{Direction, Run};
 use evenkeel_control::{BalanceControl, HeldMoves};
@@ -100,7 +100,8 @@ impl BalanceMode {
         Ok(Some((BalanceControl { backend, options: ServiceOptions::default() }, program)))
     }
 
-    /// Returns the remark of a session that continues although BPF programs cannot read sockets.
+    /// Returns the remark of a session that continues although BPF programs cannot read sockets. For `On`,
+    /// returns an error.
     fn without_sockets(self, refusal: Option<&str>) -> Result<String, FairError> {
         let refusal = refusal.map(|words| format!(" ({words})")).unwrap_or_default();
         let obstacle =

@@ -1,8 +1,8 @@
 //! Transmit batching on a live interface: `mq` with Evenkeel's own qdisc at each transmit queue.
 //!
-//! Titan (section 4.4) changes TCP so that a socket's burst is enqueued before the queue is served. On an
-//! unmodified kernel, a BPF qdisc briefly holds the first segment instead. It replaces the administrator's
-//! leaf qdiscs while it runs.
+//! Titan (section 4.4) changes TCP so that all sockets that send at the same time enqueue before the queue is
+//! served. On an unmodified kernel, a BPF qdisc briefly holds the first segment instead. It replaces the
+//! administrator's leaf qdiscs while the session runs.
 //!
 //! The process registers the qdisc's name, which is removed when the process ends. A device keeps the qdisc
 //! until its root is restored (`net/sched/bpf_qdisc.c`).
@@ -33,7 +33,7 @@ pub enum BatchingMode {
 }
 
 const PREFIX: &str = "evk_";
-/// Maximum number of attempts, because other processes of this machine may have registered a name.
+/// Maximum number of further attempts if another process of this machine has registered a name.
 const NAMES_TRIED: u32 = 16;
 /// Three digits at the end of a name leave room for a seven-digit process id (`PID_MAX_LIMIT`).
 const NUMBERS: u32 = 1000;
@@ -75,8 +75,8 @@ impl BatchingMode {
         Ok(Some(Batching { root, queues: device.queues }))
     }
 
-    /// Returns an error if batching is on and no device can use it. Call this function before other checks,
-    /// so that this error comes first.
+    /// Returns an error if batching is on, but the back end or the kernel excludes it. Call this function
+    /// before other checks, so that this error comes first.
     pub(crate) fn check(self, backend: Backend, available: bool) -> Result<(), FairError> {
         if self == Self::Off {
             return Ok(());
@@ -99,7 +99,7 @@ impl BatchingMode {
 }
 
 /// Registers a qdisc under a name that is free on this machine. Each device needs its own qdisc, because
-/// instances of a qdisc share their counters.
+/// instances of a qdisc share their counters, and the same queue of two devices would share its segments.
 fn register() -> Result<TransmitBatching, DatapathError> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let mut tries = 1..NAMES_TRIED;
@@ -108,7 +108,7 @@ fn register() -> Result<TransmitBatching, DatapathError> {
         let name = format!("{PREFIX}{}_{number}", std::process::id());
         let registered = TransmitBatching::register(&BatchOptions { name, ..BatchOptions::default() });
         match registered {
-            // A process in another PID namespace has the same id.
+            // A process in another PID namespace may have the same id.
             Err(error) if error.is_taken() && tries.next().is_some() => {}
             registered => return registered,
         }

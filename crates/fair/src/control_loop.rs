@@ -1,7 +1,7 @@
 //! Segment sizes, queue weights and service balancing on a live interface: runs the controller on top of the
 //! journal.
 //!
-//! The controller sets `gso_max_size` and `tcp_limit_output_bytes` through [`crate::gate`].
+//! The controller sets weights, segment sizes and `tcp_limit_output_bytes` through [`crate::gate`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +28,7 @@ pub enum SegmentMode {
     Off,
     /// The largest size that limits short-term unfairness to a goal.
     Auto,
-    /// This size, bytes.
+    /// This size, bytes, or a larger one while the CPUs are saturated.
     Fixed(u32),
 }
 
@@ -137,8 +137,8 @@ pub(crate) struct Wanted {
     pub(crate) alone: bool,
 }
 
-/// Prepares the controller, and adds to the journal every value that the controller may set. Returns `None`
-/// if there is nothing to control.
+/// Prepares the controller, and adds to the journal the segment sizes and output limits that it may set.
+/// Returns `None` if there is nothing to control.
 pub(crate) fn prepare(
     wanted: Wanted,
     run: &mut Run,

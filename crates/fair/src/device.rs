@@ -21,10 +21,10 @@ pub struct Device {
     pub queues: u32,
     /// `None` for a driver without channels.
     pub channels: Option<Channels>,
-    /// Link speed, bit/s; `None` without carrier.
+    /// Link speed, bit/s; `None` without carrier, or if the driver reports no speed.
     pub speed_bps: Option<u64>,
     pub xps: Vec<XpsMap>,
-    /// `None` while the device is down.
+    /// `None` if the device has never been up.
     pub root: Option<QdiscState>,
     pub hook: HookKind,
     /// Other programs at tcx egress, except meters (`is_meter`); empty if the kernel has no tcx hooks.
@@ -32,7 +32,7 @@ pub struct Device {
     /// Other programs at tcx ingress, except meters; empty if the kernel has no tcx hooks.
     pub ingress: Vec<HookProgram>,
     pub filters: Vec<FilterState>,
-    /// The changes of a killed run that the next run restores before it starts.
+    /// The changes that roll back a killed run. The next run makes them before it starts.
     pub restored: Vec<Change>,
 }
 
@@ -55,10 +55,9 @@ pub(crate) fn is_meter(program: u32) -> Result<bool, FairError> {
     Ok(SocketName::holder(&meter_socket(program))?.is_some_and(|holder| holder.is_trusted()))
 }
 
-/// The programs that run before a meter at tcx egress.
 pub(crate) enum BeforeMeter {
     Detached,
-    /// Programs that were attached later, except meters. They may hide packets from the meter.
+    /// Programs in front of the meter, except other meters. They may hide packets from the meter.
     Foreign(Vec<HookProgram>),
 }
 
@@ -147,7 +146,7 @@ impl Device {
         self
     }
 
-    /// Returns the value that a run restores before it starts, if any.
+    /// Returns the value to which the next run rolls this setting back before it starts, if any.
     pub(crate) fn restored_value(&self, knob: &Knob) -> Option<Value> {
         self.restored.iter().find(|change| change.knob == *knob).map(|change| change.to.clone())
     }
@@ -169,7 +168,7 @@ impl Device {
         Some(format!("the root qdisc {} of {} {SCHEDULES_ALL}", self.shared_root()?, self.name))
     }
 
-    /// Returns whether the root qdisc has one child per transmit queue, and so has counters per queue.
+    /// Returns whether the root qdisc is `mq`, whose children count per transmit queue.
     #[must_use]
     pub fn counts_by_queue(&self) -> bool {
         self.root.as_ref().is_some_and(|root| root.kind == "mq")

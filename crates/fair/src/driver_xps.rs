@@ -1,6 +1,6 @@
 //! The XPS maps that drivers set by themselves.
 //!
-//! A driver distributes the CPUs over its queues when it creates or resizes the queues. The kernel does
+//! Some drivers distribute the CPUs over their queues when they create the queues. The kernel does
 //! not record which program set a map. So this module attributes a map to the driver if the map has the
 //! form of the driver's distribution.
 

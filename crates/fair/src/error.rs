@@ -33,7 +33,7 @@ pub enum FairError {
     Datapath(#[from] DatapathError),
     #[error(transparent)]
     Apply(#[from] ApplyError),
-    /// Queue weights or segment sizes could not be maintained.
+    /// A setting of the controller, such as a queue weight or a segment size, could not be read or set.
     #[error(transparent)]
     Control(#[from] ControlError),
     #[error("cannot drop the capabilities that are no longer needed: {0}")]

@@ -113,7 +113,7 @@ pub struct FlowReading {
     pub nfm_100ms: Option<f64>,
     /// Jain's index of the busy flows' bytes in the last whole second; `None` in the same cases as `nfm_1s`.
     pub jain_1s: Option<f64>,
-    /// Whether packets were not counted because there were too many flows.
+    /// Whether packets since the previous reading were not counted because there were too many flows.
     pub incomplete: bool,
     /// CPU time of the meter since it was attached, ns; 0 unless `kernel.bpf_stats_enabled` is 1.
     pub run_time_ns: u64,
@@ -183,8 +183,8 @@ impl FlowWatch {
     /// Returns an error if the kernel cannot be queried, or another program hides packets from the
     /// meter. The figures are then wrong until a new watch is attached.
     pub fn tick(&mut self) -> Result<(), FairError> {
-        // The first tick after the attachment may be early. In a short bin, a flow that sends in bursts
-        // could appear silent.
+        // Skip an early tick, such as the first one. In a short bin, a flow that sends in bursts could appear
+        // silent.
         if monotonic_ns().saturating_sub(self.windows.last.at_ns) < BIN_NS / 10 * 9 {
             return Ok(());
         }

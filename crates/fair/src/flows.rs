@@ -54,7 +54,7 @@ pub struct NfmView {
 pub struct DeviceView {
     pub name: String,
     pub driver: Option<String>,
-    /// `None` while the device is down.
+    /// `None` if the device has never been up.
     pub root_qdisc: Option<String>,
     pub queues: Vec<QueueView>,
     /// Flows that sent since observation began, largest first.
@@ -156,7 +156,7 @@ pub(crate) struct Sampler {
     queues: u32,
     counters: QueueCounters,
     epoch: u32,
-    /// The meter's filter, if the kernel has no tcx hooks.
+    /// The meter's filter; `None` if the meter is attached by tcx.
     filter: Option<FilterPlace>,
 }
 
@@ -235,7 +235,7 @@ impl Sampler {
         self.meter.answer();
     }
 
-    /// Takes a sample. The queue of a flow is the queue that the program chose. Without the program, it
+    /// Takes a sample. With `select`, the queue of a flow is the queue that this program chose; otherwise, it
     /// is the queue of the flow's socket. Pass the run of [`Self::attach`].
     pub(crate) fn sample(
         &mut self,

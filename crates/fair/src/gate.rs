@@ -34,7 +34,7 @@ pub(crate) struct JournalGate {
 
 struct Passage {
     entry: Entry,
-    /// The value that the controller last set; `None` if unknown.
+    /// The value that the controller last set, at first the original value; `None` if unknown.
     last: Option<Value>,
 }
 

@@ -1,11 +1,11 @@
 //! Fair transmission on a live interface.
 //!
 //! ```text
-//!   preflight ──▶ plan ──▶ session: take over XPS if requested ─▶ attach the queue choice ─▶ prove ─▶ watch ─▶ restore
-//!       │                                                                                   │        │
-//!       └──▶ observer (`--observe`): the same programs with the kernel's own choice         │        │
-//!                                             the driver overrules the choice: restore, exit ┘        │
-//!                          another program changes the queues, qdisc or XPS maps: restore, exit ──────┘
+//!   preflight ──▶ plan ──▶ session: attach the choice ─▶ take over XPS if set ─▶ prove ─▶ watch ─▶ restore
+//!       │                                                                       │        │
+//!       └──▶ observer (`--observe`): only a meter; the kernel chooses           │        │
+//!                                 the driver overrules the choice: restore, exit ┘        │
+//!              another program changes the queues, qdisc or XPS maps: restore, exit ──────┘
 //! ```
 //!
 //! [`Preflight`] finds the real devices below an interface and reports obstacles without changing a

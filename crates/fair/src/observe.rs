@@ -45,7 +45,7 @@ pub type Detached = (String, Report);
 struct Observed {
     device: Device,
     sampler: Sampler,
-    /// Journals the meters' filters, if the kernel has no tcx hooks.
+    /// Journals the meter's filter; `None` if the meter is attached by tcx.
     run: Option<Run>,
     /// Time of the last check of qdiscs, XPS maps and filters.
     checked: Instant,
@@ -57,8 +57,8 @@ impl Observer {
     /// Attaches to the devices of a preflight, in the calling thread's network namespace.
     ///
     /// Without tcx hooks, the meter is a filter, which stays when the process ends. So the filter is a
-    /// journalled change. As in [`crate::Session::start`], this function first rolls back killed runs,
-    /// and returns them.
+    /// journalled change. Before this change, the function rolls back killed runs of the device, as
+    /// [`crate::Session::start`] does, and returns them.
     ///
     /// # Errors
     /// Returns an error if the kernel refuses the programs, or if another run has a device whose meter
@@ -129,7 +129,7 @@ impl Observer {
     }
 
     /// Takes a sample. Call this function ten times per second. Returns a change in these cases:
-    /// - the interface or an observed device no longer exists
+    /// - the interface or an observed device no longer exists, or an observed device was renamed
     /// - an observed device is no longer below the interface
     /// - the queues, root qdisc or XPS maps of an observed device have changed
     /// - another program removed a meter, or hides packets from it
@@ -179,8 +179,8 @@ impl Observed {
 struct Tally {
     began_ns: u64,
     first_queue_bytes: Option<Vec<u64>>,
-    /// The last readings of the queues' byte counters. If another program replaces the root qdisc, the new
-    /// qdisc counts from 0.
+    /// The largest readings of the queues' byte counters. A qdisc that replaces the root qdisc counts from 0,
+    /// so the last reading may be smaller.
     queue_bytes: Option<Vec<u64>>,
     windows: Windows,
     totals: HashMap<Tuple, u64>,
@@ -319,7 +319,7 @@ mod tests {
         Device::for_tests("eth0")
     }
 
-    /// The queue of a flow whose queue is not known.
+    /// Stands for an unknown queue.
     const UNKNOWN: u32 = u32::MAX;
 
     /// Creates a sample at a tenth of a second. Each flow has a port, its total bytes and its queue.

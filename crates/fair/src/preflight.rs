@@ -25,7 +25,7 @@ use crate::xps::{self, XpsMode, XpsState};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Request {
-    /// Whether to observe only. Then obstacles to a queue choice do not matter.
+    /// Whether to observe only. Then most obstacles to a queue choice do not matter.
     pub observe: bool,
     pub xps: XpsMode,
     pub segments: SegmentMode,
@@ -189,7 +189,7 @@ impl Preflight {
     pub fn plan(&self) -> Result<String, FairError> {
         let mut script = Script::default();
         let command = evenkeel_apply::printed_command("evenkeel fair {}", &[&self.interface]);
-        // The shown command must repeat the user's options, because they change the plan.
+        // The options change the plan, so mention them.
         let same = if self.request == Request::default() { "" } else { " with the same options" };
         script
             .push(Line::comment(format_args!("What `{command}`{same} would do. Nothing has been changed.")));
@@ -673,7 +673,7 @@ mod tests {
         assert!(check().to_string().contains("/sys is not mounted"), "{}", check());
         std::fs::create_dir_all(directory.path().join("sys/kernel")).unwrap();
         assert!(check().to_string().contains("no BPF type information"), "{}", check());
-        // A sandbox may mask the file with an empty directory.
+        // A sandbox may mask the file with an empty file.
         std::fs::create_dir(directory.path().join("sys/kernel/btf")).unwrap();
         std::fs::write(directory.path().join("sys/kernel/btf/vmlinux"), "").unwrap();
         assert!(check().to_string().contains("no BPF type information"), "{}", check());

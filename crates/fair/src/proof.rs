@@ -11,7 +11,7 @@
 //! The meter sees TCP and UDP. An interval is no evidence in three cases:
 //! - the device sent few bytes
 //! - the meter missed many bytes (IPsec, GRE, fragments, more flows than rows)
-//! - the queue is unknown for most bytes: flows that changed their queue, and packets without payload
+//! - the queue is unknown for most bytes: flows that changed their queue, and flows without payload
 
 use std::fmt;
 

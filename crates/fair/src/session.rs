@@ -51,22 +51,23 @@ pub struct Status {
     /// Method to detect the completion of segments.
     pub completion: String,
     pub queues: u32,
-    /// Sum of the weights of flows with data outstanding, by queue; with `htb` by class.
+    /// Sum of the weights of charged flows, by queue; with `htb` by class. A flow with nothing outstanding
+    /// stays charged until the next scan.
     pub weights: Vec<u32>,
     pub flows: usize,
-    /// Number of flows with data outstanding that share their queue.
+    /// Number of charged flows that share their queue with another charged flow.
     pub colliding_flows: usize,
     /// Number of queue choices for flows with nothing outstanding.
     pub picks: u64,
     /// Number of queue choices that changed a flow's queue.
     pub moves: u64,
-    /// Number of segments without a full socket, such as forwarded ones and those from containers; the kernel
-    /// picks their queue by hash.
+    /// Number of segments without a full socket: forwarded ones, those from containers, and those of
+    /// connections that begin or have ended. TCP and UDP segments without any socket belong to a flow by
+    /// their addresses. For the other segments, a hash selects the queue.
     pub segments_without_socket: u64,
-    /// Number of segments whose flow found no free slot in the flow table; the kernel picks their queue by
-    /// hash.
+    /// Number of segments whose flow found no free slot in the flow table; a hash selects their queue.
     pub untracked: u64,
-    /// Number of short flows with nothing outstanding that new flows replaced in the full table.
+    /// Number of short flows with nothing outstanding whose slots new flows took.
     pub evicted: u64,
     /// The back end: `none`, `htb`, `net-shaper` or `max-rate`.
     pub queue_weights: &'static str,
@@ -87,13 +88,13 @@ pub struct Status {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct BalanceStatus {
     pub wanted: u64,
-    /// Moves after which the flow sent on its new queue.
+    /// Moves in which the program sent a segment to the new queue. Includes `overruled`.
     pub done: u64,
     /// Moves cancelled at the time limit.
     pub expired: u64,
     /// Moves after which the flow was still on its old queue: the driver or an XPS map overrules the choice.
     pub overruled: u64,
-    /// Mean time for which a flow was held back, ms.
+    /// Mean time for which a flow was held back before such a move (`done`), ms.
     pub mean_hold_ms: f64,
 }
 
@@ -146,7 +147,7 @@ struct Managed {
     sampler: Option<Sampler>,
     proof: Proof,
     sampled: Option<Instant>,
-    /// The filter of the queue choice, if the kernel has no tcx hooks.
+    /// The filter of the queue choice; `None` if the queue choice is attached by tcx.
     filter: Option<FilterPlace>,
     watched: Watched,
     backend: Backend,
@@ -246,7 +247,7 @@ impl Session {
         Ok(())
     }
 
-    /// Returns the time between two calls of [`Self::tick`]; see [`BALANCE_INTERVAL`].
+    /// Returns the time between two calls of [`Self::tick`]; see `BALANCE_INTERVAL`.
     #[must_use]
     pub fn interval(&self) -> Duration {
         let balances = self.managed.iter().any(|managed| managed.balances);
@@ -274,7 +275,7 @@ impl Session {
     /// Sets the flow weights on every device. Running flows get their weight with their next segment.
     ///
     /// # Errors
-    /// Returns an error if there are too many rules.
+    /// Returns an error if there are too many rules, or a weight is out of range.
     pub fn set_flow_weights(&self, rules: &[Rule]) -> Result<(), FairError> {
         for managed in &self.managed {
             managed.select.set_rules(rules)?;
@@ -370,7 +371,7 @@ impl Managed {
                 Some(hooks::attach(&mut run, device.index, Direction::Egress, program, name)?)
             }
         };
-        // Start balancing before any change, because the kernel may refuse balancing.
+        // Start balancing before XPS or qdiscs change, because the kernel may refuse balancing.
         let balance = preflight.request.balance.start(planned.balance, &device, &select, &mut run)?;
         let leaves = planned.batching.map(|batching| batching.register()).transpose()?;
         for change in &planned.changes {

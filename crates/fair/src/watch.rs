@@ -33,7 +33,7 @@ pub(crate) struct Watched {
     /// The filters of this process at clsact egress, which its run watches.
     own_filters: Vec<FilterPlace>,
     xps: Vec<XpsMap>,
-    /// Meters of this process or of an observer, which may be attached and detached at any time.
+    /// Known meters of this and other processes. The watch ignores them, except `own_meter`.
     meters: BTreeSet<u32>,
     /// The meter of this process, while the meter is attached.
     own_meter: Option<u32>,
@@ -180,12 +180,11 @@ impl Watched {
     /// Sets the meter of this process; `None` without a meter. The watch then detects if another program
     /// detaches the meter.
     pub(crate) fn expect_meter(&mut self, program: Option<u32>) {
-        // A replaced meter loses its name shortly before its program is detached.
+        // The socket of a replaced meter may close before the kernel has detached the meter's program.
         self.meters.extend(program);
         self.own_meter = program;
     }
 
-    /// Sets the filters of this process at clsact egress.
     pub(crate) fn expect_filters(&mut self, own: impl Iterator<Item = FilterPlace>) {
         self.own_filters = own.collect();
     }
@@ -198,8 +197,8 @@ impl Watched {
     }
 
     /// Sets the program of this process at tcx ingress. The watch then detects if this program is
-    /// detached. It also detects programs that are attached before this program, because they may hide
-    /// packets from it.
+    /// detached. It also detects other changes at tcx ingress, because a new program may hide packets from
+    /// this program.
     pub(crate) fn expect_mover(&mut self, program: u32) -> Result<(), FairError> {
         self.mover = Some(program);
         self.ingress = self.ingress_now()?;
@@ -227,7 +226,7 @@ impl Watched {
     fn but_meters(&mut self, mut programs: Vec<HookProgram>) -> Result<Vec<HookProgram>, FairError> {
         for program in &programs {
             let is_known = self.programs.contains(program) || self.ingress.contains(program);
-            // A meter may lose its name shortly before its program is detached.
+            // The socket of a meter may close before the kernel has detached the meter's program.
             if !is_known && !self.meters.contains(&program.id) && is_meter(program.id)? {
                 self.meters.insert(program.id);
             }
@@ -236,7 +235,7 @@ impl Watched {
         Ok(programs)
     }
 
-    /// Returns a message if another program has detached a program of this process.
+    /// Returns a message if another program has detached the meter or the mover of this process.
     fn lost_program(&self) -> Result<Option<&'static str>, FairError> {
         let index = self.index.cast_signed();
         let is_gone = |own: Option<u32>, list: fn(i32) -> _| -> Result<bool, FairError> {
@@ -377,7 +376,6 @@ fn steady(found: Result<Option<String>, FairError>) -> Result<Option<String>, Fa
     }
 }
 
-/// Returns the filters without the filters of this process.
 fn foreign(own: &[FilterPlace], mut filters: Vec<FilterState>) -> Vec<FilterState> {
     filters.retain(|filter| !own.iter().any(|place| filter.is_at(*place)));
     filters

@@ -237,7 +237,8 @@ mod tests {
         assert_eq!(hierarchy("garbage\n", true, |_| Some(1)), Err(NOT_MOUNTED));
     }
 
-    /// The kernel counts the depth of a cgroup from the root of the hierarchy.
+    /// The kernel counts the depth of a cgroup from the root of the hierarchy, so the depth of a mount's root
+    /// is needed.
     #[test]
     fn the_depth_of_a_mounts_root_is_counted() {
         let part = "30 23 0:26 /a/b /srv/part rw - cgroup2 none rw\n";
@@ -248,7 +249,7 @@ mod tests {
         for is_first in [true, false] {
             assert_eq!(hierarchy(&whole, is_first, inode), Ok(at("/sys/fs/cgroup", 0)));
         }
-        // A mount inside a cgroup namespace shows the root "/".
+        // In a cgroup namespace, a mount shows the root "/" even if it is not the root of the hierarchy.
         assert_eq!(hierarchy(&whole, false, |_| Some(77)), Err(DEPTH_UNKNOWN));
     }
 

@@ -17,7 +17,7 @@ pub(crate) const BIN_NS: u64 = 100_000_000;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Fairness {
     pub(crate) nfm_1s: f64,
-    /// The normalised fairness metric at a tenth of a second: the mean over the window.
+    /// Mean of the normalised fairness metric of each tenth of a second.
     pub(crate) nfm_100ms: f64,
     /// Jain's index of the bytes of the busy flows.
     pub(crate) jain: f64,
@@ -90,7 +90,7 @@ fn busy_in_each(bins: &[Arc<Sent>]) -> Vec<(Tuple, Vec<u64>)> {
         };
         return (0..first.rows.len()).filter_map(of_row).collect();
     }
-    // After a change of the meter, a flow is in another row.
+    // After a change of the meter, a flow may be in another row.
     let mut found: HashMap<Tuple, Vec<u64>> = HashMap::new();
     for (at, bin) in bins.iter().enumerate() {
         for (tuple, bytes) in bin.iter() {

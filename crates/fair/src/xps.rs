@@ -2,7 +2,7 @@
 //!
 //! Transmit packet steering gives each CPU (or receive queue) a set of transmit queues
 //! (`Documentation/networking/scaling.rst`). A map overrides the queue that a program sets
-//! (`__netdev_pick_tx`, net/core/dev.c), and many drivers set one queue per CPU.
+//! (`netdev_pick_tx`, net/core/dev.c), and many drivers set one queue per CPU.
 //!
 //! So the maps must be empty before the choice takes effect. Then the choice uses all queues, or keeps
 //! the maps' locality as pools.
@@ -70,14 +70,14 @@ pub fn take_over(maps: &[XpsMap]) -> Vec<Change> {
     .collect()
 }
 
-/// Returns a pool per CPU number. If at least one CPU has several queues, the queues of each CPU form its
-/// pool. Otherwise the pool has the queues of the CPU's NUMA node, so that the choice stays local. Without
-/// such queues, the pool has all queues.
+/// Returns a pool per CPU number. If at least one CPU or receive queue has several transmit queues, the
+/// queues of each CPU form its pool. Otherwise the pool has the queues of the CPU's NUMA node, so that the
+/// choice stays local. Without such queues, the pool has all queues.
 ///
 /// `nodes` lists the node of each CPU.
 ///
 /// # Errors
-/// Returns the reason why these maps cannot be converted to pools.
+/// Returns the reason if no map is per CPU, or if the queues of a pool are not consecutive.
 pub fn pools(maps: &[XpsMap], nodes: &[u32], queues: u32) -> Result<Vec<Pool>, String> {
     let by_processor = queues_by_member(maps, XpsKey::Cpus);
     if by_processor.is_empty() {
@@ -96,7 +96,7 @@ pub fn pools(maps: &[XpsMap], nodes: &[u32], queues: u32) -> Result<Vec<Pool>, S
         .zip(nodes)
         .map(|(processor, node)| {
             let set = if several { by_processor.get(&processor) } else { by_node.get(node) };
-            // A CPU without a map may use every queue.
+            // A CPU or node without queues in the maps may use every queue.
             let Some(set) = set else { return Ok(all) };
             contiguous(set).ok_or_else(|| {
                 let list: Vec<String> = set.iter().map(ToString::to_string).collect();
@@ -150,7 +150,7 @@ pub(crate) mod tests {
             pools(&one_each, &[0, 0, 1, 1], 4),
             Ok(vec![pool(0, 2), pool(0, 2), pool(2, 2), pool(2, 2)])
         );
-        // If CPUs alternate between nodes, the queues of a node also alternate.
+        // If CPUs alternate between nodes, the queues of a node are not consecutive.
         let error = pools(&one_each, &[0, 1, 0, 1], 4).unwrap_err();
         assert!(error.contains("queues 0, 2 of processor 0"), "{error}");
         let by_receive_queue = [XpsMap { queue: 0, key: XpsKey::ReceiveQueues, members: vec![0] }];

@@ -1,9 +1,9 @@
 //! A directory for a result. The program claims the directory before the work begins, and fills it at
 //! the end of the work.
 //!
-//! The directory keeps its inode, so a shell in this working directory sees the result. The program
-//! writes the result to a temporary subdirectory, and then moves its entries up. The entry that
-//! completes the result is moved last.
+//! The directory keeps its inode, so a shell whose working directory it is sees the result. The program
+//! writes the result to a temporary subdirectory, and then moves the entries of the subdirectory up. The
+//! entry that completes the result is moved last.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
@@ -23,7 +23,7 @@ use crate::output::{OutputError, PARTIAL, sync_directory};
 #[derive(Debug)]
 pub struct ClaimedDirectory {
     path: PathBuf,
-    /// Directories that the claim created, outermost first.
+    /// Directories that the claim created and that the drop removes, outermost first.
     made: Vec<PathBuf>,
     /// Directories that the claim created and that stay after the drop.
     kept: Vec<PathBuf>,
@@ -35,8 +35,7 @@ impl ClaimedDirectory {
     /// Creates the directory, or uses an existing directory, and locks it.
     ///
     /// # Errors
-    /// Returns an error if the path is not a directory, another process has claimed it, or a system call
-    /// fails.
+    /// Returns an error if the path is not a directory, it is already claimed, or a system call fails.
     pub fn claim(path: &Path) -> Result<Self, OutputError> {
         Self::locked(make(path)?, path)
     }
@@ -54,7 +53,7 @@ impl ClaimedDirectory {
         Ok(claim)
     }
 
-    /// Keeps the directory and syncs it.
+    /// Keeps the directory. Syncs it and the parents of the directories that the claim created.
     pub fn keep(&mut self) -> Result<(), OutputError> {
         sync_directory(&self.path)?;
         self.made.iter().filter_map(|made| made.parent()).try_for_each(|parent| {
@@ -83,25 +82,25 @@ impl Drop for ClaimedDirectory {
 /// remain.
 #[derive(Debug)]
 pub struct OutputDirectory {
-    /// The temporary directory, after the first write. This field is dropped first, because the claim
-    /// removes only an empty directory.
+    /// The temporary directory; `None` before the first call of [`Self::partial()`]. This field is dropped
+    /// first, because the claim removes only an empty directory.
     partial: Mutex<Option<TempDir>>,
     claim: ClaimedDirectory,
 }
 
 impl OutputDirectory {
-    /// Creates the directory, or uses an empty directory, and checks that it is writable.
+    /// Creates the directory, or uses an empty directory, and checks that it is writable. Removes the
+    /// unfinished results of processes that were killed.
     ///
     /// # Errors
-    /// Returns an error if the path is not an empty directory, another process has claimed it, or a system
-    /// call fails.
+    /// Returns an error if the path is not an empty directory, it is already claimed, or a system call fails.
     pub fn claim(path: &Path) -> Result<Self, OutputError> {
         let claim = ClaimedDirectory::claim(path)?;
         let entries = fs::read_dir(&claim.path).map_err(OutputError::system("read", path))?;
         for entry in entries {
             let entry = entry.map_err(OutputError::system("read", path))?;
-            // This process holds the lock, so an unfinished result belongs to a process that was
-            // killed.
+            // This process holds the lock, if the filesystem has locks. So an unfinished result belongs to
+            // a process that was killed.
             if !entry.file_name().as_encoded_bytes().starts_with(PARTIAL.as_bytes()) {
                 return Err(OutputError::Occupied { path: path.to_owned() });
             }
@@ -138,7 +137,7 @@ impl OutputDirectory {
     }
 
     /// Returns the temporary directory, for a result that is written in several steps. The first call
-    /// creates it, so that a process that is killed before this call leaves nothing.
+    /// creates it, so that a process that is killed before this call leaves no temporary directory.
     pub fn partial(&self) -> Result<PathBuf, OutputError> {
         let mut partial = self.partial.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(made) = &*partial {
@@ -157,8 +156,8 @@ impl OutputDirectory {
     /// Moves all entries or none.
     pub fn finish(self, last: &str) -> Result<(), OutputError> {
         let partial = self.partial()?;
-        // Bindings are dropped in reverse order. So the claim is dropped last, when its directory is
-        // empty.
+        // Bindings are dropped in reverse order. So after an error, the claim is dropped last, when its
+        // directory is empty.
         let Self { mut claim, partial: made } = self;
         // Sync all files with one call, because a recorded host has thousands of files.
         let synced = File::open(&partial).and_then(|root| Ok(nix::unistd::syncfs(&root)?));
@@ -200,7 +199,7 @@ fn make(path: &Path) -> Result<Vec<PathBuf>, OutputError> {
                 Ok(to) => return Err(OutputError::DanglingLink { path: place.to_owned(), to }),
                 Err(_) => missing.push(place.to_owned()),
             },
-            // A parent is a regular file. The loop reports it when it reaches this parent.
+            // A parent is not a directory. The loop reports it when it reaches this parent.
             Err(error) if error.kind() == ErrorKind::NotADirectory => {}
             Err(error) => return Err(OutputError::system("make", path)(error)),
         }

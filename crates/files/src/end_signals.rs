@@ -1,8 +1,8 @@
 //! Waits for a descriptor or a termination signal.
 //!
-//! The kernel restarts a blocking read after a signal handler (SA_RESTART, signal(7)), so the read
-//! would not return to check a flag that the handler sets. So this module blocks the signals during the
-//! wait and reads them from a signalfd, regardless of their handlers.
+//! After a handler with SA_RESTART, the kernel restarts a blocking read (signal(7)). The read would not
+//! return, and the program could not check a flag that the handler sets. So this module blocks the signals
+//! and reads them from a signalfd, regardless of their handlers.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -15,7 +15,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 pub(crate) struct EndSignals {
     arrivals: SignalFd,
-    /// The thread's signal mask before the wait, restored at the end.
+    /// The thread's signal mask before [`Self::hold`], restored when this value is dropped.
     before: SigSet,
 }
 

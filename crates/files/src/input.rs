@@ -29,7 +29,7 @@ pub enum Fault {
     /// The path does not name a regular file, although one is required.
     NotRegular(&'static str),
     TooLarge(Kind),
-    /// The text is not UTF-8 from this position on.
+    /// The bytes at this position are not UTF-8.
     NotUtf8 {
         line: usize,
         /// Counted in characters, from 1.
@@ -47,7 +47,7 @@ pub enum Fault {
     NoCurrentDirectory,
     /// The command line names standard input a second time.
     ReadBefore,
-    /// A signal ended the wait for data from a pipe.
+    /// A signal ended the wait for data.
     Interrupted,
 }
 
@@ -237,8 +237,8 @@ pub(crate) fn is_standard_input(path: &Path) -> bool {
 
 /// Opens a file without waiting for a pipe's writer. Returns the file, and whether it is a pipe.
 fn open_named(path: &Path, kind: Kind) -> Result<(File, bool), Fault> {
-    // Check the type before opening: opening a device may have an effect, such as rewinding a tape or starting
-    // a watchdog.
+    // Check the type before opening: opening a device may have an effect, such as rewinding a tape or
+    // starting a watchdog.
     check(&fs::metadata(path).map_err(|error| of_path(path, error))?, kind)?;
     let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(Fault::System)?;
@@ -278,7 +278,8 @@ pub struct Input {
     file: File,
     /// Whether reads may block: a pipe, a socket or a terminal.
     blocks: bool,
-    /// Whether the file is a pipe, open with O_NONBLOCK, that has had no writer and was not reported.
+    /// Whether the file is a named pipe and its first wait has not ended. Only this wait has a time limit,
+    /// after which a pipe without a writer is reported.
     unreported: bool,
     /// For a blocking file, the signals are blocked from the start, so that a signal between two reads is not
     /// lost.

@@ -1,10 +1,10 @@
 //! Reads the files that users name, and writes results.
 //!
 //! - [`read`] reads a regular file, a pipe or standard input (`-`). Each [`Kind`] of file has a size
-//!   limit. [`read`] refuses directories, devices and sockets. SIGINT, SIGTERM and SIGHUP end the wait for a
-//!   pipe.
-//! - [`Watched`] and [`read_regular`] are for running sessions: they accept only regular files and
-//!   never wait.
+//!   limit. [`read`] refuses paths of directories, devices (except `/dev/null`) and sockets. SIGINT, SIGTERM
+//!   and SIGHUP end the wait for data.
+//! - [`Watched`] and [`read_regular`] are for running sessions. [`read_regular`] accepts only regular files
+//!   and never waits. [`Watched`] uses it after the first read.
 //! - [`replace`] writes a file, and [`OutputDirectory`] a directory, atomically. The directory is
 //!   claimed before the work that produces the result. [`NewFile`] is a claimed file that must not
 //!   exist before.

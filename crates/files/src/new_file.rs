@@ -22,7 +22,8 @@ impl NewFile {
     /// Creates an unfinished file next to `path`.
     ///
     /// # Errors
-    /// Returns an error if `path` exists, its directory does not exist, or a system call fails.
+    /// Returns an error if `path` exists or has no file name, its directory does not exist, or a system call
+    /// fails.
     pub fn claim(path: &Path, mode: u32) -> Result<Self, OutputError> {
         // A symbolic link counts as an existing file, even if its target is missing.
         if path.symlink_metadata().is_ok() {

@@ -50,8 +50,8 @@ impl OutputError {
         matches!(self, Self::System { source, .. } | Self::Unsynced { source, .. } if crate::is_limit(source))
     }
 
-    /// Returns whether another path may avoid the error. Another path does not help with a full or
-    /// broken disk, or with a limit of the file size (`ulimit -f`).
+    /// Returns whether another path may avoid the error. `false` for a full or broken disk, an exceeded
+    /// quota, a limit of the file size (`ulimit -f`), or a result that is in place but not synced.
     #[must_use]
     pub fn is_usage(&self) -> bool {
         use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
@@ -77,8 +77,8 @@ impl OutputError {
 /// Writes a file atomically and syncs it. Replaces an existing file.
 ///
 /// # Errors
-/// Returns an error if a system call fails. Then an existing file stays, and no other files remain, except with
-/// [`OutputError::Unsynced`].
+/// Returns an error if a system call fails. Then an existing file stays, and no other files remain. After
+/// [`OutputError::Unsynced`], the new file is in place.
 pub fn replace(path: &Path, bytes: &[u8], mode: u32) -> Result<(), OutputError> {
     let written = write_partial(path, bytes, mode)?;
     written.1.persist(path).map_err(|error| OutputError::system("write", path)(error.error))?;
@@ -88,9 +88,9 @@ pub fn replace(path: &Path, bytes: &[u8], mode: u32) -> Result<(), OutputError> 
 /// Writes several files of a directory as [`replace`] does. Writes all of them before it replaces the first.
 ///
 /// # Errors
-/// Returns an error if a name belongs to a directory, or the system refuses. Then existing files stay, and
-/// no other files remain, unless the system refuses to rename a written file, and except with
-/// [`OutputError::Unsynced`].
+/// Returns an error if a name belongs to a directory, or a system call fails. Then existing files stay, and
+/// no other files remain. There are two exceptions: after a failed rename, some files may be replaced. After
+/// [`OutputError::Unsynced`], all files are replaced.
 pub fn replace_all(directory: &Path, files: &[(String, Vec<u8>)], mode: u32) -> Result<(), OutputError> {
     let mut written = Vec::with_capacity(files.len());
     for (name, bytes) in files {
@@ -107,7 +107,8 @@ pub fn replace_all(directory: &Path, files: &[(String, Vec<u8>)], mode: u32) -> 
     sync_directory(directory).map_err(|error| error.after_result(directory))
 }
 
-/// Refuses a path where [`replace`] would replace something else than a file, such as a pipe or a link.
+/// Refuses a path that exists and is not a regular file, such as a pipe or a link, because [`replace`] would
+/// replace it.
 ///
 /// # Errors
 /// Returns an error that names the kind of the file.
@@ -137,8 +138,8 @@ pub(crate) fn partial_file(path: &Path, mode: u32) -> Result<(Flock<File>, TempP
     let parent = parent_of(path);
     remove_abandoned(parent);
     loop {
-        // Set the mode at creation, so that the umask applies. Open the file here: tempfile's error has no
-        // number.
+        // Set the mode at creation, so that the umask applies. Open the file here, because tempfile's own
+        // errors have no errno.
         let create =
             |path: &Path| File::options().read(true).write(true).create_new(true).mode(mode).open(path);
         let partial =
@@ -146,7 +147,7 @@ pub(crate) fn partial_file(path: &Path, mode: u32) -> Result<(Flock<File>, TempP
         let (file, name) = partial.into_parts();
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             Ok(file) if file.metadata().map_err(failed("write"))?.nlink() > 0 => return Ok((file, name)),
-            // Before the file was locked, another process removed it as abandoned.
+            // Before the file was locked, another process took it for abandoned, and removed or locked it.
             Ok(_) | Err((_, Errno::EWOULDBLOCK)) => {}
             Err((_, error)) => return Err(failed("lock")(error.into())),
         }

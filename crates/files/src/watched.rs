@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::Kind;
 use crate::input::{InputError, Text, is_standard_input, read, read_regular};
 
-/// Metadata of a file that change when the file is written or replaced.
+/// Metadata of a file, to detect that the file was written or replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
     device: u64,
@@ -29,14 +29,14 @@ impl Stamp {
         })
     }
 
-    /// Returns whether a file can be read again. Standard input and pipes cannot be read again.
+    /// Returns whether a file can be read again: a regular file that is not standard input.
     #[must_use]
     pub fn is_followed(path: &Path) -> bool {
         !is_standard_input(path) && fs::metadata(path).is_ok_and(|metadata| metadata.is_file())
     }
 }
 
-/// A file that is read again after it has changed. A pipe is only read once, at the start.
+/// A file that is read again after it has changed. A pipe or standard input is read only once, at the start.
 #[derive(Debug)]
 pub struct Watched {
     path: PathBuf,

@@ -4,7 +4,7 @@ use evenkeel_metrics::{Interval, mean_ratio, paired_ratio};
 
 use crate::runs::Run;
 
-/// Minimum change of the throughput that counts as a difference: the accuracy of the model.
+/// Minimum relative change of the throughput that counts as a difference: the accuracy of the model.
 const LEAST_CHANGE: f64 = 0.005;
 
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -13,8 +13,8 @@ use crate::effect::Effect;
 use crate::receiver::{Modelled, Receiver, nic_of};
 use crate::runs::{Interrupted, Run, Runs, run, work};
 
-/// Maximum work of a forecast: 24 hosts with 100 Gbit/s and a short round trip, at most 20 s on two
-/// cores.
+/// Maximum work of a forecast, bit (see [`work`]): 24 hosts with 100 Gbit/s and a short round trip, at most
+/// 20 s on two cores.
 const MOST_WORK: f64 = 24.0 * 100e9;
 
 const NO_NIC: &str = "no NIC is up, but the model needs a NIC that receives";
@@ -156,7 +156,7 @@ pub fn of_findings(
     let mut seen = BTreeSet::new();
     obstacles.retain(|why| seen.insert(why.clone()));
     let verdicts = compared.into_iter().map(|compared| compared.verdict(&runs)).collect();
-    // A NIC without a simulated fix has no runs.
+    // If no fix of a NIC was simulated, the NIC may have no runs.
     let nics = now.into_values().flatten().filter_map(|modelled| {
         let at = cases.receivers.iter().position(|receiver| *receiver == modelled.receiver)?;
         let own = of(&runs, at)?;
@@ -224,7 +224,8 @@ pub fn of_plan(
     };
     let with = |is_made: &dyn Fn(&Step) -> bool| {
         let changes: Vec<_> = steps.iter().filter(|step| is_made(step)).map(|step| &step.change).collect();
-        // Without the other steps, a step may lack its object, such as the interrupt of a new queue.
+        // Ignore the result: without the other steps, a step may lack its object, such as the interrupt of
+        // a new queue.
         let then = changed(facts, &nic.name, profile, |facts| {
             apply(facts, Some(interface), changes.iter().copied());
             true

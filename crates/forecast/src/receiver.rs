@@ -32,7 +32,8 @@ const LEAST_BPS: u64 = 100_000_000;
 const MOST_BPS: u64 = 400_000_000_000;
 const LEAST_RTT_US: u64 = 5;
 const MOST_RTT_US: u64 = 100_000;
-/// Linux defaults, for settings that the host does not show.
+/// Values for settings that the host does not show: the MTU of Ethernet, a common ring size, and the default
+/// maximum of `tcp_rmem`, bytes.
 const MTU: u32 = 1500;
 const RING: u32 = 1024;
 const RECEIVE_BUFFER: u64 = 6_291_456;
@@ -64,7 +65,7 @@ pub struct Modelled {
     pub receiver: Receiver,
     /// One sentence about the traffic.
     pub traffic: String,
-    /// The other assumptions.
+    /// The assumptions that `traffic` does not state.
     pub assumptions: Vec<String>,
 }
 
@@ -175,8 +176,8 @@ impl Receiver {
     pub fn settings(&self, seed: u64) -> Settings {
         /// Clock of the senders. It is so high that their CPU time never limits the connections.
         const FAST_HZ: f64 = 1e12;
-        /// One-way time of the largest segment at 100 Gbit/s. The acknowledgements take the rest of the
-        /// round trip.
+        /// Maximum of the one-way time from the senders: the serialisation time of the largest segment at
+        /// 100 Gbit/s. The acknowledgements take the rest of the round trip.
         const FORWARD: Span = 5 * MICROSECOND;
         let profile = Machine::xeon_6128();
         let sender = Machine {
@@ -219,8 +220,8 @@ impl Receiver {
         }
     }
 
-    /// Returns the machine for a seed. Both sides of a comparison have the same machine, so that the interval
-    /// of the effect includes the uncertainty of the measured costs.
+    /// Returns the machine for a seed. Each seed draws the measured costs, so that the interval of the effect
+    /// includes their uncertainty. Both sides of a comparison draw the same costs.
     fn machine(&self, seed: u64) -> Machine {
         let Some(profile) = &self.measured else { return self.machine.clone() };
         let mut random = Generator::new(seed, Component::MachineCosts);
@@ -263,7 +264,7 @@ fn queues(
     if cores.is_empty() {
         return Err(format!("the processors of the receive interrupts of {} are unknown", nic.name));
     }
-    // Ignore the numbers of the receive queues: with some drivers, they do not start at 0.
+    // Use only the order of the interrupts' queue numbers: with some drivers, they do not start at 0.
     let queues = match nic.receive_queue_count() as usize {
         0 => {
             assumptions.push("a receive queue for each interrupt (their number is unknown)".to_owned());
@@ -319,7 +320,7 @@ struct Applications {
 impl Applications {
     /// Returns the applications of the busiest receiving connections. A pinned process reads on its
     /// CPUs; any other process reads on the CPU where it ran last. If the CPUs of all these applications are
-    /// unknown, the applications are on the first cores of the NIC's package, as in the profiles.
+    /// unknown, the first cores of the NIC's package are assumed.
     fn of(view: &View<'_>, nic: &Interface, topology: &Topology, package: u32) -> Self {
         let mut busy: Vec<&SocketFacts> = view.bulk(nic, Direction::Receive);
         busy.sort_by_key(|socket| std::cmp::Reverse(Direction::Receive.bytes(socket)));
@@ -482,7 +483,7 @@ fn merges(nic: &Interface, assumptions: &mut Vec<String>) -> bool {
     nic.feature("rx-gro").is_some_and(|feature| feature.on) || nic.merges_itself().is_some()
 }
 
-/// Returns the limit of a receive buffer. Without autotuning, it is the default size. Without window
+/// Returns the limit of a receive buffer, bytes. Without autotuning, it is the default size. Without window
 /// scaling, it is at most twice the largest 16-bit window, because the window is half of the buffer.
 fn receive_buffer(facts: &HostFacts, assumptions: &mut Vec<String>) -> u64 {
     const UNSCALED: u64 = 2 * 65_535;

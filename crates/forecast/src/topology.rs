@@ -27,7 +27,7 @@ impl Topology {
         for processor in &facts.processors {
             packages_of_node.entry(processor.node).or_default().insert(processor.package);
         }
-        // Without NUMA, one node has several packages, and the NIC's package is unknown. Each node then
+        // If NUMA is off, one node has several packages, and the NIC's package is unknown. Then each node
         // counts as one package.
         let by_package = packages_of_node.values().all(|packages| packages.len() == 1);
         let place = |processor: &Processor| if by_package { processor.package } else { processor.node };

@@ -1,8 +1,9 @@
 //! CPU time from `/proc/stat` (proc_stat(5)).
 //!
-//! The kernel measures only idle and stolen time. It samples the other columns at its tick. So these
-//! columns miss or count twice a load that runs between ticks, such as a shaper's timer. So busy time
-//! is computed as the elapsed time minus idle and stolen time.
+//! With tick-based accounting (`CONFIG_TICK_CPU_ACCOUNTING`), the kernel measures only idle time, I/O wait
+//! and stolen time. It samples the other columns at its tick, so they miss or count twice a load that runs
+//! between ticks, such as a shaper's timer. So busy time is computed as the elapsed time minus idle time,
+//! I/O wait and stolen time.
 
 use std::time::Duration;
 
@@ -74,8 +75,8 @@ impl CpuTimes {
     }
 
     /// Returns the shares of each CPU's `elapsed` time since a previous reading; empty if no time has
-    /// passed. The kernel measures the busy share. The tick samples its division into user space,
-    /// kernel and interrupts, which is imprecise over a short time.
+    /// passed. The division of the busy share into user space, kernel and interrupts is sampled at the
+    /// tick, so it is imprecise over a short time.
     #[must_use]
     pub fn shares_since(&self, earlier: &Self, elapsed: Duration) -> Vec<CpuShares> {
         let ticks = elapsed.as_secs_f64() * TICKS_PER_SECOND;

@@ -76,7 +76,7 @@ impl Ethtool {
         (!name.is_empty()).then(|| String::from_utf8_lossy(name).into_owned())
     }
 
-    /// Returns an interface's channels; `None` if the driver does not support them.
+    /// Returns an interface's channels; `None` if the driver does not report them.
     #[must_use]
     pub fn channels(&self, interface: &str) -> Option<Channels> {
         let mut bytes = [0_u8; CHANNELS_WORDS * 4];
@@ -91,8 +91,8 @@ impl Ethtool {
         })
     }
 
-    /// Returns the number of entries in an interface's RSS indirection table; `None` if the driver does
-    /// not support it.
+    /// Returns the number of entries in an interface's RSS indirection table; `None` if the driver reports
+    /// none.
     #[must_use]
     pub fn indirection_entries(&self, interface: &str) -> Option<u32> {
         let mut bytes = [0_u8; HASH_LENGTH];

@@ -63,8 +63,8 @@ pub struct Listener {
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reading {
-    /// Connected sockets, sorted by protocol and ends. Sockets with a loopback address are left out, unless
-    /// the reader includes traffic within the host.
+    /// Connected sockets, sorted by protocol and ends. Sockets with a local loopback address are left out,
+    /// unless the reader includes them.
     pub flows: Vec<Flow>,
     pub listeners: Vec<Listener>,
 }
@@ -79,7 +79,7 @@ pub struct FlowReader {
     owners: Owners,
     before: HashMap<u64, SocketCounters>,
     read_at: Option<Instant>,
-    /// Whether to include traffic within the host.
+    /// Whether to include sockets with a local loopback address.
     loopback: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Reads an interface from sysfs: its queues, its XPS maps, and the interfaces below it.
+//! Reads an interface from sysfs: its queues, its XPS maps, its speed, and the interfaces below and above it.
 //!
 //! Sources: `Documentation/ABI/testing/sysfs-class-net` and `sysfs-class-net-queues`,
 //! `Documentation/networking/scaling.rst`.
@@ -92,8 +92,7 @@ impl Sysfs {
         Ok(maps)
     }
 
-    /// Returns the interfaces directly below this interface (a bond, a VLAN, a bridge, a macvlan),
-    /// sorted.
+    /// Returns the interfaces directly below this interface, such as the ports of a bond, sorted.
     pub fn lower_interfaces(&self, interface: &str) -> Result<Vec<String>, HostError> {
         let names = self.list(&format!("class/net/{interface}"))?;
         Ok(names.iter().filter_map(|name| name.strip_prefix("lower_")).map(str::to_owned).collect())
@@ -138,7 +137,7 @@ impl Sysfs {
         let numbers = processors.iter().max().map_or(0, |last| *last as usize + 1);
         let nodes = self.node_of_processors(numbers);
         let own = self.read(&format!("class/net/{interface}/device/numa_node"));
-        // -1 means that the device has no node.
+        // -1 means that the node is unknown (`NUMA_NO_NODE`).
         if let Some(own) = own.ok().and_then(|text| text.parse::<u32>().ok()) {
             let distances = self.read(&format!("devices/system/node/node{own}/distance")).unwrap_or_default();
             let distances: Vec<u32> =

@@ -1,7 +1,7 @@
 //! Reads a host's kernel, CPUs, privileges, interfaces and tools. Changes no setting.
 //!
-//! All paths are below a root that the caller sets: `/` on a live machine, a directory with recorded files in
-//! a test. An error of a file names the file, and the line if the contents are wrong.
+//! The paths of a [`Host`] are below a root that the caller sets: `/` on a live machine, a directory with
+//! recorded files in a test. An error of a file names the file, and the line if the contents are wrong.
 
 pub mod counters;
 mod cpu;

@@ -30,15 +30,16 @@ pub struct Owners {
 /// Minimum interval between two searches for new sockets, because a search reads the open files of all
 /// processes.
 const SEARCH_INTERVAL: Duration = Duration::from_millis(500);
-/// Minimum interval between two searches for sockets that the last search did not find, for example
+/// Minimum interval between two searches for sockets whose owner the last search did not find, for example
 /// because the process's files are unreadable.
 const HIDDEN_INTERVAL: Duration = Duration::from_secs(10);
 /// The initial PID namespace (`PROC_PID_INIT_INO`, include/linux/proc_ns.h).
 const INITIAL: &str = "pid:[4026531836]";
 
 impl Owners {
-    /// Returns whether no process has the socket open. Otherwise a socket without an owner may belong to a process that
-    /// the search could not see or read: of another user without `CAP_SYS_PTRACE`, or of another PID namespace.
+    /// Returns whether no process has the socket open. If `false`, a socket without an owner may belong to a
+    /// process that the search could not read or see: a process of another user (without `CAP_SYS_PTRACE`),
+    /// or of another PID namespace.
     #[must_use]
     pub fn is_without(&self, inode: u32) -> bool {
         inode == 0 || self.is_complete && self.hidden.contains(&inode)

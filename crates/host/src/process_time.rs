@@ -23,7 +23,8 @@ pub struct ProcessTime {
     pub is_kernel_thread: bool,
     pub user_ticks: u64,
     pub system_ticks: u64,
-    /// Time of the ended descendants for which a process waited, ticks.
+    /// Time of the ended children for which this process waited, and of the descendants for which these
+    /// children waited, ticks.
     pub reaped_ticks: u64,
 }
 
@@ -34,7 +35,7 @@ impl ProcessTime {
         // the last parenthesis.
         let fields: Vec<&str> = text.rsplit_once(')')?.1.split_ascii_whitespace().collect();
         let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
-        // Fields 16 and 17 are signed (`do_task_stat`, fs/proc/array.c). A sum that has wrapped is no time.
+        // Fields 16 and 17 are signed (`do_task_stat`, fs/proc/array.c). A negative time counts as 0.
         let signed = |field: usize| {
             let value = fields.get(field - 3)?.parse::<i64>().ok()?;
             Some(u64::try_from(value).unwrap_or(0))
@@ -49,7 +50,7 @@ impl ProcessTime {
         })
     }
 
-    /// Returns the process's time plus the time of the children for which it waited, ticks.
+    /// Returns the process's time plus `reaped_ticks`, ticks.
     fn all_ticks(&self) -> u64 {
         self.user_ticks.saturating_add(self.system_ticks).saturating_add(self.reaped_ticks)
     }

@@ -81,7 +81,7 @@ impl Host {
             let text = self.read(&format!("/proc/irq/{number}/{file}")).ok()?;
             parse_processor_list(&text).filter(|members| !members.is_empty())
         };
-        // The file is empty until a driver requests the interrupt.
+        // `effective_affinity_list` is empty until a driver requests the interrupt.
         list("effective_affinity_list").or_else(|| list("smp_affinity_list")).unwrap_or_default()
     }
 }

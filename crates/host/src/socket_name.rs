@@ -35,7 +35,7 @@ const NOBODY: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NameHolder {
-    /// Process id; 0 if the process is in another PID namespace.
+    /// Process id; 0 if the process is in another PID namespace, or accepts no connection.
     pub process: u32,
     pub user: u32,
 }

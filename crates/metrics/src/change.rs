@@ -15,14 +15,14 @@
 //! wide. If the ratios of a report have similar spreads, each spread is estimated from all of them
 //! (Smyth, *Statistical Applications in Genetics and Molecular Biology* 3, 2004, section 6). The more
 //! similar the spreads are, the more degrees of freedom each spread gets. If the spreads are not
-//! similar at all, the result is Welch's interval.
+//! similar at all, the result is close to Welch's interval.
 
 use statrs::function::gamma::digamma;
 
 use crate::confidence::{Interval, LEAST_REPEATS, OUTSIDE, Sample};
 use crate::student;
 
-/// The probability that at least one interval misses the true value. At 2 %, the probability is only
+/// Maximum probability that at least one interval misses the true value. At 2 %, the probability is at most
 /// 1.6 % that more than five of a hundred comparisons of equal runs show a difference.
 const OUTSIDE_TOGETHER: f64 = 0.02;
 /// Upper limit of the degrees of freedom that a figure gets from the other figures.
@@ -36,7 +36,7 @@ const LEAST_SPREADS: usize = 8;
 pub enum Confidence {
     /// 95 % for each interval separately.
     Each,
-    /// 98 % that every interval contains its true value.
+    /// At least 98 % that all intervals contain their true values.
     Together,
 }
 

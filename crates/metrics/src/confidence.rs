@@ -1,8 +1,7 @@
 //! 95 % confidence intervals of means, medians, ratios and shares over repeats.
 //!
-//! Each interval has a single definition. The interval of a median needs at least 6 repeats, every other
-//! interval at least [`LEAST_REPEATS`] repeats or pairs. With two repeats, the interval of a ratio near 1
-//! would include negative and implausibly large values.
+//! The interval of a median needs at least 6 repeats, every other interval at least [`LEAST_REPEATS`] repeats
+//! or pairs. With two repeats, Student's t is 12.7, so an interval would be too wide to use.
 
 use crate::student;
 
@@ -47,7 +46,7 @@ impl Interval {
     }
 }
 
-/// A mean over repeats, or a mean ratio over pairs.
+/// A mean over repeats, a mean ratio over pairs, or a share of repeats.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MeanInterval {
     /// The mean; the geometric mean for ratios.
@@ -90,7 +89,7 @@ pub fn median_interval(values: &[f64]) -> Option<Interval> {
     let mut sorted: Vec<f64> = values.iter().copied().filter(|value| value.is_finite()).collect();
     sorted.sort_by(f64::total_cmp);
     let n = sorted.len();
-    // Probability of a rank, and of all lower ranks.
+    // `term` is the probability that exactly `outside` values are below the median; `below`, that fewer are.
     let (mut term, mut below, mut outside) = (0.5_f64.powi(i32::try_from(n).unwrap_or(i32::MAX)), 0.0, 0);
     while outside < n / 2 && below + term <= OUTSIDE / 2.0 {
         below += term;
@@ -101,12 +100,12 @@ pub fn median_interval(values: &[f64]) -> Option<Interval> {
     Interval { low: *sorted.get(first)?, high: *sorted.get(n - 1 - first)? }.finite()
 }
 
-/// Returns the ratio of `variant` to `baseline`, repeat by repeat. Element i of one slice is paired
-/// with element i of the other slice, as in interleaved runs. Slow drift (temperature, other load)
-/// cancels. For mean and interval, see [`mean_ratio`].
+/// Returns the geometric mean of the ratios of `variant` to `baseline`, with its interval (see
+/// [`mean_ratio`]). Element i of one slice is paired with element i of the other slice, as in interleaved
+/// runs. Slow drift (temperature, other load) cancels in the ratio of a pair.
 ///
 /// Ignores elements beyond the end of the shorter slice. Returns `None` without a pair, or if a pair has a
-/// value that is not finite or not positive: the ratio of the other pairs would leave out the worst repeats.
+/// value that is not finite or not positive: the mean of the other pairs would omit the worst repeats.
 #[must_use]
 pub fn paired_ratio(baseline: &[f64], variant: &[f64]) -> Option<MeanInterval> {
     let logarithm = |(baseline, variant): (&f64, &f64)| {
@@ -117,8 +116,8 @@ pub fn paired_ratio(baseline: &[f64], variant: &[f64]) -> Option<MeanInterval> {
     mean_ratio(&logarithms?)
 }
 
-/// Returns the share of `hits` in `n` repeats, with the exact interval of Clopper and Pearson; `None` if `n`
-/// is 0 or less than `hits`.
+/// Returns the share of `hits` in `n` repeats, with the exact interval of Clopper and Pearson from
+/// [`LEAST_REPEATS`] repeats on. Returns `None` if `n` is 0 or less than `hits`.
 #[must_use]
 pub fn share_interval(hits: usize, n: usize) -> Option<MeanInterval> {
     let (low, high) = student::share_bounds(hits, n, OUTSIDE)?;

@@ -13,15 +13,15 @@ pub struct WorkConservation {
     pub backlogged_bins: usize,
 }
 
-/// Computes work conservation from the bytes that a link of `line_rate_bps` sent in each bin of
-/// `bin_ns`. `backlogged` contains the bins throughout which at least one flow was backlogged. The
-/// ranges may be in any order, such as [`FlowSeries::backlogged`](crate::FlowSeries::backlogged) of all
-/// flows, concatenated.
+/// Computes work conservation from the bytes that a link of `line_rate_bps` sent in each bin of `bin_ns`.
+/// `backlogged` contains the bins throughout which at least one flow was backlogged. The ranges may be in any
+/// order, such as [`FlowSeries::backlogged`](crate::FlowSeries::backlogged) of all flows, concatenated. Bins
+/// beyond the end of `link_bytes` are ignored.
 ///
-/// A link is busy for the time that its bytes need at line rate. The rest of consecutive backlogged
-/// bins is idle time. The computation covers consecutive bins together: a packet on the border of two
-/// bins makes one bin look overfull and the other bin idle. Returns `None` if no bin is backlogged, or
-/// the line rate or the bin is 0.
+/// A link is busy for the time that its bytes need at line rate. The rest of consecutive backlogged bins is
+/// idle time. The computation covers consecutive bins together: a packet on the border of two bins makes one
+/// bin look overfull and the other bin idle. Returns `None` if no bin is backlogged, or the line rate or the
+/// bin is 0.
 #[must_use]
 pub fn work_conservation(
     link_bytes: &[u64],
@@ -57,17 +57,17 @@ pub struct LineUse {
     pub windows: usize,
 }
 
-/// Computes the utilization of a line while packets waited for it, from the bytes sent in each bin and
-/// the minimum backlog of the bin.
+/// Computes the utilization of a line while packets waited for it, from the bytes sent in each bin and the
+/// minimum backlog of the bin.
 ///
-/// `bins_per_window` bins form a window, so that a window is longer than several of the largest
-/// segments. On a slow line, a segment takes several bins, and the line is busy in all of them. An
-/// incomplete window at the end is ignored. A window is backlogged if bytes waited in each of its bins.
+/// `bins_per_window` bins form a window. A window should be longer than several of the largest segments: on a
+/// slow line, a segment takes several bins, but its bytes may count in one bin. An incomplete window at the
+/// end is ignored. A window is backlogged if bytes waited in each of its bins.
 ///
-/// The loss is computed over consecutive backlogged windows, because a segment on the border of two
-/// windows makes one window look overfull and the other window idle.
+/// [`LineUse::lost_share`] is computed over consecutive backlogged windows, because a segment on the border
+/// of two windows makes one window look overfull and the other window idle.
 ///
-/// Returns `None` if no window is backlogged, or if the capacity or the window is 0.
+/// Returns `None` if no window is backlogged, the capacity is not positive, or `bins_per_window` is 0.
 #[must_use]
 pub fn line_use(
     sent_bytes: &[u64],
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn a_class_that_may_not_borrow_leaves_the_line_idle_while_it_waits() {
-        // The other classes are idle for half of the time. Then 400 of 1000 bytes are sent.
+        // In half of the bins, the other classes are idle, and the class sends 400 of 1000 bytes.
         let sent: Vec<u64> = [1000, 1000, 400, 400].repeat(5);
         let found = line_use(&sent, &[7; 20], 1000.0, 1).map(|found| (found.idle_share, found.lost_share));
         assert!(found.is_some_and(|(idle, lost)| idle == 0.5 && (lost - 0.3).abs() < 1e-12), "{found:?}");
@@ -165,7 +165,8 @@ mod tests {
         let sent = [4000, 0, 0, 0, 4000, 0, 0, 0, 4000];
         let found = line_use(&sent, &[9; 9], 1000.0, 4);
         assert_eq!(found, Some(LineUse { idle_share: 0.0, lost_share: 0.0, backlogged: 2, windows: 2 }));
-        // A segment on the border of two windows counts in one window, so no bytes are lost.
+        // A segment on the border of two windows counts in one window. The other window looks idle, but no
+        // capacity is lost.
         let found = line_use(&[8000, 0, 0, 0, 0, 0, 0, 0], &[9; 8], 1000.0, 4);
         assert_eq!(found.map(|found| (found.idle_share, found.lost_share)), Some((0.5, 0.0)));
     }

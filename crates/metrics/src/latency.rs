@@ -26,8 +26,8 @@ pub struct LatencySummary {
 impl LatencySummary {
     /// Returns a summary of samples in nanoseconds; `None` without samples.
     ///
-    /// A percentile is the smallest sample that is at least as large as this share of the samples, to three
-    /// significant digits.
+    /// The p-th percentile is the smallest sample such that at least p % of the samples are not larger, to
+    /// three significant digits.
     #[must_use]
     pub fn from_nanoseconds(samples: impl IntoIterator<Item = u64>) -> Option<Self> {
         Self::from_counts(samples.into_iter().map(|sample| (sample, 1)))

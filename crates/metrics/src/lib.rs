@@ -17,9 +17,9 @@
 //!
 //! The interval of a median needs at least 6 repeats, every other interval at least [`LEAST_REPEATS`].
 //!
-//! Arguments have their unit in their name (`_ns` nanoseconds, `_bps` bit/s); sizes are bytes. If the
-//! input does not determine a figure (no window with two competing flows, no sample), the figure is
-//! `None`, never 0. Invalid input is a typed error.
+//! Arguments have their unit in their name (`_ns` nanoseconds, `_bps` bit/s); sizes are bytes. If the input
+//! does not determine a figure (no window with two competing flows, no sample), the figure is `None`, never
+//! 0. For invalid input, [`nfm`] returns a typed error, and the other functions return `None`.
 
 #![forbid(unsafe_code)]
 

@@ -7,11 +7,11 @@ use statrs::function::beta::checked_beta_reg;
 
 /// Limit of the degrees of freedom. Above this limit, the distribution is practically normal.
 const MOST_FREEDOM: f64 = 1e6;
-/// Number of bisection steps, enough for every bit of an `f64`.
+/// Maximum number of bisection steps, enough for every bit of a result above 10⁻⁴⁴.
 const HALVINGS: usize = 200;
 
-/// Returns the value that |t| exceeds with probability `outside`. Invalid arguments give infinity, and
-/// therefore an interval without information.
+/// Returns the value that |t| exceeds with probability `outside`. Returns infinity for invalid arguments. An
+/// interval with an infinite end becomes `None`.
 pub(crate) fn two_sided(freedom: f64, outside: f64) -> f64 {
     if !(freedom > 0.0 && outside > 0.0 && outside < 1.0) {
         return f64::INFINITY;

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-/// A JSON text in which the keys of an object are unique. The object of the counters is an exception,
-/// because drivers repeat names.
+/// A JSON text in which the keys of each object are unique. Objects with the key `statistics` are an
+/// exception, because drivers repeat the names of counters.
 pub(crate) struct DistinctKeys;
 
 impl<'de> Deserialize<'de> for DistinctKeys {

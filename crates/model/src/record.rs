@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 pub const SCHEMA: u32 = 1;
 
-/// Start of the note of a variant whose traffic was not measured.
+/// Start of the note of a variant whose traffic was not measured in at least one repeat.
 pub const NOTHING_MEASURED: &str = "nothing was measured";
 /// Part of each note about a missing figure of a repeat. The cause precedes this part; the figure follows.
 pub const LACKS_FIGURE: &str = ", so a repeat has no ";
@@ -47,7 +47,7 @@ pub struct Record {
     /// Variants that this world could not run.
     pub refused: Vec<Refusal>,
     pub paper: Option<PaperRecord>,
-    /// The verdict on each expectation of the scenario.
+    /// The verdicts on the expectations of the variants that ran or that this world could not run.
     pub expectations: Vec<ExpectationRecord>,
 }
 
@@ -94,10 +94,11 @@ impl RepeatRecord {
     }
 }
 
-/// Counters of a transmit queue during the measurement.
+/// Counters of a transmit queue during the measurement. In a scenario of requests: of a receive queue of the
+/// server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct QueueRecord {
-    /// Bulk flows that use the queue at the end.
+    /// Flows that use the queue at the end.
     pub flows: u32,
     pub bytes: u64,
 }
@@ -105,9 +106,10 @@ pub struct QueueRecord {
 /// One bulk flow during the measurement.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FlowRecord {
-    /// Source and destination port.
+    /// Name, unique in the repeat: source and destination port; sending and receiving host in a simulated
+    /// shuffle; or a number such as `flow-3`.
     pub name: String,
-    /// Transmit queue at the end.
+    /// Transmit queue at the end, if known.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub queue: Option<u32>,
     /// Bytes on the wire.
@@ -188,7 +190,7 @@ pub struct QdiscRecord {
     pub drops: u64,
     /// Number of times that the qdisc had packets but was not allowed to send.
     pub overlimits: u64,
-    /// Packets that the device refused.
+    /// Packets returned to the qdisc, because the driver refused them or its queue had stopped.
     pub requeues: u64,
     /// Bytes queued at the end.
     pub backlog_bytes: u64,
@@ -196,7 +198,7 @@ pub struct QdiscRecord {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SimCost {
-    /// Delivered data packets.
+    /// Data packets sent; in a scenario of requests, answered requests.
     pub packets: u64,
     /// Simulated time, seconds: warm-up, duration, and the duration of the latency probe.
     pub simulated_s: f64,
@@ -240,14 +242,14 @@ pub struct ExpectationRecord {
     /// With `share`: the required share of repeats within the bounds.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub share: Option<f64>,
-    /// The variant whose value is the divisor. Bounds and value are then ratios.
+    /// The variant whose value is the divisor. The bounds then apply to the ratio.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub relative_to: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub at_least: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub at_most: Option<f64>,
-    /// The mean, or the share of the repeats; absent if not measured.
+    /// The mean, the mean ratio, or the share of the repeats; `None` if not measured.
     pub value: Option<f64>,
     /// Ends of the 95 % confidence interval of `value`; absent with too few repeats.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -255,8 +257,8 @@ pub struct ExpectationRecord {
     /// Repeats required for a verdict.
     #[serde(default = "one_repeat")]
     pub repeats: u32,
-    /// True if the whole interval is within the bounds. False if the whole interval is outside the
-    /// bounds, the metric was not measured, or a value of 0 makes a ratio impossible. `None` if the
+    /// True if the whole interval is within the bounds. False if the whole interval is outside the bounds, a
+    /// repeat lacks the metric, or a value of 0 gives no ratio and violates a bound. `None` if the
     /// expectation was not judged, or the interval includes a bound.
     pub met: Option<bool>,
     /// Reason for a missing verdict, or for a verdict without a ratio.
@@ -274,9 +276,10 @@ fn one_repeat() -> u32 {
 pub mod metric {
     use crate::units::ByteSize;
 
-    /// TCP payload per second over all bulk flows, bit/s.
+    /// Delivered payload of all bulk flows and clients per second, bit/s.
     pub const THROUGHPUT: &str = "throughput_bps";
-    /// Sum over cores of non-idle time, percent of one core.
+    /// Busy time summed over cores, percent of one core. The world and the workload determine the cores
+    /// (`docs/reference/metrics.md`).
     pub const CPU: &str = "cpu_pct";
     /// Prefix of the latency figures (`mean`, `p50`, `p90`, `p99`, `p999`): half a round trip, µs.
     pub const LATENCY: &str = "latency_us";
@@ -284,9 +287,9 @@ pub mod metric {
     pub const NFM: &str = "nfm";
     /// Prefix of the maximum normalised fairness metric, by window name.
     pub const NFM_MAX: &str = "nfm_max";
-    /// Jain's index over bytes per flow.
+    /// Jain's index over the bytes of each flow, divided by the flow's weight.
     pub const JAIN_BYTES: &str = "jain_bytes";
-    /// Jain's index over packets per flow.
+    /// Jain's index over the packets of each flow, divided by the flow's weight.
     pub const JAIN_PACKETS: &str = "jain_packets";
     /// Retransmitted segments of all bulk flows.
     pub const RETRANSMITS: &str = "retransmits";
@@ -317,14 +320,14 @@ pub mod metric {
     /// Parts of [`QDISC`]:
     /// - dropped packets
     /// - number of times that the qdisc had packets but was not allowed to send
-    /// - packets that the device refused
+    /// - packets returned to the qdisc, because the driver refused them or its queue had stopped
     /// - bytes queued at the end
     pub const QDISC_PARTS: [&str; 4] = ["drops", "overlimits", "requeues", "backlog_bytes"];
     /// While packets waited: share of the time in which less than half of the link's capacity was used.
     pub const IDLE_WHILE_BACKLOGGED: &str = "idle_while_backlogged";
     /// Unused share of the link's capacity while packets waited.
     pub const LOST_CAPACITY: &str = "lost_capacity";
-    /// CPU use of processes outside the measurement: 1.0 is one CPU.
+    /// CPU use of processes outside the measurement, including stolen time: 1.0 is one CPU.
     pub const DISTURBANCE: &str = "disturbance";
 
     /// Retransmitted segments per second, with transfers.
@@ -401,7 +404,7 @@ pub mod metric {
     pub const RESPONSE_PARTS: [&str; 6] = ["mean", "client_median", "p50", "p90", "p99", "p999"];
     /// Parts of [`REQUESTS`]: all clients together, median over the clients.
     pub const REQUESTS_PARTS: [&str; 2] = ["total", "client_median"];
-    /// Keys without parts.
+    /// Keys without parts, except those that only tenants or transfers have.
     pub const PLAIN: [&str; 6] = [THROUGHPUT, CPU, JAIN_BYTES, JAIN_PACKETS, RETRANSMITS, OUT_OF_ORDER];
     pub const LATENCY_PARTS: [&str; 5] = ["mean", "p50", "p90", "p99", "p999"];
     pub const COMPLETION_PARTS: [&str; 5] = ["mean", "p50", "p80", "p99", "spread"];

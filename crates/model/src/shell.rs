@@ -15,7 +15,7 @@ use crate::text::{is_invisible, printable};
 pub struct Line {
     text: String,
     is_command: bool,
-    /// States which part of a change the command does not make.
+    /// States which part of a change the command does not make; appended as a comment.
     remark: Option<String>,
 }
 
@@ -74,7 +74,7 @@ impl Line {
         Self { text: String::new(), is_command: false, remark: None }
     }
 
-    /// Creates the line that writes a text to a file in sysfs.
+    /// Creates the line that writes a text to a file in sysfs; a comment if the path contains `..`.
     #[must_use]
     pub fn write(text: &str, path: &str) -> Self {
         // A part `..` would escape the directory.
@@ -105,7 +105,7 @@ impl Line {
         self
     }
 
-    /// Returns the command, or `None` for a comment or a line with a remark.
+    /// Returns the command, or `None` for a comment, an empty line or a line with a remark.
     #[must_use]
     pub fn command(&self) -> Option<&str> {
         (self.is_command && self.remark.is_none()).then_some(self.text.as_str())
@@ -171,8 +171,8 @@ impl Display for Script {
     }
 }
 
-/// Returns a word as a literal for a shell, or `None` if no literal can represent the word. Terminal
-/// control characters become octal escapes.
+/// Returns a word quoted for a shell, or `None` if no quoted text can represent the word. Control characters
+/// and other invisible characters become octal escapes of `printf`.
 #[must_use]
 pub fn quote(word: &str) -> Option<String> {
     let is_plain = |character: char| character.is_ascii_alphanumeric() || "._-@/=:,+".contains(character);

@@ -14,16 +14,17 @@ use crate::units::BitRate;
 /// Length of the largest GSO packet as qdiscs count it at an MTU of 1500, bytes: 64 KiB, and the headers of
 /// 46 packets.
 pub const LARGEST_GSO_PACKET_BYTES: u32 = 65_536 + 46 * 66;
-/// Number of GSO packets in the FIFO of each queue: the usual `txqueuelen` of a device. TCP small
-/// queues keep far fewer packets in the FIFO.
+/// Limit of the FIFO of each queue, GSO packets: the usual `txqueuelen` of a device. TCP small queues keep
+/// far fewer packets in the FIFO.
 pub const LEAF_LIMIT_PACKETS: u32 = 1000;
 /// XPS pools of an `xps:` variant: two, because a test bed may have only two processors.
 pub const XPS_POOLS: u32 = 2;
 
 /// Time that the link's burst must cover if a timer is late, ns; the burst is at least two packets.
 const BURST_TIME_NS: u64 = 250_000;
-/// A queue's DRR quantum, bytes. The quantum is at least the largest packet. A smaller quantum would
-/// have no effect in HTB, because the deficit would never skip a round.
+/// A queue's DRR quantum, bytes: the size of the largest packet. With a smaller quantum, HTB would send one
+/// large packet of each queue per round, whatever the quantum, because HTB never skips a queue with a
+/// negative deficit.
 const BASE_QUANTUM_BYTES: u32 = LARGEST_GSO_PACKET_BYTES;
 /// The link's rate divided by the sum of the queues' guaranteed rates; the queues borrow the rest.
 const OWNED_SHARE: u64 = 1000;
@@ -47,7 +48,7 @@ pub struct Class {
     pub ceiling: BitRate,
     /// Depth of both token buckets, bytes.
     pub burst_bytes: u32,
-    /// Bytes per round (quantum).
+    /// DRR quantum: bytes per round.
     pub quantum_bytes: u32,
 }
 

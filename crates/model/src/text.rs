@@ -1,4 +1,5 @@
-//! Makes text from files, hosts and devices safe for a message: one line, without control characters.
+//! Text for messages: escapes control characters of untrusted text, suggests names, and rewords errors of
+//! parsers.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -99,8 +100,8 @@ pub fn is_invisible(character: char) -> bool {
         || matches!(character, '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// Returns the known name that `name` most likely misspells: at most one edit per three letters. A name of
-/// one or two letters matches only if it differs in nothing but case.
+/// Returns the known name that `name` most likely misspells, with at most one edit per three characters of
+/// `name`. A name of one or two characters matches only if all differences are of case.
 pub fn nearest<'k>(name: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
     /// Longer names are unlikely to be misspellings, and the distance takes quadratic time.
     const LONGEST: usize = 64;
@@ -117,8 +118,8 @@ pub fn nearest<'k>(name: &str, known: impl IntoIterator<Item = &'k str>) -> Opti
         .map(|(_, candidate)| candidate)
 }
 
-/// Returns `did you mean 'a'? known: a, b, c`, or only the known names (`known: none` without any). Of very
-/// many names, it lists the three closest.
+/// Returns `did you mean 'a'? known: a, b, c`, or only the known names (`known: none` without any). Of more
+/// than 30 names, it lists the three closest.
 pub fn suggestion<'k>(name: &str, known: impl Iterator<Item = &'k str> + Clone) -> String {
     const CLOSEST: usize = 3;
     let mut names: Vec<&str> = known.clone().collect();
@@ -140,7 +141,7 @@ pub fn suggestion<'k>(name: &str, known: impl Iterator<Item = &'k str> + Clone) 
 
 const SHOWN: usize = 30;
 
-/// Returns `a, b, c`, truncated if there are very many.
+/// Returns `a, b, c`; after 30 names, only the number of further names.
 pub fn list<'k>(names: impl IntoIterator<Item = &'k str>) -> String {
     let names: Vec<String> = names.into_iter().map(excerpt).collect();
     if names.len() <= SHOWN {
@@ -334,8 +335,8 @@ fn split_place(text: &str) -> (&str, &str) {
     text.rfind(" at line ").map_or((text, ""), |at| text.split_at(at))
 }
 
-/// Describes a whole number that does not fit into 64 bits, which the reader stores as a rounded fraction.
-/// Returns `None` for anything else.
+/// Describes a number that does not fit into 64 bits, which the reader stores as floating point. Returns
+/// `None` for anything else.
 fn beyond(found: &str, wanted: &str) -> Option<String> {
     let (least, most) = match wanted {
         "u8" | "u16" | "u32" | "u64" | "usize" => (0, u64::MAX),

@@ -179,7 +179,7 @@ pub enum UnitError {
     UnknownUnit {
         quantity: &'static str,
         unit: String,
-        /// The probably intended unit, or empty.
+        /// An explanation in parentheses, with a leading space, for a unit that is easily confused; or empty.
         hint: &'static str,
         units: &'static str,
         example: &'static str,
@@ -231,7 +231,8 @@ pub fn rate_text(bits_per_second: f64) -> String {
     format!("{value:.decimals$} {unit}bit/s")
 }
 
-/// Formats the mean rate of bytes that passed in a time, as [`rate_text`] does; 0 for no time.
+/// Formats the mean rate of `bytes` in `seconds`, as [`rate_text`] does. The rate is 0 if `seconds` is not
+/// positive.
 #[must_use]
 pub fn mean_rate_text(bytes: u64, seconds: f64) -> String {
     rate_text(if seconds > 0.0 { bytes as f64 * 8.0 / seconds } else { 0.0 })
@@ -365,8 +366,8 @@ impl Quantity {
         } else {
             // In lowest terms, the product is whole exactly if the denominator divides the factor. With
             // n digits, the denominator keeps a factor of 2^n or 5^n, because the last digit is not 0.
-            // All factors are below 2^40. So a fraction that is too long for 128 bits never has a whole
-            // product.
+            // No factor is divisible by 2^31 or 5^13. So a fraction that is too long for 128 bits (n > 38)
+            // never has a whole product.
             let not_whole = || UnitError::NotWhole { base_unit: self.base_unit };
             let denominator =
                 u32::try_from(fraction.len()).ok().and_then(|digits| 10_u128.checked_pow(digits));

@@ -15,7 +15,7 @@ use crate::units::{BitRate, ByteSize, Nanoseconds};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Assessment {
-    /// Every setting, with this world's value.
+    /// Every setting by name, with this world's value.
     pub settings: BTreeMap<String, String>,
     pub notes: Vec<String>,
 }
@@ -91,7 +91,7 @@ pub struct RawLine {
     /// Capacity of the link in a bin, bytes.
     pub capacity_bytes: f64,
     pub bytes: Vec<u64>,
-    /// Minimum backlog in each bin; some worlds only sample the backlog.
+    /// Minimum backlog in each bin. In worlds that only sample the backlog, the minimum of the samples.
     pub backlog_bytes: Vec<u64>,
 }
 
@@ -151,7 +151,8 @@ impl RawTcp {
 pub struct RawClients {
     pub name: String,
     pub clients: Vec<RawClient>,
-    /// Response times of all clients, exact to 0.1 %: length and frequency, ascending.
+    /// Response times of the group's clients, exact to 0.1 %: each time with its number of responses,
+    /// ascending.
     pub responses: Vec<(Nanoseconds, u64)>,
 }
 
@@ -159,7 +160,7 @@ pub struct RawClients {
 pub struct RawClient {
     /// Time that the client was running within the measurement.
     pub present: Nanoseconds,
-    /// Answered requests in each second from the beginning of the measurement.
+    /// Number of answered requests in each second from the beginning of the measurement.
     pub requests: Vec<u64>,
     /// Sum of the client's response times in each second, ns.
     pub response_ns: Vec<u128>,

@@ -1,8 +1,9 @@
 //! Takes samples of the running host.
 //!
-//! A sample reads counters only: one dump of the interfaces and one of the qdiscs, the TCP sockets of listed
-//! flows, the driver's counters, and some files of `/proc`. The settings of interfaces and interrupts and the
-//! addresses are read again every ten seconds, or when an interface appears.
+//! A sample reads counters: one dump of the interfaces and one of the qdiscs, the TCP sockets of listed flows
+//! (without a BPF meter, all TCP sockets), the driver's counters, and some files of `/proc`. The settings of
+//! interfaces and interrupts and the addresses are read again every ten seconds, or when an interface
+//! appears.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::SocketAddr;
@@ -28,9 +29,9 @@ use crate::queues::queues;
 use crate::sample::{Flow, Interface, Interval, Management, Processor, SCHEMA, Sample};
 use crate::tcp_sockets::{Ends, TcpSocket, TcpSockets, Wanted};
 
-/// Time between two readings of the facts that change rarely.
+/// Time between two readings of the settings of interfaces and interrupts, and of the addresses.
 const DEVICES_INTERVAL: Duration = Duration::from_secs(10);
-/// Time between two checks of which process manages an interface.
+/// Minimum time between two checks of the sessions that manage the interfaces.
 const MANAGEMENT_INTERVAL: Duration = Duration::from_secs(2);
 const TCP: u8 = 6;
 
@@ -62,8 +63,8 @@ pub struct Collector {
     devices_read: Instant,
     /// The local addresses, or the reason why they are unknown.
     addresses: Result<LocalAddresses, String>,
-    /// The sampled interfaces by index, each with the name in the options that it matched. A rename does not change the
-    /// index.
+    /// The sampled interfaces by index, which a rename does not change. The value is the name of the
+    /// interface when it was chosen.
     followed: BTreeMap<u32, String>,
     managed: HashMap<u32, Vec<Management>>,
     managed_read: Option<Instant>,
@@ -404,8 +405,8 @@ impl Collector {
                         socket.process = Some(owner.name.clone());
                         socket.process_id = Some(owner.process);
                     }
-                    // The kernel may own a socket with inode 0. A socket with another inode belongs to
-                    // a process.
+                    // A socket with inode 0 has no process: the process has closed it. For another socket,
+                    // a process is expected.
                     Some(None) => is_hidden |= *inode != 0,
                     None => {}
                 }
@@ -417,7 +418,8 @@ impl Collector {
     }
 }
 
-/// Returns the time of a sample, ms since 1970. If the clock was set back, the time continues after the previous sample.
+/// Returns the time of a sample, ms since 1970. If the clock was set back, returns the time of the previous
+/// sample plus the elapsed time.
 fn next_time(before_ms: u64, elapsed: Duration, now: SystemTime) -> u64 {
     let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     let now = ms(now.duration_since(UNIX_EPOCH).unwrap_or_default());
@@ -453,8 +455,8 @@ fn listed_connections(facts: &HostFacts, readings: &HashMap<u32, FlowReading>) -
     found
 }
 
-/// Returns the interfaces to which sockets may be bound that send over the interface `lowest`. These
-/// are `lowest` itself and some interfaces above it, such as a bond, a VLAN or a VRF.
+/// Returns the interfaces to which a socket may be bound that sends over the interface `lowest`. These are
+/// `lowest` itself and at most three interfaces above it, such as a bond, a VLAN or a VRF.
 fn with_uppers(facts: &HostFacts, lowest: u32) -> Vec<u32> {
     const MOST: usize = 4;
     let mut found = vec![lowest];
@@ -474,7 +476,7 @@ fn addresses() -> Result<LocalAddresses, String> {
     LocalAddresses::read().map_err(|error| format!("cannot read addresses: {error}"))
 }
 
-/// Returns the remark about TCP sockets that sent, and whose interface is unknown.
+/// Returns a remark if the interface of some TCP sockets that sent data is unknown.
 fn unassigned(addresses: &LocalAddresses, sockets: &Sockets) -> Option<String> {
     let is_unassigned = |((local, _), socket): &(&Ends, &TcpSocket)| {
         socket.acknowledged.delta > 0 && socket.owner(local, addresses) == AddressOwner::Several
@@ -515,8 +517,8 @@ fn run_of(state: &StateDirectory, identity: &InterfaceIdentity) -> Option<Manage
     }
 }
 
-/// Returns the number of interrupts that each processor served. The kernel counts each interrupt of each processor in 32 bits
-/// (`struct irqstat`, include/linux/irqdesc.h).
+/// Returns the number of interrupts of network interfaces that each processor served. The kernel has a 32-bit
+/// counter for each interrupt on each processor (`struct irqstat`, include/linux/irqdesc.h).
 fn served(facts: &HostFacts, before: Option<&HostFacts>) -> HashMap<u32, Interval> {
     let earlier: HashMap<u32, &Interrupt> =
         before.iter().flat_map(|before| &before.interrupts).map(|one| (one.number, one)).collect();

@@ -96,8 +96,8 @@ pub fn exposition(exported: &Exported, form: Form) -> String {
     }
 }
 
-/// Converts to the text format of Prometheus. In this format, the description of a counter includes the
-/// suffix `_total`. The format has no `UNIT` and `EOF` lines.
+/// Converts to the text format of Prometheus. In this format, the `HELP` and `TYPE` lines of a counter have
+/// the suffix `_total`, and there are no `UNIT` and `EOF` lines.
 fn prometheus_text(open_metrics: &str) -> String {
     let mut found = String::with_capacity(open_metrics.len());
     let is_counter = |name: &str| {

@@ -52,14 +52,16 @@ impl FlowThread {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// Sets the devices to observe, and attaches a meter to each new device at once.
+    /// Sets the devices to observe. Attaches a meter to each new device at once, and detaches the meters of
+    /// the other devices.
     pub(crate) fn want(&self, devices: &[u32]) {
         let mut state = lock(&self.shared);
         state.wanted = devices.to_vec();
         attach(&mut state);
     }
 
-    /// Ends the observation of a deleted device, whose number another device has now.
+    /// Ends the observation of an earlier device with this index, if any. Call this for each new device: the
+    /// kernel may reuse the index of a deleted device.
     pub(crate) fn forget(&self, device: u32) {
         let mut state = lock(&self.shared);
         state.watches.remove(&device);
@@ -135,7 +137,8 @@ fn attach(state: &mut State) {
     }
 }
 
-/// Returns the error in one line: the verifier's log does not help the user.
+/// Returns the first line of the error, because the verifier's log does not help the user. For a missing
+/// capability, returns advice.
 fn words(error: &FairError) -> String {
     if let FairError::Datapath(DatapathError::Load { source, .. }) = error
         && source.kind() == io::ErrorKind::PermissionDenied

@@ -16,8 +16,8 @@ impl Interval {
         Self { total: now, delta }
     }
 
-    /// Returns a counter of 32 bits with its growth. If the counter has decreased, it wrapped if it was near
-    /// its maximum, otherwise it was reset.
+    /// Returns a counter of 32 bits with its growth. A counter that has decreased wrapped if it was in the
+    /// highest quarter of its range and now is in the lowest quarter. Otherwise, it was reset.
     pub(crate) fn since_32_bits(before: Option<u64>, now: u64) -> Self {
         Self { total: now, delta: gained_of_32_bits(before, now) }
     }

@@ -8,13 +8,13 @@ use evenkeel_placement::loss_path::{self, Place, keep_unread};
 
 use crate::sample::{Interval, Loss};
 
-/// Maximum number of losses of sockets and processors that are listed by subject. Sockets come and go, so the
-/// number of subjects has no other bound. Losses of an interface keep their subject.
+/// Number of listed losses from which on a new socket or processor is listed as `others`. Sockets come and
+/// go, so the number of subjects has no other bound. Losses of an interface keep their subject.
 const MOST: usize = 256;
 
 #[derive(Debug, Default)]
 pub(crate) struct LossTotals {
-    /// Packets and rule, by place, subject and counter.
+    /// Lost packets and the rule of `check`, by place, subject and counter.
     found: BTreeMap<(Place, String, String), (u64, &'static str)>,
     /// The last reading, with the previous values of counters that could not be read; `None` if all counters
     /// were read.
@@ -22,8 +22,8 @@ pub(crate) struct LossTotals {
 }
 
 impl LossTotals {
-    /// Adds the losses between two readings. Returns all losses, in path order. An interface that is
-    /// new in the second reading has no losses, because its counters may come from another network
+    /// Adds the losses between two readings. Returns all losses since the start, in path order. An interface
+    /// that is new in the second reading has no losses, because its counters may come from another network
     /// namespace. The growth of a counter that the second reading lacks is part of the next comparison.
     pub(crate) fn add(&mut self, before: &HostFacts, now: &HostFacts) -> Vec<Loss> {
         let mut before = self.filled.take().map_or(Cow::Borrowed(before), Cow::Owned);

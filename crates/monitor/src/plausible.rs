@@ -9,7 +9,7 @@ use evenkeel_model::text::excerpt;
 
 use crate::sample::{Flow, Interface, Interval, Loss, Processor, Sample};
 
-/// Shares are sums of parts, which rounding can raise above 1.
+/// Tolerance of a share: rounding can raise a sum of shares above 1.
 const ROUNDING: f64 = 1e-6;
 const SHARE: RangeInclusive<f64> = 0.0..=1.0 + ROUNDING;
 const POSITIVE: RangeInclusive<f64> = 0.0..=f64::MAX;
@@ -18,8 +18,8 @@ const SECONDS: RangeInclusive<f64> = 1e-3..=1e9;
 
 /// Returns the first impossible figure, with its field. `before` is the time of the previous sample.
 pub(crate) fn check(sample: &Sample, before: Option<u64>) -> Result<(), String> {
-    // The recorded host's clock may be set back between two samples, but a first sample, which has no
-    // interval, begins another recording.
+    // The recorded host's clock may be set back between two samples. But a later sample without an interval
+    // is the first sample of another recording.
     if let Some(before) = before.filter(|before| sample.seconds == 0.0 && sample.at_ms <= *before) {
         return Err(format!(
             "at_ms is {}, that of the sample before is {before}, and seconds is 0, as in the first sample of a \
@@ -125,8 +125,8 @@ fn grown(field: &str, interval: Option<Interval>) -> Result<(), String> {
     }
 }
 
-/// Checks the growth of a counter of 32 bits. A counter that wraps has grown by more than its value, but by
-/// less than a quarter of its range ([`Interval::since_32_bits`]).
+/// Checks the growth of a counter of 32 bits. The growth of a counter that wrapped exceeds its value, but by
+/// at most a quarter of its range ([`Interval::since_32_bits`]).
 fn grown_of_32_bits(field: &str, interval: Option<Interval>) -> Result<(), String> {
     match interval {
         Some(Interval { total, delta }) if delta > total.saturating_add(1 << 30) => {

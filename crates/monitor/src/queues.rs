@@ -35,7 +35,7 @@ fn count(interface: &Interface) -> u32 {
     u32::try_from(interface.transmit_queues.len()).unwrap_or(u32::MAX).max(1)
 }
 
-/// Returns the queues of an interface. `devices` has the interrupts.
+/// Returns the queues of an interface. `devices` has the interrupts and the NUMA nodes of processors.
 pub(crate) fn queues(
     interface: &Interface,
     before: Option<&Interface>,

@@ -97,7 +97,7 @@ impl Recording {
                         }
                     }
                     if let Some(before) = before.filter(|before| sample.at_ms <= *before) {
-                        // A recorded interval is measured with a clock that no program sets.
+                        // The recorded interval is from the monotonic clock, which no program sets.
                         let expected = before.saturating_add((sample.seconds * 1000.0) as u64);
                         recording.set_back.insert(recording.lines.len(), expected - sample.at_ms);
                     }
@@ -208,7 +208,8 @@ fn parse_line(line: &[u8]) -> Result<Sample, Damage> {
     match sample {
         Ok(sample) if sample.schema == SCHEMA => Ok(sample),
         Ok(sample) => Err(Damage::Schema(sample.schema.into())),
-        // The fields of another schema may differ, so read the version first.
+        // Another schema may have other fields. If the version differs, report the version instead of the
+        // error.
         Err(error) => match serde_json::from_slice::<Version>(line) {
             Ok(version) if version.schema != u64::from(SCHEMA) => Err(Damage::Schema(version.schema)),
             _ => Err(Damage::Json(error)),
@@ -216,7 +217,7 @@ fn parse_line(line: &[u8]) -> Result<Sample, Damage> {
     }
 }
 
-/// A recording that is written. Dropping this value removes a file without a sample.
+/// A recording that is being written. Dropping it removes a file without a sample.
 #[derive(Debug)]
 pub struct Recorder {
     file: File,
@@ -246,7 +247,7 @@ impl Recorder {
         &self.name
     }
 
-    /// Appends a sample. After an error, the file ends with the last complete line.
+    /// Appends a sample. After an error, the function removes the incomplete line if possible.
     pub fn write(&mut self, sample: &Sample) -> io::Result<()> {
         let mut line = serde_json::to_vec(sample)?;
         line.push(b'\n');

@@ -20,7 +20,7 @@ pub struct Sample {
     /// Recordings without this field count as incomplete.
     #[serde(default = "unknown_losses")]
     pub losses_incomplete: bool,
-    /// Places whose counters could not be read, although other counters could be read.
+    /// Places whose losses may be missing because some of their counters could not be read.
     #[serde(default)]
     pub unread_places: Vec<String>,
     /// Data that could not be read, one sentence each.
@@ -49,12 +49,13 @@ pub struct Interface {
     pub speed_bps: Option<u64>,
     pub up: bool,
     pub root_qdisc: Option<String>,
-    /// Bytes and packets, sent and received, are from the device's counters.
+    /// From the device's counters, as are the next three fields.
     pub sent_bytes: Interval,
     pub sent_packets: Interval,
     pub received_bytes: Interval,
     pub received_packets: Interval,
-    /// The session of `fair` or `steer` that manages the interface; `None` without one.
+    /// The first session that manages the interface, such as `fair`, `steer` or `tune`; `None` without a
+    /// session.
     pub management: Option<Management>,
     /// Further sessions, such as `steer` with XDP next to `fair`, and the service's worker of `tune`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -73,10 +74,10 @@ pub struct Interface {
     /// `None` if unknown.
     pub busy_flows: Option<u64>,
     /// Number of busy flows that share a transmit queue with another busy flow, as far as the queues are
-    /// known; `None` if unknown.
+    /// known; `None` if unknown, or if the root qdisc schedules all queues together.
     pub colliding_flows: Option<u64>,
-    /// Normalised fairness metric of the last whole window of 1 s; `None` if no two flows competed, or if
-    /// there is no whole window.
+    /// Normalised fairness metric of the last whole window of 1 s; `None` if flows are not observed, no two
+    /// flows competed, or there is no whole window.
     pub nfm_1s: Option<f64>,
     /// Mean of the normalised fairness metric over the last ten windows of 0.1 s; `None` in the same cases as
     /// `nfm_1s`.
@@ -108,7 +109,7 @@ pub struct Queue {
     pub index: u32,
     /// Number of busy flows; `None` if flows are not observed, or no busy flow has a known queue.
     pub busy_flows: Option<u32>,
-    /// Sent bytes; `None` if the device does not count by queue.
+    /// Bytes that the queue's qdisc sent; `None` if the queue has no qdisc of its own, or a `noqueue`.
     pub bytes: Option<Interval>,
     pub packets: Option<Interval>,
     pub drops: Option<Interval>,
@@ -135,7 +136,8 @@ pub struct Flow {
     /// Rate divided by the flow's fair share: 1 is fair. The fair share is the sum of the busy flows'
     /// rates divided by the number of busy flows. `None` if the flow is not busy.
     pub of_fair_share: Option<f64>,
-    /// Whether the flow sent in each tenth of the last second; `None` before the first whole second.
+    /// Whether the flow sent in each tenth of the last second; `None` before the first whole second, or if
+    /// flows are not observed.
     pub busy: Option<bool>,
     /// Details of the socket; `None` for flows without a TCP socket in this network namespace.
     pub socket: Option<SocketDetail>,
@@ -143,7 +145,7 @@ pub struct Flow {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SocketDetail {
-    /// Name of a process that has the socket open; `None` if the process cannot be read.
+    /// Name of a process that has the socket open; `None` if the process was not found.
     pub process: Option<String>,
     pub process_id: Option<u32>,
     pub rtt_us: u32,
@@ -155,7 +157,8 @@ pub struct SocketDetail {
     pub retransmitted: Interval,
 }
 
-/// A processor. Shares are shares of the interval, 0 to 1; all shares are 0 in the first sample.
+/// A processor. Shares are shares of the interval, 0 to 1. If they are unknown, as in the first sample, all
+/// shares are 0.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Processor {
     pub index: u32,
@@ -166,8 +169,8 @@ pub struct Processor {
     pub idle: f64,
     /// Hardware interrupts of network interfaces on this processor.
     pub interrupts: Interval,
-    /// Packets that the processor took from receive rings and its backlog (`processed` of
-    /// `/proc/net/softnet_stat`); `None` if the file cannot be read.
+    /// Packets, after GRO, that entered the network stack on this processor (`processed` of
+    /// `/proc/net/softnet_stat`); `None` if the counter cannot be read.
     pub packets: Option<Interval>,
     /// Packets dropped at the processor's backlog.
     pub dropped: Option<Interval>,

@@ -23,14 +23,15 @@ use crate::exposition::Form;
 
 /// Time limit to read a request, and time limit to send its answer.
 const DEADLINE: Duration = Duration::from_secs(5);
-/// Time that a client may wait for its sample: the first sample takes a second.
+/// Maximum time that a client waits for its sample.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Maximum size of a request's header, bytes. Prometheus sends a few hundred bytes.
 const MOST_HEAD: usize = 8192;
 const MOST_HEADERS: usize = 64;
 /// Maximum number of concurrent connections. The server closes further connections.
 const MOST_CONNECTIONS: usize = 16;
-/// Interval at which the server polls for new connections while another connection is open.
+/// Interval at which the server polls for new connections while a connection is open, or while the process
+/// lacks descriptors.
 const POLL: Duration = Duration::from_millis(50);
 /// Longest wait for a connection. The limit is necessary because another thread may handle a signal,
 /// and the wait then does not end.
@@ -106,7 +107,7 @@ impl Listener {
 }
 
 impl Listener {
-    /// Waits at most `time` for a connection. A signal handler ends the wait.
+    /// Waits at most `time` for a connection. A signal that this thread handles ends the wait.
     fn wait(&self, time: Duration) {
         let listener = match self {
             Self::Tcp(listener) => listener.as_fd(),
@@ -179,7 +180,8 @@ impl ScrapeServer {
     /// Binds the endpoint. Replaces a Unix socket that no process serves.
     ///
     /// # Errors
-    /// Returns an error if the endpoint is in use, or the system refuses the address.
+    /// Returns an error if the endpoint is in use, the path exists and is not a socket, or the system refuses
+    /// the address.
     pub fn bind(endpoint: &Endpoint) -> Result<Self, ServeError> {
         let failed = |source: io::Error| match source.kind() {
             io::ErrorKind::AddrInUse => ServeError::InUse(endpoint.clone()),
@@ -295,7 +297,7 @@ impl Drop for Active {
     }
 }
 
-/// Removes a socket that refuses connections, because its process has ended.
+/// Removes a socket that no process serves: it refuses connections. A socket in use is an error.
 fn remove_stale(path: &Path, endpoint: &Endpoint) -> Result<(), ServeError> {
     let failed = |source| ServeError::Bind { endpoint: endpoint.clone(), source };
     let found = match std::fs::symlink_metadata(path) {
@@ -563,8 +565,7 @@ mod tests {
     fn connections_are_limited_and_become_free_again() {
         while_serving(&free(), |at| {
             let mut held: Vec<TcpStream> = (0..MOST_CONNECTIONS).map(|_| connect(at)).collect();
-            // The server answers the first silent connection after the deadline, and then the other
-            // connections.
+            // The server answers each silent connection after the deadline.
             let mut answer = String::new();
             held[0].read_to_string(&mut answer).unwrap();
             assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");

@@ -79,15 +79,15 @@ fn over_queues(interface: &Interface, value: impl Fn(&crate::sample::Queue) -> O
     (!values.is_empty()).then(|| values.iter().fold(0_u64, |sum, value| sum.saturating_add(*value)) as f64)
 }
 
-/// Returns the largest share of one queue in the bytes of the interval; `None` if nothing was sent, or the
-/// device does not count by queue.
+/// Returns the largest share of one queue in the bytes of the interval; `None` if no queue with a counter
+/// sent bytes.
 fn largest_share(interface: &Interface) -> Option<f64> {
     let bytes = interface.queues.iter().filter_map(|queue| Some(queue.bytes?.delta));
     let all: u64 = bytes.clone().fold(0, u64::saturating_add);
     (all > 0).then(|| bytes.max().unwrap_or(0) as f64 / all as f64)
 }
 
-/// Places at which the packets of an interface are lost.
+/// Places on the path of packets that belong to one interface.
 const AT_INTERFACE: [Place; 4] = [Place::Qdisc, Place::TransmitRing, Place::Wire, Place::ReceiveRing];
 
 fn losses_at_interfaces(exported: &Exported, take: Take<'_>) {

@@ -18,7 +18,7 @@ const LONGEST_SEARCH_INTERVAL: Duration = Duration::from_secs(30);
 /// Searches take at most 1/`SEARCH_PART` of the time, within the minimum and maximum interval.
 const SEARCH_PART: u32 = 1000;
 /// `TCP_ESTABLISHED`, `TCP_FIN_WAIT1`, `TCP_FIN_WAIT2`, `TCP_CLOSE_WAIT`, `TCP_LAST_ACK`, `TCP_CLOSING`
-/// (include/net/tcp_states.h). Sockets in these states may have data to send.
+/// (include/net/tcp_states.h). Sockets in these states may have sent data since the previous sample.
 const STATES: [SocketState; 6] =
     [SocketState(1), SocketState(4), SocketState(5), SocketState(8), SocketState(9), SocketState(11)];
 
@@ -61,8 +61,8 @@ pub(crate) struct Wanted {
     pub(crate) ends: Ends,
     /// Indexes of the interfaces to which the connection may be bound.
     pub(crate) interfaces: Vec<u32>,
-    /// Bytes on the wire since the previous sample, if the flow was not seen before. A socket with more
-    /// acknowledged bytes is older, and had only paused.
+    /// Bytes on the wire since the previous sample, if the meter did not see the flow before. A socket with
+    /// more acknowledged bytes is older than the flow: it had only paused.
     pub(crate) first_sent: Option<u64>,
 }
 
@@ -85,8 +85,8 @@ impl TcpSockets {
         Ok(self.counted(found.into_iter().map(|socket| (socket, Some(u64::MAX))).collect()))
     }
 
-    /// Returns the wanted connections, by local and remote address. The kernel takes a lock and some
-    /// microseconds for each socket.
+    /// Returns the wanted connections, by local and remote address. Reads only these sockets, because the
+    /// details of each socket cost the kernel a lock and some microseconds.
     pub(crate) fn find(&mut self, wanted: &[Wanted]) -> Result<HashMap<Ends, TcpSocket>, String> {
         let found = self.ask(|diagnosis| {
             let mut found = Vec::new();

@@ -37,7 +37,8 @@ fn alerts_and_dashboard_use_metrics_that_exist() {
     assert!(names(&dashboard).len() > 10, "{dashboard}");
 }
 
-/// `EVENKEEL_BLESS=1 cargo test -p evenkeel-monitor --test exported_names` writes the table.
+/// Compares the table on the page with the series. `EVENKEEL_BLESS=1 cargo test -p evenkeel-monitor --test
+/// exported_names` writes the table instead.
 #[test]
 fn the_reference_page_has_the_table() {
     const PAGE: &str = "docs/reference/metrics-exported.md";

@@ -2,8 +2,8 @@
 //!
 //! A request for the interface fails with the same error in both cases, but the notification differs.
 //! For a moved interface, the notification has `IFLA_NEW_NETNSID` (`dev_change_net_namespace`,
-//! net/core/dev.c). The socket is opened while the interface exists. The socket's filter passes only
-//! this notification, so the receive buffer cannot overflow.
+//! net/core/dev.c). The socket must be opened while the interface exists. The socket's filter passes only
+//! `RTM_DELLINK` of this interface, so that other notifications cannot fill the receive buffer.
 
 use std::io;
 use std::os::fd::AsRawFd;

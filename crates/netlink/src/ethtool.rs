@@ -37,7 +37,7 @@ const RXFH_CONTEXT: usize = 4;
 /// `RX_CLS_LOC_SPECIAL`, a flag in the `data` of the answer to `ETHTOOL_GRXCLSRLCNT`: the driver can choose
 /// the locations.
 const PLACES_BY_ITSELF: u64 = 0x8000_0000;
-/// Maximum number of rules in a valid answer: no driver has as many rules.
+/// Maximum number of rules, and of entries of an RSS table, in a valid answer: no driver has as many.
 const MOST_RULES: u32 = 1 << 20;
 
 /// A driver refused a request or returned an invalid answer, or an exchange over netlink failed.
@@ -62,7 +62,7 @@ impl EthtoolError {
     }
 }
 
-/// Calls a driver, which reads and fills the structure.
+/// Calls of ethtool's ioctl. The kernel or the driver reads and fills the structure.
 pub trait EthtoolCalls {
     /// Calls `SIOCETHTOOL` with the structure `data`, which starts with the ethtool command.
     ///
@@ -223,7 +223,7 @@ impl<C: EthtoolCalls> ReceiveRules<C> {
         self.ask(&mut data, || format!("delete the n-tuple rule at location {location}"))
     }
 
-    /// Returns indirection table and key, or `None` if the driver does not support them.
+    /// Returns indirection table, key and hash function, or `None` if the driver does not support them.
     pub fn rss(&self) -> Result<Option<RssTable>, EthtoolError> {
         match self.rss_of(0) {
             Err(error) if error.code() == Some(libc::EOPNOTSUPP) => Ok(None),
@@ -231,7 +231,7 @@ impl<C: EthtoolCalls> ReceiveRules<C> {
         }
     }
 
-    /// Returns table and key of a context; context 0 is the device's default table.
+    /// Returns table, key and hash function of a context. Context 0 is the device's default context.
     fn rss_of(&self, context: u32) -> Result<RssTable, EthtoolError> {
         let action = || match context {
             0 => "show its RSS table".to_owned(),
@@ -259,9 +259,8 @@ impl<C: EthtoolCalls> ReceiveRules<C> {
         })
     }
 
-    /// Restores the kernel's default table, with the queues in round-robin order. The default table
-    /// follows the number of queues. A table set by the user prevents a decrease of the number of
-    /// queues.
+    /// Restores the default table, with the queues in round-robin order. The default table follows the number
+    /// of queues. But the kernel refuses to remove a queue that a table of the user contains.
     pub fn reset_indirection(&self) -> Result<(), EthtoolError> {
         // Length 0 requests the default (ethtool_set_rxfh, net/ethtool/ioctl.c).
         let mut data = request(SRSSH, RXFH_LENGTH);

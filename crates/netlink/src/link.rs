@@ -49,7 +49,7 @@ pub struct VethOptions<'a> {
     pub name: &'a str,
     pub peer_name: &'a str,
     pub peer_namespace: BorrowedFd<'a>,
-    /// Number of transmit queues of this end, and of receive queues of the other end.
+    /// Number of transmit queues, and of receive queues, of each end.
     pub queues: u32,
     pub mtu: u32,
 }
@@ -57,7 +57,8 @@ pub struct VethOptions<'a> {
 /// Maximum sizes of GSO packets that the stack builds for a device, bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GsoSizes {
-    /// `gso_max_size`: for IPv6, and for protocols without a separate limit; above 64 KiB with BIG TCP.
+    /// `gso_max_size`: for IPv6, and for protocols without a separate limit. With BIG TCP, it is above 64
+    /// KiB.
     pub all: u32,
     /// `gso_ipv4_max_size` (since Linux 6.3). Setting `gso_max_size` to 64 KiB or less also sets
     /// `gso_ipv4_max_size` (`netif_set_gso_max_size`). On older kernels, the field equals `all`.
@@ -84,7 +85,8 @@ pub struct Link {
     pub up: bool,
     /// Allocated queues; fewer may be in use.
     pub transmit_queues: u32,
-    /// `IFLA_XDP_PROG_ID`. If there are several programs, the native-mode program.
+    /// Id of the XDP program. If there are several programs, the program in native mode, else in generic
+    /// mode.
     pub xdp_program: Option<u32>,
     pub gso: GsoSizes,
     /// Maximum sizes of GRO packets, bytes. Setting `gro_max_size` to 64 KiB or less also sets the size
@@ -95,8 +97,8 @@ pub struct Link {
 }
 
 impl Link {
-    /// Reads an answer. The function parses only the attributes of the fields, so any other attribute
-    /// cannot hide an interface.
+    /// Reads an answer. The function parses only the attributes that it needs. So an unexpected form of
+    /// another attribute cannot hide an interface.
     fn read(message: &RawMessage) -> Option<Self> {
         let word = |at: usize| message.payload.get(at..at + 4)?.try_into().ok().map(u32::from_ne_bytes);
         let (index, flags) = (word(INDEX_OFFSET)?, word(FLAGS_OFFSET)?);
@@ -127,8 +129,8 @@ fn xdp_program(list: &[u8]) -> Option<u32> {
 }
 
 /// Returns the local address in an answer, and its interface. On a point-to-point interface,
-/// `IFA_ADDRESS` is the peer's address, and `IFA_LOCAL` is this host's address. IPv6 has only
-/// `IFA_ADDRESS` (rtnetlink(7)).
+/// `IFA_ADDRESS` is the peer's address, and `IFA_LOCAL` is this host's address. Without a peer, IPv6
+/// has only `IFA_ADDRESS` (rtnetlink(7)).
 fn read_address(message: &RawMessage) -> Option<(IpAddr, u32)> {
     let index = message.payload.get(INDEX_OFFSET..INDEX_OFFSET + 4)?.try_into().ok()?;
     let list = message.payload.get(ADDRESS_HEADER_LENGTH..)?;
@@ -227,8 +229,8 @@ impl Netlink {
         }
     }
 
-    /// Moves an interface to another network namespace, where the interface has no addresses, qdiscs or
-    /// routes. A physical device returns when that namespace ends.
+    /// Moves an interface to another network namespace. The interface loses its addresses, qdiscs and routes.
+    /// When that namespace ends, the kernel moves a physical device to the initial namespace.
     pub fn move_link(&mut self, index: u32, namespace: BorrowedFd<'_>) -> Result<(), NetlinkError> {
         let mut link = LinkMessage::default();
         link.header.index = index;

@@ -98,7 +98,7 @@ mod tests {
             let path = format!("/sys/class/net/lo/statistics/{name}");
             assert!(std::path::Path::new(&path).exists(), "{path}");
         }
-        // Loopback counts each packet twice: sent and received (drivers/net/loopback.c).
+        // Loopback counts each packet as sent and as received (drivers/net/loopback.c).
         let value = |wanted: &str| loopback.counters.iter().find(|(name, _)| *name == wanted).unwrap().1;
         assert_eq!((value("rx_bytes"), value("rx_packets")), (value("tx_bytes"), value("tx_packets")));
     }

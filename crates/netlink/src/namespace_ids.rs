@@ -2,7 +2,7 @@
 //!
 //! When an interface moves to a namespace, that namespace gets an id in the namespace that the
 //! interface left (`peernet2id_alloc` in `dev_change_net_namespace`, net/core/dev.c). So an interface
-//! that has left this namespace is in a namespace that has an id here.
+//! that left this namespace went to a namespace that has an id here.
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsRawFd, BorrowedFd};

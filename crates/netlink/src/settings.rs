@@ -50,7 +50,7 @@ const SRXFH: u32 = 0x2a;
 /// `ETH_SS_FEATURES`, and the length of a name (`ETH_GSTRING_LEN`).
 const SET_OF_FEATURES: u32 = 4;
 const NAME_LENGTH: usize = 32;
-/// Limits the memory for an answer; no kernel has this many features.
+/// Maximum number of features in an answer. It limits the memory; no kernel has as many features.
 const MOST_FEATURES: u32 = 4096;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,10 +64,9 @@ pub enum Setting {
 
 struct Place {
     what: &'static str,
-    /// Generic netlink messages.
+    /// Generic netlink commands.
     get: u8,
     set: u8,
-    /// ioctl commands.
     ioctl_get: u32,
     ioctl_set: u32,
     /// Length of the ioctl structure in words, with the command.
@@ -178,7 +177,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Opens a socket, and generic netlink if the kernel supports it.
+    /// Opens the sockets. If the kernel lacks the netlink family `ethtool`, only the ioctl is used.
     pub fn open() -> Result<Self, EthtoolError> {
         let mut netlink = GenericNetlink::open()?;
         let family = netlink.family(FAMILY)?;
@@ -195,7 +194,7 @@ impl Settings {
         Ok(Self { netlink: None, socket })
     }
 
-    /// Returns a parameter, or `None` if the device lacks the parameter.
+    /// Returns a parameter, or `None` if the device does not report the parameter.
     pub fn get(&mut self, device: Device<'_>, setting: Setting) -> Result<Option<u32>, EthtoolError> {
         let word = setting.place().word;
         self.read(device, setting, word)
@@ -359,11 +358,11 @@ impl Settings {
         self.ask(device, &mut data, action)
     }
 
-    /// Returns the header fields that RSS hashes for a flow type, in ethtool's letters. Returns `None`
-    /// if the device does not report the fields.
+    /// Returns the header fields that RSS hashes for a flow type, in the letters of ethtool(8). Returns
+    /// `None` if the device does not report the fields.
     ///
     /// # Errors
-    /// Returns an error if ethtool(8) does not support the flow type, or the kernel refuses the query for
+    /// Returns an error if this module does not know the flow type, or the kernel refuses the query for
     /// another reason.
     pub fn flow_hash(&self, device: Device<'_>, flows: &str) -> Result<Option<String>, EthtoolError> {
         let mut data = hash_request(device, GRXFH, flows)?;

@@ -140,7 +140,7 @@ impl Shapers {
     /// Returns a queue's shaper, if any.
     ///
     /// # Errors
-    /// Returns an error if the interface has no shapers.
+    /// Returns an error if the driver does not support shapers.
     pub fn queue(&mut self, index: u32, queue: u32) -> Result<Option<Shaper>, NetlinkError> {
         let action = format!("read the shaper of queue {queue} of interface {index}");
         match self.netlink.request(self.family, NET_SHAPER_CMD_GET, queue_handle(index, queue), &action) {
@@ -152,7 +152,7 @@ impl Shapers {
     /// Returns all shapers of queues, by queue.
     ///
     /// # Errors
-    /// Returns an error if the interface has no shapers.
+    /// Returns an error if the driver does not support shapers.
     pub fn queues(&mut self, index: u32) -> Result<BTreeMap<u32, Shaper>, NetlinkError> {
         let action = format!("list the shapers of interface {index}");
         let request = vec![DefaultNla::new(NET_SHAPER_A_IFINDEX, words(&[index]))];

@@ -75,7 +75,8 @@ pub struct SocketCounters {
 /// Buffers and TCP state of a socket (`struct tcp_info`, `sk_get_meminfo`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SocketDetail {
-    /// Unsent and unacknowledged bytes. For a listener, the backlog limit.
+    /// TCP: unsent and unacknowledged bytes; for a listener, the backlog limit. UDP: memory of unsent
+    /// packets, bytes.
     pub send_queue: u32,
     /// `sk_rcvbuf`, bytes.
     pub receive_buffer: Option<u32>,
@@ -115,14 +116,15 @@ pub struct SocketRecord {
     pub interface: u32,
     /// `sk->sk_cookie`, unique since boot.
     pub cookie: u64,
-    /// Unread bytes. For a listener, connections waiting for accept(2).
+    /// TCP: unread bytes; for a listener, connections waiting for accept(2). UDP: memory of unread packets,
+    /// bytes.
     pub receive_queue: u32,
     pub uid: u32,
     /// Inode of the socket's file, as in the links of `/proc/PID/fd`; 0 if no process has the socket
     /// open.
     pub inode: u32,
-    /// Id of the socket's version-2 cgroup, which is the inode of the cgroup's directory; `None` before
-    /// Linux 5.9.
+    /// Id of the socket's version-2 cgroup, which is the inode of the cgroup's directory; `None` if the
+    /// kernel does not report it (Linux before 5.8, sockets in the state TIME-WAIT).
     pub cgroup: Option<u64>,
     pub counters: Option<SocketCounters>,
 }

@@ -106,8 +106,8 @@ pub struct HtbClass {
     pub ceil_bps: u64,
     /// Bucket size for both rates, bytes.
     pub burst_bytes: u32,
-    /// Weight in the deficit round robin among borrowing classes, bytes per round. Values below the largest
-    /// GSO packet have no effect.
+    /// Weight in the deficit round robin among borrowing classes, bytes per round. A class sends at least
+    /// one packet per round, so a quantum below the packet's length has no effect.
     pub quantum_bytes: u32,
 }
 
@@ -191,7 +191,7 @@ impl Netlink {
     /// Installs a qdisc in place of the current qdisc.
     ///
     /// # Errors
-    /// `ENOENT` means that the kernel lacks this kind.
+    /// `ENOENT` means that the kernel lacks this kind, or that the parent does not exist.
     pub fn replace_qdisc(
         &mut self,
         index: u32,
@@ -204,10 +204,10 @@ impl Netlink {
         self.change(RouteNetlinkMessage::NewQueueDiscipline(message), NLM_F_CREATE | NLM_F_REPLACE, &action)
     }
 
-    /// Deletes a qdisc with its children. The kernel then installs its default qdisc.
+    /// Deletes a qdisc with its children. In place of a root qdisc, the kernel then installs its default.
     ///
     /// # Errors
-    /// `ENOENT` means that only the default qdisc exists.
+    /// `ENOENT` means that the parent has no qdisc, or only the kernel's default.
     pub fn delete_qdisc(&mut self, index: u32, parent: Handle) -> Result<(), NetlinkError> {
         let mut message = TcMessage::default();
         message.header.index = index.cast_signed();

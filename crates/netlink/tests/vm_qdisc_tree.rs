@@ -219,7 +219,8 @@ fn tcp_passes_whole_through_classes() {
 fn mq_has_the_whole_line_on_a_device_that_uses_one_queue() {
     guest::require();
     let mut hosts = Hosts::new();
-    // The kernel refuses mq on a device with one queue (`mq_init`, net/sched/sch_mq.c).
+    // The kernel refuses mq on a device that was created with one queue (`mq_init`,
+    // net/sched/sch_mq.c). So the test reduces the queues of a device that has several.
     hosts.sees("ethtool", &["-L", NAME, "tx", "1"]);
     let rate = BitRate::from_bits_per_second(100_000_000);
     let on = Surroundings { queues: 1, ..Hosts::surroundings(2, 0) };

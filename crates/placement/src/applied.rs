@@ -104,7 +104,7 @@ fn set_channels(facts: &mut HostFacts, name: &str, kind: Channels, number: u32) 
         nic.receive_queues.resize(receive as usize, ReceiveQueue::default());
     }
     if kind != Channels::Rx && is_new(nic.transmit_queues.len(), transmit) {
-        // A kernel without XPS has no maps. No kernel shows a map for a single queue.
+        // A kernel without XPS has no maps. A device that was created with one queue shows no map.
         let queues = &nic.transmit_queues;
         let shows_maps = queues.len() < 2 || queues.iter().any(|queue| queue.has_xps);
         let fresh = TransmitQueue {
@@ -182,7 +182,8 @@ fn set_interrupts(facts: &mut HostFacts, name: &str, before: u32, queues: u32, h
         if facts.interrupts_of(name).any(|interrupt| interrupt.queue == Some(queue)) {
             continue;
         }
-        // By default the kernel spreads interrupts over all processors that are not isolated.
+        // By default, an interrupt may go to every processor that is not isolated, and the kernel
+        // spreads the interrupts over the processors that it prefers.
         let at = first.get(queue as usize % first.len().max(1)).copied();
         for like in &model {
             let Some(number) = free.next() else { return };

@@ -221,8 +221,8 @@ impl<'a> View<'a> {
         !is_known || packets < ENOUGH || segments.saturating_mul(ONE_IN) >= packets
     }
 
-    /// Returns the number of segments that TCP sent, retransmitted segments included. The kernel's `OutSegs` does
-    /// not count retransmitted data (`__tcp_transmit_skb`, net/ipv4/tcp_output.c).
+    /// Returns the number of segments that TCP sent, retransmitted segments included. The kernel's `OutSegs`
+    /// does not count retransmitted data (`__tcp_transmit_skb`, net/ipv4/tcp_output.c).
     #[must_use]
     pub fn sent_segments(&self) -> u64 {
         self.facts.counter("Tcp.OutSegs").saturating_add(self.retransmitted_segments())

@@ -177,7 +177,7 @@ pub(crate) fn is_unread(facts: &HostFacts, source: &str) -> bool {
 }
 
 /// Returns the increase of a 32-bit counter (`/proc/net/softnet_stat`, `struct gnet_stats_queue`), which
-/// wraps. A 64-bit counter that decreases was reset instead. Returns 0 if the earlier value is unknown.
+/// may wrap. Any other decrease counts as a reset. Returns 0 if the earlier value is unknown.
 #[must_use]
 pub fn gained_of_32_bits(before: Option<u64>, after: u64) -> u64 {
     const RANGE: u64 = 1 << 32;
@@ -299,8 +299,8 @@ pub fn keep_unread(before: &HostFacts, after: &mut HostFacts) {
 
 /// Adds the packets that IP could not send, and the datagrams that UDP could not send. If a qdisc, a device,
 /// a full neighbour table, connection tracking or the path's MTU drops a datagram, `ip_send_skb`
-/// (net/ipv4/ip_output.c) also counts a discard, and `udp_send_skb` (net/ipv4/udp.c) counts that discard as a
-/// full send buffer.
+/// (net/ipv4/ip_output.c) also counts a discard. If the error is `ENOBUFS`, `udp_send_skb`
+/// (net/ipv4/udp.c) also counts a full send buffer.
 fn by_ip(found: &mut Losses, counter: &dyn Fn(&str) -> u64, between: &dyn Fn(&str) -> u64) {
     const DISCARDS: [&str; 2] = ["Ip.OutDiscards", "Snmp6.Ip6OutDiscards"];
     const ALSO_DISCARDS: [&str; 5] =
@@ -352,7 +352,7 @@ fn explained(retransmitted: u64, not_sent: u64, losses: &[Loss], host: &HostFact
 }
 
 /// Returns the largest number of segments in a packet above the NIC: counters of qdiscs count a GSO packet
-/// once (`qdisc_qstats_drop`, include/net/sch_generic.h).
+/// once (`qdisc_qstats_drop`, include/net/sch_generic.h). Packets of more than 64 KiB (BIG TCP) are ignored.
 fn most_segments_in_a_packet(interface: &Interface) -> u64 {
     /// `GSO_LEGACY_MAX_SIZE` (include/linux/netdevice.h).
     const LARGEST: u64 = 65_536;

@@ -33,8 +33,8 @@ pub fn restore(facts: &mut HostFacts, managed: &[ManagedSetting]) {
     }
 }
 
-/// Removes changes of managed settings, and the findings without another change. Findings of measured load
-/// and loss stay.
+/// Removes changes of managed settings, and then the findings that lost their last change. Findings of
+/// measured load and loss stay.
 pub fn leave(findings: &mut Vec<Finding>, managed: &[ManagedSetting]) {
     findings.retain_mut(|finding| {
         let remedy = &mut finding.remedy;

@@ -132,7 +132,7 @@ impl<'a> View<'a> {
     }
 
     /// Returns the processors that should take a NIC's receive interrupts, for its current number of
-    /// queues. The list is empty if the NIC has no such interrupts.
+    /// queues. The list is empty if the NIC is down or has no such interrupts.
     #[must_use]
     pub fn planned_processors(&self, nic: &Interface) -> &[u32] {
         let judges_nics = self.judges_nics.get();
@@ -150,7 +150,7 @@ impl<'a> View<'a> {
         self.judges_nics.set(true);
     }
 
-    /// Returns the NICs that are up, for a rule that judges NICs only.
+    /// Returns the NICs that are up and not hidden, for a rule that judges NICs only.
     pub fn nics(&self) -> impl Iterator<Item = &'a Interface> {
         self.needs_nics();
         self.all_nics()
@@ -163,7 +163,7 @@ impl<'a> View<'a> {
         self.facts.interfaces.iter().filter(is_nic).filter(is_shown)
     }
 
-    /// Returns the NICs whose losses count, including NICs that are down, because they may have carried
+    /// Returns the NICs whose losses count: all except the hidden ones. A NIC that is down may have carried
     /// traffic.
     pub fn counted_nics(&self) -> impl Iterator<Item = &'a Interface> {
         self.needs_nics();
@@ -190,7 +190,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Returns one processor of each core on a NIC's node, without isolated processors.
+    /// Returns one processor of each core among [`Self::local_processors`], without isolated processors.
     #[must_use]
     pub fn local_cores(&self, nic: &Interface) -> Vec<u32> {
         let mut seen = BTreeSet::new();
@@ -227,8 +227,8 @@ impl<'a> View<'a> {
     }
 
     /// Returns the processors that serve at least a hundredth of a NIC's receive interrupts. If too few
-    /// interrupts were counted, returns the processors to which the interrupts are directed; none if
-    /// irqbalance moves the interrupts.
+    /// interrupts were counted, returns the processors of the interrupts that are directed to a single
+    /// processor; none if irqbalance moves the interrupts.
     #[must_use]
     pub fn interrupt_processors(&self, nic: &Interface) -> BTreeSet<u32> {
         let served = self.served_by(nic);
@@ -243,8 +243,8 @@ impl<'a> View<'a> {
         if self.is_balanced(nic) { BTreeSet::new() } else { self.interrupt_targets(nic) }
     }
 
-    /// Returns whether a NIC's interrupts are left to irqbalance, which moves them every ten seconds.
-    /// AWS advises irqbalance for ena.
+    /// Returns whether a NIC's interrupts are left to irqbalance, which can move them every ten seconds. This
+    /// is the case only for ena, for which AWS advises irqbalance.
     #[must_use]
     pub fn is_balanced(&self, nic: &Interface) -> bool {
         nic.driver.as_deref() == Some("ena") && running_balancer(self.facts).is_some()
@@ -257,8 +257,8 @@ impl<'a> View<'a> {
         targets.filter(|target| target.len() == 1).flatten().copied().collect()
     }
 
-    /// Returns the TCP connections through a NIC. Sockets that name no interface belong to the only
-    /// NIC, or to the fastest NIC.
+    /// Returns the TCP connections through a NIC. Sockets that name no interface belong to the fastest NIC,
+    /// unless their local address is a loopback address.
     #[must_use]
     pub fn connections(&self, nic: &Interface) -> Vec<&'a SocketFacts> {
         let is_default = self.default_nic().is_some_and(|default| default == nic.name);
@@ -274,7 +274,8 @@ impl<'a> View<'a> {
     }
 
     /// Returns the TCP connections with an address of this interface, without connections of a bond or
-    /// VLAN above it. Sockets that name no interface belong to the only NIC, or to the fastest NIC.
+    /// VLAN above it. Sockets that name no interface belong to the fastest NIC, unless their local address
+    /// is a loopback address.
     #[must_use]
     pub fn own_connections(&self, interface: &Interface) -> Vec<&'a SocketFacts> {
         let is_default = self.default_nic().is_some_and(|default| default == interface.name);
@@ -317,7 +318,8 @@ impl<'a> View<'a> {
     }
 
     /// Returns the NIC with the largest bandwidth-delay product of connections that carried much data in a
-    /// direction, with the product in bytes and the round-trip time; `None` if no NIC reports a speed.
+    /// direction, with the product in bytes and the round-trip time; `None` if no NIC reports a speed. A NIC
+    /// with a measured round-trip time takes precedence over all NICs with an assumed time.
     #[must_use]
     pub fn largest_product(&self, direction: Direction) -> Option<(&'a Interface, u64, RoundTrip)> {
         let products = self.all_nics().filter_map(|nic| {
@@ -325,7 +327,6 @@ impl<'a> View<'a> {
             let bytes = u128::from(nic.speed_bps?) * u128::from(time.us) / 8_000_000;
             Some((nic, u64::try_from(bytes).unwrap_or(u64::MAX), time))
         });
-        // A measured round-trip time takes precedence over an assumed time.
         products.max_by_key(|(_, bytes, time)| (time.peer.is_some(), *bytes))
     }
 
@@ -358,7 +359,7 @@ impl<'a> View<'a> {
         Some(segment / (us as f64 / 1e6) * 1.22 / ratio.max(1e-12).sqrt())
     }
 
-    /// Returns the cost of a loss ratio in words.
+    /// Describes the rate that a Reno-like flow can reach at a loss ratio; `None` without an MTU.
     #[must_use]
     pub fn cost_of_loss(&self, nic: &Interface, ratio: f64) -> Option<String> {
         let rate = self.rate_at_loss(nic, ratio)?.min(nic.speed_bps.unwrap_or(u64::MAX) as f64);
@@ -433,7 +434,8 @@ impl<'a> View<'a> {
         Some((severity, effect))
     }
 
-    /// Returns the cost for datagrams in words, if at least half of the received packets are datagrams.
+    /// Describes the cost for datagrams. The text is empty if less than half of the received packets are
+    /// datagrams.
     fn datagram_words(&self) -> String {
         let datagrams =
             self.facts.counter("Udp.InDatagrams").saturating_add(self.facts.counter("Snmp6.Udp6InDatagrams"));
@@ -468,14 +470,14 @@ impl<'a> View<'a> {
     }
 }
 
-/// Returns the smallest power of two that is at least `number`; the largest number if there is none.
+/// Returns the smallest power of two that is at least `number`; `u64::MAX` if a `u64` cannot hold it.
 #[must_use]
 pub fn power_of_two(number: u64) -> u64 {
     number.checked_next_power_of_two().unwrap_or(u64::MAX)
 }
 
-/// Returns the longest of the connections' smallest round-trip times, or an assumed time without connections.
-/// Windows must hold the data in flight for that long; time spent in queues needs no window.
+/// Returns the longest of the connections' smallest round-trip times; an assumed time if no connection has
+/// one. A window must hold the data of one round trip without queueing.
 fn longest_round_trip<'s>(connections: impl Iterator<Item = &'s SocketFacts>) -> RoundTrip {
     let times = connections.filter_map(|socket| {
         Some(RoundTrip { us: View::round_trip_of(socket)?, peer: Some(socket.remote.clone()) })
@@ -487,7 +489,7 @@ pub(crate) fn is_loopback(end: &str) -> bool {
     end.starts_with("127.") || end.starts_with("[::1]")
 }
 
-/// Formats a rate: `12.3 Gbit/s`, `300 Mbit/s`.
+/// Formats a rate: `12 Gbit/s`, `2.5 Gbit/s`, `300 Mbit/s`.
 #[must_use]
 pub fn gigabits(bps: f64) -> String {
     if bps >= 9.95e9 {
@@ -499,7 +501,7 @@ pub fn gigabits(bps: f64) -> String {
     }
 }
 
-/// Formats a size: `1.25 MB`, `87 kB`.
+/// Formats a size: `12.5 MB`, `87 kB`.
 #[must_use]
 pub fn bytes(bytes: u64) -> String {
     match bytes {
@@ -539,7 +541,7 @@ pub fn per_cent(share: f64) -> String {
     } else if percent >= 0.1 {
         format!("{percent:.1} %")
     } else if percent > 0.0 {
-        // Digits up to the first digit that is not 0.
+        // Decimal places up to the first digit that is not 0, at most 9.
         let digits = (-percent.log10()).ceil().clamp(2.0, 9.0) as usize;
         format!("{percent:.digits$} %")
     } else {

@@ -9,7 +9,8 @@ use evenkeel_model::host::{
 use evenkeel_placement::applied::set;
 use evenkeel_placement::{Basis, Finding, Severity, check};
 
-/// Creates a host with one port, the kernel's TCP defaults, and these connections through the port.
+/// Creates a host with one port, these connections through the port, and the kernel's defaults, except for a
+/// small tcp_mem.
 fn host(speed_gbit: u64, connections: Vec<SocketFacts>) -> HostFacts {
     let nic = Interface {
         name: "eth0".to_owned(),
@@ -69,7 +70,7 @@ fn found(facts: &HostFacts, rule: &str) -> Option<Finding> {
     check(facts).into_iter().find(|finding| finding.rule == rule)
 }
 
-/// A packet takes its MTU and 38 bytes of the line: 100e9 / 8 / 1438 is 8.7 million.
+/// On the line, a packet of full size takes 38 bytes more than its MTU: 100e9 / 8 / 1438 is 8.7 million.
 #[test]
 fn packets_per_second_follow_the_mtu() {
     let mut facts = host(100, vec![connection(1 << 30, 1 << 30)]);
@@ -244,7 +245,8 @@ fn datagrams_are_judged_by_their_share_and_by_their_rate() {
     assert_eq!(dropped(20_000_000, 1_000_000), Some(Severity::High));
 }
 
-/// The kernel does not count the datagrams of a socket. So from 1,000 drops at one socket, the rule needs no share.
+/// The kernel does not count the datagrams of a socket. So from 1,000 drops at one socket, the rule needs
+/// no share.
 #[test]
 fn a_socket_that_drops_counts_beside_a_busy_one() {
     let at_one = |drops| {
@@ -334,8 +336,8 @@ fn a_storm_of_priority_pauses_is_high() {
 fn squeezes_are_judged_although_packets_wrapped() {
     let mut facts = host(10, vec![]);
     facts.processors = (0..2).map(|number| Processor { number, ..Processor::default() }).collect();
-    // The 32-bit counter wrapped after 5 billion packets. 5,000 squeezes of 5 billion packets are no
-    // fault.
+    // The 32-bit counter `processed` wrapped, so it shows 1,000 of the 5 billion packets. 5,000 squeezes
+    // in 5 billion packets are no fault.
     let line = |processor, squeezed| Softnet { processor, processed: 1000, squeezed, ..Softnet::default() };
     facts.softnet = vec![line(0, 5_000), line(1, 5_000)];
     assert!(found(&facts, "softnet-squeezed").is_none());
@@ -366,8 +368,8 @@ fn losses_of_a_router_are_not_judged_by_an_assumed_round_trip() {
     assert_eq!(lost(1_000_000, 600_000).severity, Severity::High, "one in 8,300");
 }
 
-/// Gives a host 16 processors. The first `busy` processors spend this share of their time in softirqs,
-/// in percent.
+/// Gives a host 16 processors. The first `busy` processors spend `softirq` percent of their time in
+/// softirqs, and the others 2 %.
 fn with_busy_processors(facts: &mut HostFacts, busy: u32, softirq: u64) {
     let time = |softirq: u64| {
         Some(ProcessorTime { total: 1000, idle: 1000 - softirq * 10, softirq: softirq * 10, steal: 0 })
@@ -446,8 +448,8 @@ fn few_queues_that_are_busy_and_lose_packets_are_high() {
     assert_eq!(few(1, 96, 20_000).unwrap().severity, Severity::Medium, "one processor receives 1 Gbit/s");
 }
 
-/// A connection request that tcp_tw_recycle rejects keeps a client away. The rule compares such
-/// requests with all requests, not with segments.
+/// A client cannot connect if tcp_tw_recycle rejects its connection request. The rule compares the
+/// rejected requests with all requests, not with segments.
 #[test]
 fn rejected_connection_requests_are_judged_by_their_share() {
     let refused = |recycle: &str, rejected| {
@@ -477,8 +479,8 @@ fn rejected_connection_requests_are_judged_by_their_share() {
     assert!(past.remedy.changes.is_empty());
 }
 
-/// The timers of NAPI apply to a veth only while the veth has NAPI: with GRO, or with an XDP program (veth_open,
-/// drivers/net/veth.c). The rule looks only at GRO.
+/// The timers of NAPI apply to a veth only while the veth has NAPI: with GRO, or with an XDP program
+/// (veth_open, drivers/net/veth.c). The rule looks only at GRO.
 #[test]
 fn timers_of_a_veth_count_with_gro() {
     let found = |gro: bool, timeout: u64, polls: u64| {
@@ -518,7 +520,7 @@ fn the_share_of_retransmitted_segments_is_that_of_all_sent_ones() {
     assert_eq!(judged(96_000, 4_999).unwrap().0, Severity::Medium, "less than 5 % of all");
 }
 
-/// Without forwarding, packets to other hosts count as errors of addresses. They are not lost.
+/// Without forwarding, the kernel counts packets to other hosts in InAddrErrors. They are no losses.
 #[test]
 fn packets_to_other_hosts_are_no_fault() {
     let mut facts = host(10, vec![]);
@@ -533,7 +535,7 @@ fn packets_to_other_hosts_are_no_fault() {
     assert!(found(&facts, "no-route").is_some());
 }
 
-/// A NIC's first queues may have no interrupt, so the position among the interrupts is not the queue.
+/// A NIC's first queues may have no interrupt, so an interrupt's position is not the number of its queue.
 #[test]
 fn the_busiest_queue_has_its_number_although_other_queues_have_no_interrupt() {
     let mut facts = host(10, vec![]);
@@ -556,7 +558,7 @@ fn the_busiest_queue_has_its_number_although_other_queues_have_no_interrupt() {
     assert!(skew.evidence.starts_with("queue 4 of 8 had 96 %"), "{}", skew.evidence);
     let changes = skew.remedy.lines().join("\n");
     assert!(changes.contains("rx-4/rps_cpus"), "{changes}");
-    // Steering of queue 4 is a reason for no finding, and not steering of queue 1.
+    // RPS on queue 4 removes the finding. RPS on queue 1 does not.
     facts.interfaces[0].receive_queues[1].rps = vec![0, 1];
     assert!(found(&facts, "rss-skew").is_some());
     facts.interfaces[0].receive_queues[4].rps = vec![0, 1];
@@ -613,14 +615,14 @@ fn packets_are_not_steered_where_the_affinity_is_at_fault() {
         (found(&facts, "irq-one-processor").is_some(), found(&facts, "rps-missing").is_some())
     };
     assert_eq!(to(|_| 0), (true, false));
-    // Without an own line for each queue, only RPS helps.
+    // With a single queue, no interrupt can move, so only RPS helps.
     let mut facts = host(25, vec![]);
     with_busy_processors(&mut facts, 1, 96);
     facts.interfaces[0].receive_queues = vec![ReceiveQueue::default()];
     assert!(found(&facts, "rps-missing").is_some());
 }
 
-/// The queue has most packets because UDP is hashed without ports. The fix of the hash comes first.
+/// One queue gets most packets because the hash of UDP lacks the ports. The fix of the hash comes first.
 #[test]
 fn a_poor_hash_of_udp_explains_a_skew() {
     let with = |fields: &str| {
@@ -646,7 +648,8 @@ fn a_poor_hash_of_udp_explains_a_skew() {
     assert_eq!(with("sdfn").changes.len(), 1);
 }
 
-/// A buffer far below the last value of tcp_wmem is the program's (SO_SNDBUF): the sysctl does not limit it.
+/// A buffer of at most half of the last value of tcp_wmem has another limit. If another connection has a
+/// buffer twice as large, the program has set the small one (SO_SNDBUF).
 #[test]
 fn a_buffer_of_the_program_is_not_limited_by_tcp_wmem() {
     let with = |buffer, limit: &str| {
@@ -657,7 +660,6 @@ fn a_buffer_of_the_program_is_not_limited_by_tcp_wmem() {
         facts.interfaces[0].mtu = Some(1500);
         facts.sysctls.insert("net/ipv4/tcp_wmem".to_owned(), "4096 16384 67108864".to_owned());
         facts.sysctls.insert("net/core/wmem_max".to_owned(), limit.to_owned());
-        // Another connection's buffer has grown.
         let mut grown = connection(0, 2_000_000_000);
         grown.send_buffer = Some(30_000_000);
         facts.sockets.push(grown);

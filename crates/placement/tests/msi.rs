@@ -6,8 +6,8 @@ use evenkeel_model::host::{
 };
 use evenkeel_placement::{Basis, Finding, Severity, check};
 
-/// Creates a virtual machine of four processors. The only interrupt of its NIC comes from a pin and goes to
-/// processor 1. This processor spends `softirq` percent of its time in softirqs.
+/// Creates a virtual machine of four processors. The only interrupt of its NIC comes from a pin of the
+/// IO-APIC and goes to processor 1. This processor spends `softirq` percent of its time in softirqs.
 fn host(word: &str, softirq: u64, lost: u64) -> HostFacts {
     let time = |softirq: u64| {
         Some(ProcessorTime { total: 1000, idle: 1000 - softirq * 10, softirq: softirq * 10, steal: 0 })

@@ -13,8 +13,8 @@ fn connection(peer: usize, pmtu: u64) -> SocketFacts {
     }
 }
 
-/// Creates a NIC of 50 Gbit/s and an MTU of 1,500 that has been up for 100,000 s, with this number of ICMP
-/// messages about unreachable destinations.
+/// Creates a host that has been up for 100,000 s and has received `messages` ICMP messages about unreachable
+/// destinations. Its NIC has 50 Gbit/s and an MTU of 1,500.
 fn host(connections: Vec<SocketFacts>, messages: u64) -> HostFacts {
     let statistics = [("rx_packets", 5_000_000_000), ("tx_packets", 5_000_000_000)];
     let nic = Interface {
@@ -63,7 +63,8 @@ fn single_paths_and_configured_routes_are_no_fault() {
     assert!(judged(connections(0, 9), 90_000).is_none(), "too few connections");
     assert!(judged(connections(10, 30), 90_000).is_none(), "a quarter of the paths carries the MTU");
     assert!(judged(vec![connection(7, 1460); 40], 90_000).is_none(), "one peer is one path");
-    // With too few messages, the routes set the MTU. One message per 10 minutes is 167 messages in 100,000 s.
+    // If few messages arrive, configured routes set the path MTU. The rule needs 100 messages, and one per
+    // 10 minutes: 167 messages in 100,000 s.
     assert!(judged(connections(0, 40), 90).is_none());
     assert!(judged(connections(0, 40), 120).is_none());
     assert!(judged(connections(0, 40), 200).is_some());

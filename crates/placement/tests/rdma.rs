@@ -4,8 +4,8 @@
 use evenkeel_model::host::{HostFacts, Interface, InterfaceKind, LossCounters, Pause, PcieLink, Rings};
 use evenkeel_placement::{Finding, Severity, check};
 
-/// Creates a NIC of 100 Gbit/s with a short ring. The NIC received a billion packets and `rdma` RDMA
-/// packets, and lost `lost` packets in front of the ring.
+/// Creates a host with a NIC of 100 Gbit/s and a short ring. The NIC received a billion packets for the
+/// kernel and `rdma` RDMA packets, and lost `lost` packets in front of the ring.
 fn host(rdma: u64, lost: u64) -> HostFacts {
     let statistics = [("rx_packets", 1_000_000_000), ("tx_packets", 1_000_000_000)];
     let nic = Interface {

@@ -4,8 +4,8 @@
 //! queues = 4
 //! indirection = "off"     # or the queue of each entry; default: all queues round robin
 //!
-//! rss-key = "6d:5a:..."   # as `ethtool -x` prints it; default: the key of the specification
-//! hashed-ports = ["tcp-ipv4"]  # flows whose ports RSS hashes, too; default: the model's
+//! rss-key = "6d:5a:..."   # as `ethtool -x` prints it; default: the key of Microsoft's RSS specification
+//! hashed-ports = ["tcp-ipv4"]  # flows for which RSS also hashes the ports; default: the model's
 //!
 //! [[filter]]
 //! table = "five-tuple"
@@ -45,7 +45,7 @@ impl NicModel {
         let field = root.take("queues");
         let given = field.and_then(|field| field.integer(u32::from(least)..=u32::from(most)));
         let queues = given.map_or(queues.clamp(least, most), |given| u16::try_from(given).unwrap_or(most));
-        // Cannot fail: the number of queues was clamped above.
+        // Cannot fail: the number of queues is in the range of the model.
         let mut nic =
             ConfiguredNic::new(self, queues).map_err(|error| unplaced(origin, &error.to_string()))?;
         if let Some(field) = root.take("indirection") {

@@ -19,7 +19,7 @@ use crate::packet::Packet;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConfiguredKind {
     Source,
-    /// Enables the port whose predicate holds. A port without predicate takes the remaining packets.
+    /// Enables the first port whose predicate holds. A port without predicate takes the remaining packets.
     Function(Vec<Option<Predicate>>),
     /// True (port 0) if all operands are true. An operand is a node and the port that makes it true.
     And(Vec<(usize, usize)>),

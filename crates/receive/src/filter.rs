@@ -278,7 +278,7 @@ impl FilterMatch {
 }
 
 impl fmt::Display for FilterMatch {
-    /// Writes the set fields with the names of `search solve`, or `any` if no field is set.
+    /// Writes each field that is set, with its name in `search solve`. Writes `any` if no field is set.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut separator = "";
         let mut field = |name: &str, value: Option<&dyn fmt::Display>| {

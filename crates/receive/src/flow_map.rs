@@ -32,7 +32,7 @@ pub struct Move {
 pub enum Change {
     Insert(Filter),
     Remove(FilterId),
-    /// Replaces a filter. A replacement that changes only the queue costs least.
+    /// Replaces a filter. The cost is lowest if both filters have the same match.
     Replace(FilterId, Filter),
 }
 
@@ -44,7 +44,7 @@ struct Entry {
     queue: QueueId,
     /// Position in the list of flows of its queue.
     position: u32,
-    /// Position in the list of flows of its indirection table entry.
+    /// Position in the list of flows of its indirection table entry; 0 if RSS is off.
     rss_position: u32,
 }
 
@@ -116,14 +116,14 @@ impl Group {
     }
 }
 
-/// Maximum number of indexed masks. A filter with another mask is compared with all flows.
+/// Maximum number of indexed masks. A change of a filter with another mask looks up all flows again.
 const MOST_GROUPS: usize = 16;
 
 /// A configured NIC, its flows, and the queue of each flow.
 ///
 /// The cost of a change depends on the number of affected flows:
 /// - filter with a five-tuple: one look-up
-/// - filter with a mask: one look-up per matching flow
+/// - filter with a mask: one look-up per matching flow; the first filter with this mask indexes all flows
 /// - entry of the indirection table: one look-up per flow of the entry
 #[derive(Clone, Debug)]
 pub struct FlowMap {
@@ -337,7 +337,7 @@ impl FlowMap {
     /// uses the context.
     ///
     /// # Errors
-    /// Returns an error if the NIC supports no more contexts.
+    /// Returns an error under the same conditions as [`ConfiguredNic::add_context`].
     pub fn add_context(&mut self, queues: &[QueueId]) -> Result<ContextId, ConfigureError> {
         self.nic.add_context(queues)
     }

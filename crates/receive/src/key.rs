@@ -102,8 +102,8 @@ pub(crate) struct Pattern {
 }
 
 impl Pattern {
-    /// Returns the pattern of a match; `None` if the match contradicts itself, for example with
-    /// addresses of two IP versions.
+    /// Returns the pattern of a match; `None` if the addresses and the Ethernet type name different IP
+    /// versions, or the hardware address is 0.
     pub(crate) fn of(matches: &FilterMatch) -> Option<Self> {
         let (mut value, mut mask) = (Key::default(), Key::default());
         let mut ether_type = matches.ether_type;

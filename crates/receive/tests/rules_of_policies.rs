@@ -293,7 +293,7 @@ proptest! {
         prop_assume!(rules.terms[0].0 != "isolation" || !rules.classes.is_empty());
         let nodes: Vec<u32> = (0..count).map(|processor| u32::from(processor >= 2)).collect();
         let bound = file.bind(&Arc::new(Queues::new(count as u16).with_nodes(nodes.clone())));
-        // Binding fails if several classes name one queue, or leave no queue for the rest.
+        // Binding fails if a class names a queue that another class reserves, or if the rest has no queue.
         prop_assume!(bound.is_ok());
         let mut flows = flows;
         flows.sort_by_key(|flow| flow.tuple);

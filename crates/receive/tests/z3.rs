@@ -178,8 +178,7 @@ fn graph(nic: &ConfiguredNic, script: &mut String) -> Vec<(QueueId, String)> {
             ConfiguredKind::Filter(id, filter) => {
                 let signature = nic.model().tables()[id.table.index()].signature;
                 let holds = if signature {
-                    // The graph does not model signature collisions: any flow of the same protocol may
-                    // match.
+                    // The script does not compute signatures: any flow of the same protocol may match.
                     let _ = writeln!(script, "(declare-const same{index} Bool)");
                     let transport = filter.matches.transport.map_or(0, Transport::number);
                     format!("(and same{index} (= protocol #x{transport:02x}))")

@@ -207,7 +207,7 @@ fn finding_in(variants: &[&VariantRecord], subject: &Subject) -> Option<String> 
 }
 
 /// The answer names no best variant for a smaller difference, however narrow the interval. A difference
-/// is relative to the larger mean, or absolute for an index or share. The answer displays three digits.
+/// is relative to [`whole`], or else to the larger mean. The answer displays three digits.
 const NEGLIGIBLE: f64 = 0.001;
 
 /// Returns whether two variants differ in a metric: the interval excludes "no difference" and is not
@@ -267,7 +267,7 @@ fn costs(base: &VariantRecord, best: &VariantRecord, subject: &str) -> String {
     text
 }
 
-/// The answer omits a smaller change that has no confidence interval.
+/// The answer omits a smaller change of throughput or latency that has no confidence interval.
 const WORTH_SAYING: f64 = 0.05;
 
 /// Returns a ratio as a change: `+10 % (-2 to +22 %)`.

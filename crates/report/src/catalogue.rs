@@ -26,12 +26,12 @@ pub struct Description {
     /// Factor from the recorded to the displayed unit.
     pub scale: f64,
     pub decimals: usize,
-    /// The metric is a count. Whole numbers of a count need no decimals.
+    /// Whether the metric is a count. Whole numbers of a count need no decimals.
     count: bool,
     pub direction: Direction,
     order: u32,
-    /// Priority when columns do not fit. The table drops the column with the highest number first, and
-    /// a column with 0 last.
+    /// Priority when columns do not fit. The table drops the column with the highest number first, and never
+    /// a column with 0.
     pub importance: u32,
 }
 
@@ -229,7 +229,7 @@ pub fn describe(key: &str) -> Description {
             Description { scale: 100.0, decimals: 1, ..describe("cycles", part, "%", Neutral, 9, 11) }
         }
         metric::DISTURBANCE => describe("other load", part, "processors", LowerIsBetter, 12, 12),
-        // Flows of a shuffle take seconds. Responses to clients take less than a millisecond.
+        // In milliseconds, unlike response times: flows of a shuffle can take seconds.
         metric::COMPLETION => {
             let (part, importance) = match part.split_once('.') {
                 Some((size, part)) => (format!("{size} {part}"), 12),
@@ -262,7 +262,8 @@ fn part_of_cores(part: &str) -> &str {
     if part == "busy" { "" } else { part }
 }
 
-/// Returns `keys` in display order: by metric, and windows by length.
+/// Returns `keys` in display order: by metric, then by part. Windows are in the order of their lengths, and
+/// flow sizes in the order of their bytes.
 pub(crate) fn in_order(keys: BTreeSet<String>, windows: &BTreeMap<String, f64>) -> Vec<String> {
     let rank = |key: &str| {
         let (prefix, part) = key.split_once('.').unwrap_or((key, ""));

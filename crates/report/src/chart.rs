@@ -68,7 +68,7 @@ enum Marker {
     Diamond,
 }
 
-/// Returns the style of a line. Styles differ first by marker, then by dashes. Each colour has a
+/// Returns the style of a line. The first 24 lines differ in their marker or dashes. Each colour has a
 /// different darkness.
 fn look(number: usize) -> Look {
     const COLOURS: [RGBColor; 5] = [

@@ -1,10 +1,11 @@
 //! Judges a scenario's expectations.
 //!
 //! An expectation compares bounds with the 95 % confidence interval of a value: the mean over the
-//! repeats, or the share of repeats within the bounds.
+//! repeats, or the share of repeats within the bounds. The value can be relative to another variant.
 //! - met: the whole interval is within the bounds
-//! - missed: the whole interval is outside the bounds
-//! - open: the interval is partly within the bounds; more repeats are needed
+//! - missed: the whole interval is outside the bounds, or a repeat lacks the value
+//! - open: the interval is partly within the bounds, or the run cannot decide, for example because it is
+//!   a quick run or has too few repeats
 //!
 //! More repeats do not make a true expectation fail more often.
 
@@ -45,8 +46,8 @@ fn values(variant: &VariantRecord, metric: &str) -> Option<Vec<f64>> {
     variant.repeats.iter().map(|repeat| repeat.metrics.get(metric).copied()).collect()
 }
 
-/// Returns the value to compare with the bounds. Returns `None` if the two variants have different numbers
-/// of repeats, or a repeat has no finite value.
+/// Returns the value to compare with the bounds. Returns `None` without repeats, if the two variants have
+/// different numbers of repeats, or if a repeat has no finite value or ratio.
 fn estimate(expectation: &Expectation, own: &[f64], base: Option<&[f64]>) -> Option<MeanInterval> {
     if base.is_some_and(|base| base.len() != own.len()) {
         return None;
@@ -119,8 +120,8 @@ fn judge_one(
         let base = base.as_deref().unwrap_or_default();
         let pairs = || own.iter().zip(base).map(|(own, base)| (*own == 0.0, *base == 0.0));
         match found.map(|found| found.interval) {
-            // A value that is not 0 over 0 counts as above any upper bound. A value of 0 over a value
-            // that is not 0 counts as below any lower bound.
+            // A nonzero value divided by 0 counts as above any upper bound. 0 divided by a nonzero value
+            // counts as below any positive lower bound.
             None if pairs()
                 .any(|(own, base)| (base && !own && high.is_finite()) || (own && !base && low > 0.0)) =>
             {

@@ -139,8 +139,8 @@ fn width_up_to(text: &str, limit: usize) -> usize {
 }
 
 /// Returns `text`, cleaned and wrapped to `width` between words. The first line starts with `indent`,
-/// further lines with the same number of spaces. A word longer than a line breaks after a punctuation
-/// mark if possible. A command in backquotes never breaks.
+/// further lines with spaces of the same width. A word longer than a line breaks after a punctuation mark
+/// if possible. A command in backquotes never breaks, nor does a command in parentheses that fits one line.
 #[must_use]
 pub fn wrapped(indent: &str, text: &str, width: usize) -> String {
     /// Minimum width for text. If the indent leaves less, further lines are indented by 2.
@@ -193,10 +193,10 @@ pub fn wrapped(indent: &str, text: &str, width: usize) -> String {
 /// A placeholder for a space at which a line must not break. It is in Unicode's private use area.
 const JOINT: char = '\u{e000}';
 
-/// Replaces the spaces of a command in backquotes by [`JOINT`], also of a command in parentheses that fits one
-/// line. A command on one line can be copied.
+/// Replaces the spaces of commands by [`JOINT`], because users copy a command from one line. Commands are in
+/// backquotes, or in parentheses if they fit one line.
 fn joined_commands(text: &str, room: usize) -> String {
-    /// A printed command may begin with the directories of this process, such as `EVENKEEL_STATE_DIR`.
+    /// A printed command may begin with environment variables of this process, such as `EVENKEEL_STATE_DIR`.
     const BEGINNINGS: [&str; 7] =
         ["EVENKEEL_", "ethtool ", "evenkeel ", "ip ", "sysctl ", "systemctl ", "tc "];
     let mut joined = String::with_capacity(text.len());
@@ -204,7 +204,7 @@ fn joined_commands(text: &str, room: usize) -> String {
     while let Some(open) = rest.find(['`', '(']) {
         let (before, from) = rest.split_at(open);
         joined.push_str(before);
-        // Parentheses may also contain prose.
+        // Parentheses may also contain prose, so search only one line's length for their end.
         let (close, most) = if from.starts_with('`') { ('`', usize::MAX) } else { (')', room) };
         let end = from.char_indices().skip(1).take(most).find(|(_, letter)| *letter == close);
         let end = end.map(|(at, _)| at + 1);

@@ -8,7 +8,7 @@ use crate::format::clean;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TableOptions {
-    /// Columns of the terminal. `None` for no limit.
+    /// Width of the terminal in characters; `None` for no limit.
     pub width: Option<usize>,
     pub colour: bool,
 }
@@ -122,7 +122,6 @@ impl Grid {
         let mut by_importance: Vec<usize> = (0..self.columns.len()).collect();
         by_importance.sort_by_key(|index| self.columns[*index].importance);
         let mut shown: Vec<usize> = Vec::new();
-        // The width includes the padding before each column and the gap between two columns.
         let mut used = 0;
         for index in by_importance {
             let gap = usize::from(!shown.is_empty());

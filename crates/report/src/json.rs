@@ -193,8 +193,8 @@ fn nested(mut figures: BTreeMap<String, Value>, record: &Record) -> Value {
     let mut root = Map::new();
     for key in keys {
         let Some(figure) = figures.remove(&key) else { continue };
-        // Nest at the first dot only, because a window's name may contain dots (`2.5ms`). A size
-        // contains no dot.
+        // A window's name may contain dots (`2.5ms`), so its key nests only at the first dot. Keys with a
+        // size or a group of clients also nest at the next dot.
         match key.split_once('.') {
             None => {
                 root.entry(key).or_insert(figure);

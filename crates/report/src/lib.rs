@@ -1,7 +1,7 @@
 //! Displays the results of a run as tables, JSON and HTML.
 //!
-//! All functions depend only on [records](evenkeel_model::record). A record gives the same table on any
-//! machine at any time.
+//! Tables, JSON and pages depend only on [records](evenkeel_model::record). A record gives the same table on
+//! any machine at any time.
 //!
 //! ```text
 //!             ┌─> table::render   terminal table

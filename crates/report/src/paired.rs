@@ -18,7 +18,7 @@ pub(crate) struct Paired<'r> {
     pub throughput: Option<MeanInterval>,
 }
 
-/// Returns `cmax` if the record has it, otherwise the first variant.
+/// Returns the variant `cmax` if it is one of `variants`, otherwise the first; `None` without variants.
 pub(crate) fn baseline<'r>(variants: &[&'r VariantRecord]) -> Option<&'r VariantRecord> {
     variants.iter().find(|variant| variant.name == PREFERRED_BASELINE).or_else(|| variants.first()).copied()
 }
@@ -45,7 +45,8 @@ pub(crate) fn by_workload<'r>(
     groups
 }
 
-/// Compares every other variant with the baseline of its workload, if they have a common figure.
+/// Compares every other variant with the baseline of its workload, if their CPU time or throughput has a
+/// ratio.
 pub(crate) fn against_baseline(record: &Record) -> Vec<Paired<'_>> {
     let mut all = Vec::new();
     for (_, group) in by_workload(&record.variants) {
@@ -63,8 +64,8 @@ pub(crate) fn against_baseline(record: &Record) -> Vec<Paired<'_>> {
     all
 }
 
-/// Returns the ratio of a variant's metric to the baseline's metric, paired by repeat; `None` if a pair has a
-/// value without a ratio, such as 0. Repeats that lack the metric have no pair.
+/// Returns the ratio of a variant's metric to the baseline's metric, paired by repeat. Repeats that lack the
+/// metric have no pair. Returns `None` without a pair, or if a pair has a value without a ratio, such as 0.
 pub(crate) fn ratio(baseline: &VariantRecord, variant: &VariantRecord, key: &str) -> Option<MeanInterval> {
     let (first, second): (Vec<f64>, Vec<f64>) = baseline
         .repeats

@@ -3,9 +3,9 @@
 //! The answer comes first, as a sentence, then the figures:
 //!
 //! - Variants are rows and metrics are columns. The main metrics come first.
-//! - Each variant shows the median over the repeats, with the range below it.
-//! - The table also shows figures of a paper, if the scenario states them.
-//! - The table also shows the mean if it is displayed differently from the median.
+//! - Each variant shows the median over the repeats, with the range of several repeats below it.
+//! - If the scenario states figures of a paper, the table also shows them. It then also shows the mean, if
+//!   the mean is displayed differently from the median.
 //! - A remark below the table names the columns that do not fit.
 
 use std::collections::{BTreeMap, BTreeSet};

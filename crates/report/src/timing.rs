@@ -82,7 +82,8 @@ impl Timing {
 
     /// Computes the times for tenants. Unlike the windows, the length of a repeat does not scale with the
     /// line rate, because CPU time is measured over the whole repeat. If a line is the bottleneck, windows
-    /// scale with the line's rate. The function drops a window that is longer than a repeat.
+    /// scale with the line's rate; otherwise, there are no windows. Windows longer than a repeat are only in
+    /// `left_out`.
     fn of_tenants(scenario: &Scenario, line: Option<BitRate>) -> Self {
         const BIN: u64 = 1_000_000;
         let duration = scenario.measure.duration();

@@ -135,7 +135,8 @@ fn what_is_missing_is_not_the_same() {
     }
 }
 
-/// Two records that measured nothing, or lack the same figure, have equal figures, but are not the same.
+/// Checks that two records that lack the same figure, or in which some repeats measured nothing, do not count
+/// as the same.
 #[test]
 fn what_both_records_lack_is_not_the_same() {
     let within = |record: &Record, metrics: &[&str]| {

@@ -328,8 +328,7 @@ fn a_shuffle_shows_its_completion_times_first() {
     assert!(head.find("completion").unwrap() < head.find("throughput").unwrap(), "{head}");
 }
 
-/// The answer names a best variant only if there is a difference. Equal figures have no difference, nor
-/// do differences that the answer cannot display.
+/// The answer names a best variant only if the figures differ, and by an amount that the answer can display.
 #[test]
 fn equal_figures_have_no_winner() {
     let of = |key: &str, base: [f64; 5], other: [f64; 5]| {

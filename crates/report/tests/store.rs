@@ -622,7 +622,6 @@ fn figures_that_contradict_each_other_are_refused() {
     assert!(read(&unknown).unwrap_err().to_string().contains("contradicts"));
 }
 
-/// The text of the scenario states the link of the run.
 #[test]
 fn a_record_with_another_link_than_its_scenario_is_refused() {
     let place = TempDir::new().unwrap();

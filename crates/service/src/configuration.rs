@@ -246,7 +246,6 @@ fn read_at_end(field: &Field<'_>, has_tune: bool) -> Option<bool> {
     }
 }
 
-/// Reads the rules of `tune`.
 fn read_tune(field: &Field<'_>, check: CheckOptions<'_>) -> Option<Vec<String>> {
     let elements = field.list("a list of rules, such as [\"gro-off\"]")?;
     if elements.is_empty() {

@@ -122,7 +122,8 @@ struct Client {
     output: Option<(Vec<u8>, usize)>,
 }
 
-/// The listening socket and its clients. Dropping this value removes the socket.
+/// The listening socket and its clients. Dropping this value removes the socket, and its directory if this
+/// service created the directory.
 pub struct Control {
     listener: UnixListener,
     path: PathBuf,
@@ -172,12 +173,12 @@ impl Control {
         std::fs::symlink_metadata(&self.path).is_ok_and(|found| (found.dev(), found.ino()) == self.file)
     }
 
-    /// Listens at the path again if another program removed the socket. Returns whether the socket is
-    /// new.
+    /// Listens at the path again if another program removed or replaced the socket. Returns whether the
+    /// socket is new.
     ///
     /// # Errors
-    /// Returns an error if another file has the path, or the kernel refuses. Clients of the new socket
-    /// may then be limited to root.
+    /// Returns an error if another file or another service's socket has the path, or the kernel refuses.
+    /// Clients of the new socket may then be limited to root.
     pub(crate) fn restore(&mut self) -> Result<bool, ControlError> {
         if self.is_in_place() {
             return Ok(false);
@@ -226,7 +227,7 @@ impl Control {
         std::iter::once((self.listener.as_fd(), PollFlags::POLLIN)).chain(clients)
     }
 
-    /// Accepts clients, and answers complete requests.
+    /// Accepts clients, answers complete requests, and drops clients after [`PATIENCE`].
     pub(crate) fn step(&mut self, now: Instant, mut answer: impl FnMut(Request) -> Value) {
         for stream in self.listener.incoming().take(MOST_CLIENTS) {
             let Ok(stream) = stream else { break };
@@ -303,7 +304,8 @@ fn bind(path: &Path) -> Result<(UnixListener, (u64, u64)), ControlError> {
     listen().map_err(|source| ControlError::System { action: "listen at", path: path.to_owned(), source })
 }
 
-/// Removes the socket that a dead service has left.
+/// Removes the socket that a dead service has left. Returns an error if a service still listens at the path,
+/// or if the path belongs to another file.
 fn remove_stale(path: &Path) -> Result<(), ControlError> {
     let failed =
         |source| ControlError::System { action: "remove the old socket", path: path.to_owned(), source };
@@ -366,8 +368,8 @@ impl Client {
 /// Sends a request to the service at a path. Returns the answer.
 ///
 /// # Errors
-/// Returns an error if no service listens at the path, or the kernel denies access. Also returns an error if
-/// the service has too many clients, or its answer is late or invalid.
+/// Returns an error if the path is not a socket, no service listens there, or the kernel denies access. Also
+/// returns an error if the service has too many clients, or its answer is late or invalid.
 pub fn ask(path: &Path, request: &Request) -> Result<Value, ControlError> {
     ask_within(ANSWER_LIMIT, path, request)
 }

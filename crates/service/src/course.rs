@@ -15,7 +15,7 @@ const DISPUTE: Duration = Duration::from_secs(3600);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// The interface has a new name, or another number of queues.
+    /// The interface has changed, for example its name or its number of queues.
     Device,
     /// Another program changed a setting. The value is the reason that the session reported.
     Foreign(String),
@@ -60,14 +60,15 @@ impl Course {
         Next::After(pause)
     }
 
-    /// Clears the history. Called if the configuration has changed, or if an operator requests another
-    /// attempt.
+    /// Clears the history. Called if the configuration or the interface's name has changed, or if an operator
+    /// requests another attempt.
     pub fn forget(&mut self) {
         *self = Self::default();
     }
 }
 
-/// Replaces numbers and handles by `#`, because equal changes have different handles and ids.
+/// Replaces handles and words that contain a digit by `#`, because equal changes have different handles and
+/// ids.
 fn without_numbers(reason: &str) -> String {
     let mut text = String::new();
     for word in reason.split_inclusive(|character: char| !character.is_ascii_alphanumeric()) {

@@ -3,7 +3,7 @@
 
 use evenkeel_model::change::Knob;
 
-/// Counters of a device that change when its driver sets it up again.
+/// Values of a device that change when its driver resets it or its link goes down.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceState {
     /// Numbers of transmit and receive queues in use.
@@ -18,9 +18,10 @@ pub struct DeviceState {
 /// then another program changed the setting. `is_as_before`: whether the setting has the value from before
 /// the service's change, or no longer exists.
 ///
-/// A change of the number of queues resets the settings of queues (`netif_set_real_num_tx_queues`,
+/// A change of the number of queues can reset the settings of queues (`netif_set_real_num_tx_queues`,
 /// net/core/dev.c). A carrier that flaps explains only settings of queues and interrupts, because a program's
-/// change of rings, channels or offloads makes the carrier flap, too.
+/// change of rings, channels or offloads makes the carrier flap, too. No reset explains a change of the
+/// channels, of a sysctl or of a processor's file.
 #[must_use]
 pub fn reset_of(
     knob: &Knob,

@@ -14,8 +14,8 @@ const WINDOW: Duration = Duration::from_secs(4);
 /// four windows or fewer, so a burst is not enough. With [`WINDOW`], the service undoes a lasting change
 /// within ten seconds.
 const LASTING: u32 = 5;
-/// A share is worse if it is above this value and has grown by more than [`MOST_GROWTH`]. At a loss of
-/// 1 %, a TCP window has some ten segments (RFC 9438, section 5).
+/// A share is worse if it is above this value and more than [`MOST_GROWTH`] times the share before the start.
+/// At a loss of 1 %, a TCP window has some ten segments (RFC 9438, section 5).
 const MOST: f64 = 0.01;
 /// Above the largest ratio of retransmissions measured for repeated starts of `fair` (8.67,
 /// docs/reference/fair.md).
@@ -77,9 +77,9 @@ struct Trial {
     began: Instant,
     /// Shares before the start. `None` if too few packets were sent, or the counters could not be read.
     before: [Option<f64>; 2],
-    /// Consecutive seconds in which a share was worse. A second without counters does not count.
+    /// Consecutive seconds in which a share was worse. A second without counters does not change the number.
     worse: [u32; 2],
-    /// Whether the counters could not be read, and [`Effect::unread`] has not returned them yet.
+    /// Whether the counters could not be read at the start, and [`Effect::unread`] has not reported this yet.
     is_unread: [bool; 2],
 }
 
@@ -216,7 +216,7 @@ mod tests {
         effect.sample(start, idle);
         effect.begin(start);
         assert_eq!(verdict(&mut effect, &mut (start, idle), &[900; 20]), None);
-        // Without traffic in the minute before, the counters since boot count.
+        // Without traffic in the minute before, the trial compares with the share since boot.
         let (mut effect, counts) = (Effect::default(), of_segments(1_000_000, 0));
         effect.sample(start, counts);
         effect.begin(start);
@@ -256,7 +256,7 @@ mod tests {
         }
     }
 
-    /// The counters since boot have a share of 30 %, of which nothing is new.
+    /// The counters since boot have 30 % of drops, but no drop is new.
     #[test]
     fn counters_that_cannot_be_read_are_no_zeros() {
         let (unread, boot) = (Counts::default(), of_packets(700_000, 300_000));

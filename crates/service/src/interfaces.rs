@@ -23,7 +23,7 @@ pub struct Interface {
 pub struct Interfaces {
     netlink: Netlink,
     ethtool: Option<Ethtool>,
-    /// `None` without a sysfs of this namespace: paths are then unknown.
+    /// `None` without a sysfs of this namespace: paths, queues and counters are then unknown.
     sysfs: Option<Sysfs>,
     /// Driver and path by index and name. They do not change.
     known: BTreeMap<(u32, String), (Option<String>, Option<String>)>,

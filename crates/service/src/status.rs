@@ -27,8 +27,8 @@ pub enum Phase {
     Waits,
     /// The worker refused to run. The service tries again after a pause.
     Refused,
-    /// Another program repeatedly changed the same setting, or losses rose after the start. Only
-    /// `resume` starts a worker again.
+    /// Another program repeatedly (for `tune`: once) changed the same setting, or losses rose after the
+    /// start. A worker starts again only after `resume`, or if its options or the interface's name change.
     GivenUp,
     Paused,
 }
@@ -44,7 +44,7 @@ impl Phase {
         }
     }
 
-    /// Returns whether the worker manages its interface.
+    /// Returns whether the worker manages its interface and is not silent.
     #[must_use]
     pub const fn is_active(self) -> bool {
         matches!(self, Self::Fair | Self::Steered | Self::Tuned)
@@ -72,7 +72,8 @@ impl Phase {
 pub struct WorkerStatus {
     pub kind: Kind,
     pub state: Phase,
-    /// Why the worker does not manage the interface, or which changes `tune` could not make.
+    /// Why the worker does not manage the interface; or the changes that it could not make, and the settings
+    /// that earlier workers left changed.
     pub reason: Option<String>,
     /// Time in this state.
     pub seconds: f64,

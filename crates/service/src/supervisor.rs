@@ -242,7 +242,7 @@ impl<'a> Supervisor<'a> {
         Ok(())
     }
 
-    /// Listens again if another program removed the control socket. Logs only the first of several
+    /// Listens again if another program removed the control socket. Logs only the first of consecutive
     /// errors.
     fn restore(&mut self, control: &mut Control) {
         let restored = control.restore();
@@ -293,7 +293,7 @@ impl<'a> Supervisor<'a> {
             let worker: WorkerStatus = unit.status(now);
             match found.last_mut().filter(|interface| interface.index == unit.index) {
                 Some(interface) => {
-                    // The kinds are in the order of their starts.
+                    // The kinds are in the order `tune`, `fair`, `steer`. Prefer `fair` as the main worker.
                     if interface.main.kind != Kind::Fair {
                         interface.main = worker.clone();
                     }

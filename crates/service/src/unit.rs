@@ -23,7 +23,7 @@ pub(crate) struct Unit {
     /// Whether the changes of `tune` stay when the service ends.
     pub(crate) keeps: bool,
     /// Whether the next worker of `tune` may overwrite values of other programs. True until a worker manages
-    /// the interface, and again after [`Unit::retry`] or a reset of the device.
+    /// the interface, and again after [`Unit::retry`] or an end because the device changed.
     pub(crate) is_afresh: bool,
     /// Whether the other workers of the interface must end, because `tune` changes settings.
     pub(crate) needs_alone: bool,
@@ -46,8 +46,8 @@ pub(crate) struct Unit {
     pub(crate) worse: Option<String>,
     /// Whether a worker has begun and has not reported that it restored its settings.
     pub(crate) may_be_changed: bool,
-    /// Whether, since the last start of a worker, a session or a process that only restores settings has
-    /// restored the settings, or could not start.
+    /// Whether, since the last start of a worker, a session has restored all settings, or a process that only
+    /// restores settings has ended or could not start.
     pub(crate) was_cleaned: bool,
     /// The settings that earlier workers left changed, with instructions.
     pub(crate) left: Option<String>,

@@ -128,7 +128,7 @@ pub(crate) struct Worker {
     killed: bool,
     status: Option<(Instant, ExitStatus)>,
     pub(crate) error: Option<String>,
-    /// Why the session ended, in one word.
+    /// Why the worker ended, in one word.
     pub(crate) by: Option<String>,
     /// The other program's change that made the worker exit.
     pub(crate) foreign: Option<String>,
@@ -138,7 +138,8 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// Starts a worker with the arguments of a rule.
+    /// Starts a worker with the arguments of a rule, or of a process that only restores settings. `further`
+    /// are arguments for this start alone.
     pub(crate) fn start(
         mut command: Command,
         kind: Kind,

@@ -235,7 +235,7 @@ pub mod qdiscs {
                 dequeue += cost.dequeue + u64::from(qdisc.classes) * cost.class;
                 let filters = hop.filters.iter();
                 enqueue += filters.map(|(classifier, rules)| self.rules(*classifier, *rules)).sum::<Span>();
-                // These rules precede the root's own filters.
+                // The rules `ahead` precede the root's own filters.
                 if depth == 0
                     && let Some(rules) = ahead
                     && qdisc.classes > 0

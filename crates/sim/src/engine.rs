@@ -106,7 +106,7 @@ impl<E: Event> Engine<E> {
         self.calendar.plan(event.slot(&self.slots), at);
     }
 
-    /// Schedules an event unless an earlier event of its source is pending.
+    /// Schedules an event, unless its source has a pending event at the same time or earlier.
     #[inline]
     pub(crate) fn plan_no_later(&mut self, event: E, at: Time) {
         self.calendar.plan_no_later(event.slot(&self.slots), at);
@@ -142,7 +142,7 @@ pub(crate) trait Handler {
 }
 
 /// Handles the events until `until`, or until the handler fails. Afterwards, the present is the time of the
-/// last event.
+/// last event. Returns an error if many events in a row send no packet.
 pub(crate) fn run<H: Handler>(handler: &mut H, until: Time) -> Result<(), SimulationError> {
     let slots = handler.engine().slots;
     while let Some((time, slot)) = handler.engine().calendar.pop(until) {

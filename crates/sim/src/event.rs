@@ -117,7 +117,7 @@ impl Tournament {
 /// Scheduled events, at most one per slot.
 #[derive(Clone, Debug)]
 pub struct Calendar {
-    /// Events of the slots that nearly always have an event. There are few such slots, so their
+    /// Events of the slots that nearly always have an event. Usually there are few such slots, so their
     /// tournament is small.
     frequent: Tournament,
     rare: Tournament,

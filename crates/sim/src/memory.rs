@@ -31,7 +31,7 @@ pub struct Memory {
 struct Extent {
     flows: u64,
     hosts: u64,
-    /// Number of bins of each flow.
+    /// Number of bins of each flow, converted to bins of [`BIN_BYTES`].
     bins: u64,
     clients: u64,
     seconds: u64,
@@ -128,8 +128,8 @@ mod tests {
 
     use super::*;
 
-    /// Checks a variant of a bundled scenario with a replaced text. The run lasts `seconds` and has
-    /// bins of 10 µs.
+    /// Checks a variant of a bundled scenario in which `to` replaces the text `from`. The run lasts
+    /// `seconds` and has bins of 10 µs.
     fn check((name, variant): (&str, &str), (from, to): (&str, &str), seconds: u64) -> Result<(), String> {
         let scenarios = bundled();
         let (_, text) = scenarios.iter().find(|(known, _)| *known == name).unwrap();

@@ -7,7 +7,7 @@ pub(crate) const BIN_BYTES: u64 = 16;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Bins {
-    /// Bytes on the wire: frames as `skb->len` counts them, with the headers of every packet.
+    /// Frame bytes without framing: `skb->len`, plus the headers of each packet of a segment after the first.
     pub bytes: Vec<u64>,
     pub packets: Vec<u64>,
 }
@@ -17,8 +17,8 @@ impl Bins {
         Self { bytes: vec![0; bins], packets: vec![0; bins] }
     }
 
-    /// Adds `cell` to the bin `number`. The first addition allocates `bins` bins. Ignores a number beyond the
-    /// last bin.
+    /// Adds `cell` to the bin `number`. The first addition allocates `bins` bins. Ignores an empty cell, and
+    /// a number beyond the last bin.
     fn add(&mut self, number: usize, bins: usize, cell: Cell) {
         if number >= bins || cell.packets == 0 {
             return;
@@ -81,8 +81,8 @@ impl Observation {
     }
 
     /// Counts the departure of `packets` packets with `bytes` bytes in total. The last bit of the first
-    /// packet leaves at `first`, and the last bit of the last packet at `last`. If the packets span
-    /// several bins, `each` returns departure and bytes of a packet by its index.
+    /// packet leaves at `first`, and the last bit of the last packet at `last`. If the packets are not all in
+    /// one bin, `each` returns departure and bytes of a packet by its index.
     #[inline]
     pub fn count(
         &mut self,

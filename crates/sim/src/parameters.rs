@@ -1,7 +1,7 @@
 //! Parameters of the simulated hosts, each with its source.
 //!
-//! There are three kinds. Each value is equal for every variant and row. A scenario can set only the number
-//! of receive queues. [`Parameters::on_test_bed`] replaces some values.
+//! A value is the same for every variant and every row of a result. A scenario can set only the number of
+//! receive queues. [`Parameters::on_test_bed`] replaces some values. There are three kinds of values:
 //!
 //! - *Sourced* values are from a data sheet, a driver, the kernel or the section of the paper on its
 //!   method.
@@ -20,8 +20,8 @@ pub(crate) const MANY_FLOWS: usize = 1000;
 /// Bytes that an application keeps in the send buffer. Sourced: the default limit of `tcp_wmem`.
 pub(crate) const SEND_BUFFER_BYTES: u64 = 4 << 20;
 
-/// Time from a class to the peer's IP input: a softirq on the processor selected by receive packet steering.
-/// Estimated: the usual time of an inter-processor interrupt with a softirq.
+/// Time from the soft NIC's class to the peer's IP input: a softirq on the processor that receive packet
+/// steering selects. Estimated: the usual time of an inter-processor interrupt with a softirq.
 const HAND_OVER: Span = 5 * MICROSECOND;
 /// Time from the arrival of a packet until its program has read and answered it. Estimated: the usual time of
 /// a wake-up with two system calls.

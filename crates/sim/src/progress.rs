@@ -66,8 +66,8 @@ impl EventLimit {
 
 /// Longest time without a new byte at any receiver: twice the longest retransmission timeout (`TCP_RTO_MAX`).
 const LONGEST_WAIT: Span = 240 * crate::time::SECOND;
-/// Additional limit in transmission times of a full packet. If a packet takes minutes, timeouts precede
-/// acknowledgements.
+/// Number of transmission times of a full packet that are added to [`LONGEST_WAIT`]. If a packet takes
+/// minutes, timeouts precede acknowledgements.
 const PACKETS_OF_WAIT: u64 = 1_000;
 
 /// Ends transfers that make no progress: no new data has arrived for a long time.

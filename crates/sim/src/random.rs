@@ -7,7 +7,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 /// Purpose of a generator. The numbers determine the random streams of a seed: never change a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Component {
-    /// Hashes of sockets (`sk_txhash`), and the ports derived from them.
+    /// Hashes of sockets (`sk_txhash`), which are also the hashes of their packets (`skb->hash`).
     SocketHashes = 1,
     /// Perturbation of hashing qdiscs.
     QdiscHashes = 2,

@@ -61,7 +61,7 @@ pub struct Settings {
     pub priorities: Vec<u32>,
     pub priority: u32,
     pub probe_priority: u32,
-    /// The clients that fetch values, one per flow. Empty if flows send without requests.
+    /// Groups of clients that fetch values. Each client has one flow. Empty if flows send without requests.
     pub clients: Vec<ClientGroup>,
     /// Whether the NIC serves a queue in proportion to its number of flows (DQWA).
     pub queue_weights: bool,
@@ -133,7 +133,7 @@ impl Settings {
         Self {
             nic: NicModel::Soft { sending_cores: self.processors },
             processors: processors.max(1),
-            // With XPS pools, the test bed always has two pools.
+            // With XPS pools, the test bed has two pools, or no pools if there is only one queue.
             xps_pool: self.xps_pool.filter(|_| self.queues >= XPS_POOLS).map(|_| self.queues / XPS_POOLS),
             transmit_batching: false,
             fair_queueing: false,

@@ -7,11 +7,10 @@
 //!
 //! The flow's hash selects a receive queue. A queue's interrupt fires when a packet has arrived and the
 //! moderation interval since the last interrupt is over. The interrupt is scheduled for the next known
-//! arrival. If the arrival time has changed when the event fires, there is no interrupt.
+//! arrival. If the arrival has moved to a later time when the event fires, there is no interrupt.
 //!
 //! The poll of the interrupt passes each flow's new data to TCP in runs, as merged by GRO. TCP
-//! acknowledges a run of at least two full packets immediately. The receiver always has enough
-//! processor time.
+//! acknowledges more than one full packet immediately. The receiver always has enough processor time.
 
 use crate::parameters::MANY_FLOWS;
 use crate::prefetch::prefetch;
@@ -208,8 +207,8 @@ impl Sink {
         self.taken.get(index).map(|&(_, flow)| flow)
     }
 
-    /// Returns a flow's acknowledgement for data in the other direction. Afterwards, no acknowledgement is
-    /// due.
+    /// Returns the acknowledgement that a flow's data in the other direction carries. Afterwards, no
+    /// acknowledgement is due.
     pub fn acknowledge(&mut self, flow: u32) -> Ack {
         self.peers[flow as usize].receiver.acknowledgement()
     }

@@ -319,8 +319,8 @@ impl World for SimWorld {
         _observer: &dyn Observer,
     ) -> Result<BitRate, SimError> {
         let control = scenario.workload.congestion_control.as_str();
-        // Only transfers can pace in the simulator: their packets pass a qdisc, and the hosts leave pacing
-        // to the qdisc.
+        // Only transfers support a congestion control that paces. In other workloads, the hosts leave
+        // pacing to the qdisc.
         let is_paced = CongestionControl::named(control).is_none_or(CongestionControl::paces);
         if is_paced && !matches!(scenario.workload.kind, WorkloadKind::Transfers) {
             return Err(SimError::Setting {

@@ -1,4 +1,4 @@
-//! The state of an interface, and its received flows.
+//! The properties of an interface: its addresses, the CPUs of its queues, and the support for rules and XDP.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -21,7 +21,7 @@ pub struct Interface {
     pub driver: Option<String>,
     /// Online CPUs; empty if unknown.
     pub processors: Vec<u32>,
-    /// NUMA node of each CPU.
+    /// NUMA node of each CPU, by CPU number; 0 if unknown.
     pub nodes: Vec<u32>,
     pub namespace: u64,
 }
@@ -83,8 +83,8 @@ impl Interface {
         Ok(found)
     }
 
-    /// Returns whether the driver accepts n-tuple rules at given locations. Returns false if the
-    /// driver's model has no flow filters: igb has rules, but only for Ethernet types and VLAN
+    /// Returns whether the driver accepts n-tuple rules at given locations. Returns false if the driver's
+    /// model has no flow filters: igb has rules, but only for MAC addresses, Ethernet types and VLAN
     /// priorities.
     ///
     /// # Errors
@@ -131,7 +131,8 @@ impl Interface {
         Ok(ReceiveRules::new(socket, &self.name))
     }
 
-    /// Rolls back a run that died and left settings on the interface. Does nothing if the run is alive.
+    /// Rolls back a run that died and left settings on the interface. Does nothing if there is no such run,
+    /// or if the run is alive.
     pub fn put_back_leftover(&self, state: &StateDirectory) -> Result<Option<Leftover>, SteerError> {
         let identity = InterfaceIdentity::current(self.index, &self.name)
             .map_err(KnobError::from)
@@ -187,8 +188,8 @@ impl Interface {
         Ok(())
     }
 
-    /// Returns [`SteerError::Unable`] unless XDP can redirect the interface's packets: the driver
-    /// supports XDP, and no program uses it.
+    /// Returns [`SteerError::Unable`] unless XDP can redirect the interface's packets: the driver supports
+    /// XDP, and no XDP program is attached.
     pub(crate) fn check_free_xdp(&self) -> Result<(), SteerError> {
         self.check_xdp()?;
         let link = Netlink::open()?.link(self.index)?;

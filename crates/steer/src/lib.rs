@@ -7,10 +7,10 @@
 //!                                                                      └─ RPS and RFS (sysfs): no filters
 //! ```
 //!
-//! A [`Session`] watches the flows of an interface, and searches for a placement when the flows change.
-//! A [`Backend`] applies the result with the fewest changes. Until then, a new flow uses the NIC's
-//! default queue. The process owns the BPF links of a back end. The journal of the crate `apply`
-//! records the other settings.
+//! A [`Session`] watches the flows of an interface, and searches for a placement when the flows change. A
+//! [`Backend`] applies the result with the fewest changes. Until then, the present configuration chooses the
+//! queue of a new flow: the rule of its class, or the RSS table. The process owns the BPF links of a back
+//! end. The journal of the crate `apply` records the other settings.
 
 #![forbid(unsafe_code)]
 

@@ -4,9 +4,9 @@
 //! other programs stay and occupy their locations. The search takes these rules into account if the
 //! back end can parse them.
 //!
-//! The journal of the crate `apply` records all changes of locations and of the RSS table. The back end
-//! journals a change, makes it and reads it back. The change is undone at the end of the session or
-//! after a kill.
+//! The journal of the crate `apply` records all changes of locations, of RSS contexts and of the RSS table.
+//! The back end journals a change, makes it and reads it back. The change is undone at the end of the session
+//! or after a kill.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};

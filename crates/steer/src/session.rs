@@ -18,7 +18,7 @@ use crate::observe::FlowSource;
 
 #[derive(Clone, Copy, Debug)]
 pub struct SessionOptions {
-    /// Minimum time between two searches.
+    /// Minimum time between two observations of the flows. A search follows only an observation.
     pub interval: Duration,
     /// Whether to search only once and keep the result.
     pub once: bool,
@@ -40,9 +40,9 @@ const RATE_STEP_BPS: u64 = 100_000;
 pub struct FlowView {
     /// `tcp` or `udp`.
     pub protocol: &'static str,
-    /// Address and port of the peer.
+    /// Address and port of the sender.
     pub source: String,
-    /// Address and port of this host.
+    /// Address and port of the receiver.
     pub destination: String,
     /// Name of the flow's class in the policy.
     pub class: String,
@@ -73,14 +73,15 @@ pub struct Status {
     pub interface: String,
     /// `None` if the driver does not report its name.
     pub driver: Option<String>,
-    /// Name of the back end: `xdp`, `ntuple` or `rps`.
+    /// Name of the back end: `xdp`, `ntuple` or `rps`; `none` in a plan for a NIC of another host.
     pub backend: &'static str,
     pub model: String,
     pub policy: String,
-    /// Whether the policy accepts the placement: no flow is on a forbidden queue. `None` if unknown.
+    /// Whether the policy accepts the placement: no flow is on a forbidden queue. `None` if unknown, or
+    /// without flows.
     pub accepted: Option<bool>,
-    /// Whether the policy accepts the placement, and no other queue would be better for any flow.
-    /// `None` if unknown.
+    /// Whether the policy accepts the placement, and no other queue would be better for any flow. `None` if
+    /// unknown, or without flows.
     pub met: Option<bool>,
     #[serde(skip)]
     pub verdict: Option<Verdict>,
@@ -198,8 +199,8 @@ impl Session {
     }
 
     /// Observes the flows, and places new and changed flows. Returns `None` without a new search: if the
-    /// interval has not passed, if the session searches only once and has done so, or if no flow has
-    /// begun, ended or changed.
+    /// interval has not passed, if the session searches only once and has done so, or if no flow has begun,
+    /// ended or changed and no complete search is due.
     ///
     /// # Errors
     /// Returns an error if flows cannot be read, the policy's script fails, or the kernel refuses.
@@ -309,7 +310,7 @@ impl Session {
         Ok(())
     }
 
-    /// Returns the name of the back end: `xdp`, `ntuple` or `rps`.
+    /// Returns the name of the back end: `xdp`, `ntuple` or `rps`; `none` in a plan for another host's NIC.
     #[must_use]
     pub fn backend(&self) -> &'static str {
         self.backend.name()

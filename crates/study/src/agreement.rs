@@ -10,7 +10,7 @@ use evenkeel_model::units::BitRate;
 use crate::journal::points_list;
 use crate::results::{Point, Results, ScenarioFacts};
 
-/// The compared metrics. All other metrics follow from these metrics or count rare events.
+/// The compared metrics. Most other metrics follow from these metrics or count rare events.
 const COMPARED: [&str; 8] = [
     "throughput_bps",
     "cores.busy",

@@ -32,7 +32,7 @@ fn of_plot(results: &Results, scenario: &str, plot: &Plot) -> Vec<(String, Chart
         .collect()
 }
 
-/// Returns the point's value on an axis; the setup counts as an axis.
+/// Returns the point's value on an axis; the setup is the axis `qdisc`.
 fn axis<'p>(point: &'p Point, name: &str) -> Option<&'p str> {
     if name == "qdisc" { Some(&point.setup) } else { point.axis(name) }
 }

@@ -174,7 +174,8 @@ fn settle<W: World>(
     let mut rates = BTreeMap::new();
     for number in &numbers {
         let scenario = &request.scenarios[*number].scenario;
-        // A scenario without a link has no rate: only the processors limit its throughput.
+        // The requested rate does not apply to a scenario without a link: only the processors limit its
+        // throughput.
         let wanted = known(journal, &scenario.name).or(request.rate).filter(|_| has_line(scenario));
         let rate = world.settle_rate(scenario, wanted, observer);
         rates.insert(*number, rate.map_err(|error| or_interrupted(error, observer))?);
@@ -270,7 +271,7 @@ impl State {
     }
 }
 
-/// Repeats that run either in sequence or concurrently.
+/// The repeats of a round that are due at one attempt.
 #[derive(Clone, Copy)]
 struct Pass<'a> {
     due: &'a [(usize, u32)],
@@ -404,7 +405,7 @@ impl Study<'_> {
         for note in raw.notes.iter().cloned().chain(more) {
             remember(journal, &scenario, &point, note)?;
         }
-        // Clients that start and stop may leave the link idle, so store a trace.
+        // Clients that start and stop may leave the link idle, so store a trace of the first repeat.
         let comes_and_goes = |tenants: &BulkTenants| tenants.on_off.is_some();
         let line = tenants.and_then(|tenants| tenants.line.as_ref());
         let trace = match line.filter(|_| repeat == 0 && planned.point.bulk.iter().any(comes_and_goes)) {

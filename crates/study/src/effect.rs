@@ -60,8 +60,8 @@ pub type Lack = Option<String>;
 /// without measurements are omitted.
 ///
 /// # Errors
-/// Returns the reason if a measured point lacks the metric, if the metric is 0 in a repeat, or if no cell has
-/// points of the two groups.
+/// Returns the reason if a measured point lacks the metric, if the metric is 0 in a repeat, if no cell has
+/// points of the two groups, or if the points have no common repeats.
 pub fn effect(
     results: &Results,
     scenario: &str,

@@ -8,8 +8,8 @@
 //!   study-result.json, study.md, *.svg   the result, after the last repeat
 //! ```
 //!
-//! Each line is written and synced before the next repeat begins. A killed process can damage only the
-//! last line. The next run removes this line and repeats the measurement.
+//! Each line is synced when it is written. A killed process can damage only the last line. The next run
+//! removes this line and repeats the measurement.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
@@ -147,11 +147,11 @@ pub enum Entry {
         repeat: u32,
         why: String,
     },
-    /// The end of the last repeat.
+    /// The end of the study.
     End {
         /// RFC 3339 in UTC.
         ended: String,
-        /// Duration of all runs of the study, seconds.
+        /// Sum of the durations of the runs of all repeats, seconds.
         took_s: f64,
     },
 }
@@ -173,7 +173,7 @@ pub struct Repeated {
     pub point: String,
     /// Number of the repeat, from 0.
     pub repeat: u32,
-    /// Duration, including set-up and clean-up, in seconds.
+    /// Time that the repeat added to the study's duration, seconds, including set-up and clean-up.
     pub took_s: f64,
     /// Whether the CPU use of other processes was above the limit during the repeat.
     pub disturbed: bool,
@@ -269,7 +269,6 @@ pub struct Journal {
     /// Length of the journal file, bytes.
     length: u64,
     entries: Vec<Entry>,
-    /// Whether a damaged last line was removed.
     dropped: bool,
 }
 

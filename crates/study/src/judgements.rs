@@ -22,7 +22,7 @@ pub const FAIR: f64 = 0.95;
 /// Largest latency of probes under the highest load, as a share of pfifo's latency, with which a setup
 /// prioritizes probes.
 pub const FIRST: f64 = 0.5;
-/// Payload of a segment that TCP passes to the qdisc, bytes.
+/// Assumed payload of a segment that TCP passes to the qdisc, bytes.
 const SEGMENT: f64 = 65_536.0;
 
 /// An answer, derived from the confidence interval of a figure.

@@ -82,8 +82,8 @@ pub struct Recommendation {
     pub scenario: &'static str,
     pub metric: String,
     pub what: &'static str,
-    /// The best setup, and the setups that differ from it by less than 1 % or not significantly. Empty with
-    /// too few repeats to tell setups apart.
+    /// The best setup, and the setups whose score differs from the best score by less than 0.01 or not
+    /// significantly. Empty with too few repeats to tell setups apart.
     pub best: Vec<String>,
     /// All setups with measurements in every cell, the best first.
     pub ranking: Vec<Ranked>,
@@ -129,8 +129,8 @@ pub struct Ranked {
     pub score: MeanInterval,
     /// Difference to the best setup's score, paired by repeat; `None` for the best setup.
     pub behind: Option<MeanInterval>,
-    /// Whether this is the best setup, or differs from the best setup by less than 1 % or not significantly.
-    /// With too few repeats, `false` for every setup.
+    /// Whether this is the best setup, or its score differs from the best score by less than 0.01 or not
+    /// significantly. With too few repeats, `false` for every setup.
     pub tie: bool,
 }
 

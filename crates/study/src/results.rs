@@ -134,8 +134,8 @@ impl Point {
     }
 }
 
-/// States how many measured points lack a value of a metric, and names one of them. Returns `None` if all
-/// points have a value. A verdict needs all figures, because a verdict over fewer points would answer
+/// States how many points have a repeat without a value of a metric, and names one of them. Returns `None` if
+/// every repeat has a value. A verdict needs all figures, because a verdict over fewer points would answer
 /// another question.
 #[must_use]
 pub fn lack(points: &[&Point], metric: &str) -> Option<String> {
@@ -289,7 +289,6 @@ impl Results {
     }
 
     /// Returns the reasons why points were not measured, each with its setups and its number of points.
-    /// If a setup is refused, all of its points are refused.
     #[must_use]
     pub fn not_measured(&self) -> Vec<(&str, Vec<&str>, usize)> {
         let mut reasons: Vec<(&str, Vec<&str>, usize)> = Vec::new();

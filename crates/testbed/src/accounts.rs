@@ -23,8 +23,8 @@ struct Had {
 }
 
 impl Had {
-    /// Reads the CPU time. The sum is in nanoseconds. User and system time are only available in ticks,
-    /// and serve to divide the sum.
+    /// Reads the CPU time. The total is in nanoseconds. User and system time are only available in ticks.
+    /// Their ratio divides the total.
     fn read(host: &Host, actor: Actor) -> Option<Self> {
         let (time, clock) = match actor {
             Actor::Process(id) => (host.process_time(id)?, cpu_clock(id, false)),

@@ -100,7 +100,7 @@ pub struct Bed {
     sender_index: u32,
 }
 
-/// Ageing limit if ageing is only the fallback for another completion. The limit must exceed a
+/// Smallest ageing limit if ageing is only the fallback for another completion. The limit must exceed a
 /// scheduling delay.
 const AGEING_FLOOR_WITH_COMPLETION_NS: u64 = 200_000_000;
 /// Silence after which a flow without a socket has no packet in its queue. The FIFOs of the test bed
@@ -175,7 +175,8 @@ impl Bed {
         self.nic.topology() == Topology::Mq
     }
 
-    /// Sets the limit of every hardware queue, in packets. The limits can change while flows run.
+    /// Sets the limit of every hardware queue of the soft NIC, in packets. The limits can change while flows
+    /// run.
     pub fn set_queue_limits(&mut self, limit_packets: u32) -> Result<(), TestbedError> {
         let queues = self.select.weights().len() as u32;
         (0..queues)

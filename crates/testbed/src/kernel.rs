@@ -166,7 +166,7 @@ const PACING_RATIO_LARGEST: u32 = 1000;
 /// share. With units of 2^20 µs, TCP does not reduce the allowance.
 const TSO_RTT_LOG: &str = "20";
 
-/// Translates a variant's knobs to options. The caller sets the rate, the topology and the meter.
+/// Translates a variant's knobs to options. The caller sets the rate, the MTU and the meter.
 pub(crate) fn bed_options(
     variant: &Variant,
     features: KernelFeatures,

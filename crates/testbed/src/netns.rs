@@ -173,7 +173,8 @@ impl World for NetnsWorld {
         observer: &dyn Observer,
     ) -> Result<BitRate, TestbedError> {
         if matches!(scenario.workload.kind, WorkloadKind::Transfers) {
-            // The variants state the rate, and `assess` has checked their congestion controls.
+            // Transfers use the rate of the link. `assess` has checked the congestion controls of the
+            // variants.
             return Ok(scenario.link.rate);
         }
         let control = &scenario.workload.congestion_control;
@@ -207,7 +208,8 @@ impl World for NetnsWorld {
         let Some(variant) = scenario.variants.first() else {
             return Ok(wanted.unwrap_or(scenario.link.rate));
         };
-        // Measure the CPUs' limit with the cheapest configuration, which is a variant without settings.
+        // Measure the CPUs' limit with the first variant, and with TSO, because TSO needs the least CPU time
+        // per byte.
         let mut plain = variant.clone();
         plain.sets = Sets::Transmit(Knobs { tso: true, ..variant.knobs().clone() });
         observer.progress(0.0, "finding the throughput limit of the processors");

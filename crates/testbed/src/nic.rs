@@ -24,7 +24,7 @@ const FIRST_LEAF: u16 = 0x100;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeafQdisc {
     Pfifo(u32),
-    /// Stochastic fairness queueing, if the kernel supports it.
+    /// Stochastic fairness queueing. The kernel must support it.
     Sfq,
 }
 

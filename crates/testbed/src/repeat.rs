@@ -32,8 +32,7 @@ const START_LIMIT: Duration = Duration::from_secs(15);
 const SLACK: Duration = Duration::from_secs(2);
 /// Time that sockperf 3.7 needs before its first exchange and after its last exchange.
 const PROBE_START: Duration = Duration::from_millis(2500);
-/// Rows of the meter for flows that are not bulk flows: iperf3's control connections, the probe, and
-/// replies.
+/// Rows of the meter for flows that are not bulk flows: iperf3's control connections and the probe.
 const SPARE_METER_ROWS: u32 = 256;
 /// Relative difference between the byte counts of the meter and iperf3 above which the repeat gets a
 /// note.
@@ -388,7 +387,7 @@ impl Bulk {
         Ok(any)
     }
 
-    /// Returns the first client's error; `None` if no client reports an error.
+    /// Returns the first error that a client reports; `None` if no client reports an error.
     fn failure(&mut self) -> Option<String> {
         self.clients.iter_mut().find_map(|client| {
             let text = client.output_text().ok()?;

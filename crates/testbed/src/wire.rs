@@ -84,7 +84,7 @@ pub(crate) fn refused(error: EthtoolError) -> TestbedError {
     TestbedError::Qdisc(error.to_string())
 }
 
-/// Switches features of a device, by their names in `ethtool -k`.
+/// Enables or disables features of a device, by their names in `ethtool -k`.
 pub(crate) fn set_features(
     host: &Namespace,
     index: u32,
@@ -101,8 +101,8 @@ pub(crate) fn set_features(
 }
 
 /// Enables receive packet steering on the receiving device, so that one CPU receives each flow, as with
-/// RSS on a real NIC. Without it, a veth delivers packets on the sending CPU, and a flow is reordered
-/// when its sender migrates.
+/// RSS on a real NIC. Without it, a veth delivers packets on the sending CPU, and a flow can be
+/// reordered when its sender migrates.
 pub(crate) fn steer_receives_by_flow(receiver: &Namespace, queues: u32) -> Result<(), TestbedError> {
     let cpus: Vec<usize> = (0..Host::live().cpu_times()?.cpus().clamp(1, 1024)).collect();
     steer_receives(receiver, RECEIVER_INTERFACE, queues, &cpus)

@@ -27,7 +27,7 @@ fn a_pick_looks_at_the_sockets_first() {
     const SHORT_FLOWS: usize = 40;
     let bed = bed(Completion::Sockets, 2);
     let bulk = Bulk::start(&bed, BulkOptions { flows: 1, ..BulkOptions::default() });
-    // After slow start the bulk flow always has data outstanding, so it does not move.
+    // After slow start the bulk flow almost always has data outstanding, so it rarely moves.
     bulk.wait_for_each(20_000_000);
     let listener = listen(&bed.receiver, RECEIVER_ADDRESS.into());
     let destination = listener.local_addr().unwrap();
@@ -70,7 +70,8 @@ fn a_look_makes_the_weights_true() {
             (sending, receiving)
         })
         .collect();
-    // Try again if another scan, by a timer or a pick, is running. A scan takes microseconds.
+    // Scan several times, because a scan has no effect while a timer or a pick scans. A scan takes
+    // microseconds.
     for _ in 0..3 {
         bed.select.look().unwrap();
         std::thread::sleep(Duration::from_millis(1));

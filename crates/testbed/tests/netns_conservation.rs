@@ -117,7 +117,7 @@ fn processes_that_are_killed_leave_no_weight() {
     }
     wait_for("something is queued", PATIENCE, || (weight_sum(&bed) > 0).then_some(()));
     drop(senders);
-    // The data that the killed sender queued still arrives.
+    // The data that the killed processes queued still arrives.
     for receiver in &mut receivers {
         receiver.read_to_end(&mut Vec::new()).unwrap();
     }

@@ -33,7 +33,7 @@ fn shares(bed: &Bed, bulk: &Bulk) -> Vec<f64> {
 }
 
 /// Asserts that the shares follow the weights in one of several measurements. While other programs use the
-/// CPUs, a flow cannot keep its queue filled. A wrong implementation fails every time.
+/// CPUs, a flow may fail to keep its queue filled. A wrong implementation fails every time.
 fn assert_shares(bed: &Bed, bulk: &Bulk, weights: &[u32]) {
     let total: u32 = weights.iter().sum();
     let follows = |found: &[f64]| {

@@ -1,5 +1,5 @@
 //! Tests with flows whose sockets are in another network namespace, such as a container's. Forwarding drops
-//! the socket, and the queue choice identifies the flows by their addresses.
+//! the socket, and the queue choice identifies the flows by their five-tuples.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
@@ -44,7 +44,7 @@ fn container(bed: &Bed) -> Namespace {
     ip(&inner, "route add default via 198.18.1.1");
     ip(&bed.receiver, &format!("route add 198.18.1.0/24 via {SENDER_ADDRESS}"));
     bed.sender.set_sysctl("net/ipv4/ip_forward", "1").unwrap();
-    // Process each flow on one CPU, because a veth alone reorders a flow that sends from two CPUs.
+    // Process each flow on one CPU, because a veth alone can reorder a flow that sends from two CPUs.
     let processors = std::thread::available_parallelism().unwrap().get().min(32);
     let mask = format!("{:x}", (1_u64 << processors) - 1);
     bed.sender.write_sysfs(&[("class/net/outer0/queues/rx-0/rps_cpus".to_owned(), mask)]).unwrap();
@@ -92,8 +92,8 @@ fn a_containers_flows_get_queues_of_their_own() {
                 samples.retain(|sample| sample.payload_bytes > 5_000_000);
                 (samples.len() == 6).then_some(samples)
             });
-            // A change of queue with data queued would cause packets out of order. Retransmissions
-            // always count as out of order.
+            // A change of queue with data queued can cause packets out of order. Retransmissions usually
+            // count as out of order, too.
             let late = bulk.iter().map(|sample| sample.out_of_order).sum::<u64>();
             assert!(late <= retransmitted_at(&inner), "{late} packets out of order");
             wait_for("six flows are still on six queues", PATIENCE, || {

@@ -78,7 +78,7 @@ fn bytes_packets_and_bins_are_exact() {
         }
         assert_eq!(bed.meter.as_ref().unwrap().overflow(), 0);
 
-        // The sender's NIC sent the same bytes, plus ARP.
+        // The sender's NIC sent the same bytes, plus ARP and IPv6 control packets.
         let carried: u64 = bed.queue_statistics().unwrap().iter().map(|queue| queue.bytes).sum();
         assert!(
             (total..total + 10_000).contains(&carried),
@@ -101,10 +101,10 @@ fn bins_begin_with_the_start() {
     bulk.finish();
     let sample = metered(&bed, &ends).unwrap();
     let binned: u64 = meter.bins(&sample).0.iter().sum();
-    // The last segments of the connection may follow the first reading.
+    // The last segments of the connection may arrive after `sample` was read.
     let after = metered(&bed, &ends).unwrap();
     assert!(binned > 0 && binned <= after.bytes - before.bytes, "{binned} of {}", after.bytes - before.bytes);
-    // The bins do not include the bytes between the first reading and the start of the bins.
+    // The bins do not include the bytes between `before` and the start of the bins.
     assert!(after.bytes - before.bytes - binned < 2_000_000, "{binned} of {}", after.bytes - before.bytes);
 }
 
@@ -119,6 +119,7 @@ fn flows_without_a_row_are_counted_as_overflow_and_pass() {
     }
     let meter = bed.meter.as_ref().unwrap();
     assert_eq!(meter.flows().len(), 2);
-    // Three flows, each with at least 200 packets of at most 1500 bytes. The meter sees fewer, longer GSO segments.
+    // Three flows have no row. Each flow has at least 200 packets of at most 1500 bytes. The meter sees
+    // fewer, longer GSO segments, and counts the packets of each GSO segment.
     assert!(meter.overflow() >= 600, "{}", meter.overflow());
 }

@@ -80,7 +80,8 @@ fn pseudo(tuple: &Tuple, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// Returns a TCP or UDP header. Its checksum is only the sum of the pseudo header, as if left to the device.
+/// Returns a TCP or UDP header with a payload. The checksum is only the sum of the pseudo header, as if the
+/// rest were left to the device.
 fn transport(tuple: &Tuple) -> Vec<u8> {
     let mut bytes = [tuple.source_port.to_be_bytes(), tuple.destination_port.to_be_bytes()].concat();
     let check = if tuple.protocol == TCP { 16 } else { 6 };
@@ -270,8 +271,8 @@ fn the_meter_reads_flow_and_payload() {
     assert_eq!(flows.len(), cases.iter().filter(|case| case.transport.is_some()).count());
 }
 
-/// Steering must also complete the checksum, and send all packets of a flow to one CPU, for any headers
-/// before the ports.
+/// Steering must read the flow of each steered packet and complete its checksum, for any headers before the
+/// ports. It must not change other packets.
 #[test]
 fn steering_reads_the_flow_and_completes_its_checksum() {
     let mut steering =
@@ -395,7 +396,8 @@ fn the_drop_counter_reads_the_flow() {
     }
 }
 
-/// TCP's receive path clears the device of a packet that it drops.
+/// TCP's receive path clears the device of a packet that it drops. The drop counter must therefore find the
+/// namespace by the socket that the tracepoint reports.
 #[test]
 fn drops_of_tcp_belong_to_the_namespace_of_their_socket() {
     let inode = |namespace: &Namespace| {

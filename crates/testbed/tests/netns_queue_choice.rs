@@ -94,14 +94,14 @@ fn mq_gives_six_flows_six_queues() {
     six_flows_sit_on_six_queues(Topology::Mq);
 }
 
-/// Checks that the recorded queue carries the flow. On a veth pair, the transmit queue of a packet is
-/// visible at the other end as its receive queue.
+/// Checks that the recorded queue carries the flow. Returns the recorded queues. On a veth pair, the
+/// transmit queue of a packet is visible at the other end as its receive queue.
 fn the_recorded_queue_is_the_true_one(policy: Policy, flows: usize) -> Vec<u32> {
     let bed = Bed::build(&options(Topology::Mq, policy)).unwrap();
     let bulk = Bulk::start(&bed, BulkOptions { flows, ..BulkOptions::default() });
     bulk.wait_for_each(EACH / 4);
     let recorded = queues(&charged_states(&bed, &bulk));
-    // Once all flows are backlogged, the receive queue of a flow's segments shows its transmit queue.
+    // Wait until every flow has sent more segments, because the meter's queue is that of the last segment.
     let before = bulk.received();
     wait_for("every flow has carried more", PATIENCE, || {
         bulk.received().iter().zip(&before).all(|(now, before)| *now >= before + EACH / 8).then_some(())
@@ -231,7 +231,7 @@ fn datagrams_from_a_processor_use_the_queues_of_its_pool_only() {
             let destination = sink.local_addr().unwrap();
             sink.set_read_timeout(Some(PATIENCE)).unwrap();
             // Resolve the address first. A datagram that waits for address resolution would be sent
-            // when the answer arrives.
+            // when the answer arrives, possibly on another CPU.
             let listener = listen(&bed.receiver, RECEIVER_ADDRESS.into());
             let _resolved = connect(&bed.sender, listener.local_addr().unwrap());
             bed.sender
@@ -313,7 +313,7 @@ fn a_route_flush_reorders_nothing() {
     }
     bulk.wait_for_each(4_000_000);
     let late: u64 = bulk.ends().iter().map(|ends| metered(&bed, ends).unwrap().out_of_order).sum();
-    // Retransmissions always count as out of order.
+    // Retransmissions usually count as out of order.
     assert!(late <= support::retransmitted(&bed), "{late} packets out of order");
     bulk.finish();
     assert_weightless(&bed);

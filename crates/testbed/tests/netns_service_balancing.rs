@@ -99,7 +99,7 @@ fn backlogged(mover: &FlowMover) -> FlowService {
 }
 
 /// Disables an interface's transmit checksum offload: `ethtool -K NAME tx off` (`ETHTOOL_STXCSUM` of
-/// include/uapi/linux/ethtool.h). The packets then have checksums, as on every link except a veth.
+/// include/uapi/linux/ethtool.h). The packets then have checksums, as on a physical link.
 fn compute_checksums(host: &Namespace, interface: &str) {
     #[repr(C)]
     struct Request {
@@ -125,8 +125,8 @@ fn compute_checksums(host: &Namespace, interface: &str) {
 /// Checks that a backlogged flow changes between two queues without reordering, over either IP version.
 fn a_backlogged_flow_changes_its_queue(destination: IpAddr) {
     let (bed, mover) = bed_to_move_on();
-    // With checksum offload, the receiver would not verify the checksum of an ACK with a changed
-    // window.
+    // With checksum offload at the host that sends the ACKs, the other host would not verify the
+    // checksum of an ACK whose window the mover changed.
     compute_checksums(&bed.receiver, "evk1");
     let bulk = Bulk::start(&bed, BulkOptions { destination, ..BulkOptions::default() });
     bulk.wait_for_each(2_000_000);

@@ -85,7 +85,7 @@ fn many_connections_leave_nothing_behind() {
         for listener in &listeners {
             scope.spawn(|| serve(listener, &stop, &served));
         }
-        // Run five parts, and compare the memory between the parts.
+        // Run five parts, and record the memory after each part.
         let failed = (0..5)
             .map(|_| {
                 let clients: Vec<_> = (0..CLIENTS)

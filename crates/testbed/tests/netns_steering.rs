@@ -105,7 +105,7 @@ fn numbered(
     let receiver = bind(&place.host, ADDRESSES[0][version]);
     let sender = bind(&place.client, ADDRESSES[1][version]);
     receiver.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
-    // The kernel charges a whole page for a datagram that is received as a frame. Fifty such datagrams
+    // The kernel charges a whole page for a datagram that arrives as an XDP frame. Fifty such datagrams
     // would fill the default buffer.
     nix::sys::socket::setsockopt(&receiver, nix::sys::socket::sockopt::RcvBufForce, &(64 << 20)).unwrap();
     sender.connect(receiver.local_addr().unwrap()).unwrap();
@@ -132,7 +132,7 @@ fn numbered(
             numbers
         });
         scope.spawn(|| {
-            // Send from one CPU, because a sender that migrates changes its queue and reorders its
+            // Send from one CPU, because a sender that migrates changes its queue and can reorder its
             // packets.
             let mut cpus = nix::sched::CpuSet::new();
             cpus.set(0).unwrap();
@@ -346,7 +346,8 @@ fn the_first_class_that_matches_wins_and_a_flows_own_target_before_it() {
 
 #[test]
 fn the_hash_is_that_of_rss() {
-    // Of the published hash values, 0xc626b0ea is steered to CPU 1, and 0x51ccc178 to CPU 0.
+    // Of the hash values in Microsoft's RSS verification suite, 0xc626b0ea is steered to CPU 1, and
+    // 0x51ccc178 to CPU 0.
     let place = Place::new();
     let mut steering = place.steering(options());
     let mut indirection = [SteerTarget::Stay; INDIRECTION_LENGTH];

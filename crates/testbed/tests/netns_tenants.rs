@@ -66,8 +66,8 @@ fn without_a_line_the_processors_are_the_bottleneck() {
         assert_eq!(flow.backlogged, [0..500]);
         assert!(flow.payload_bytes > 0 && flow.retransmits.is_some());
     }
-    // The CPUs' capacity limits the payload, so the payload is far larger than a line at the link's
-    // rate would carry.
+    // Only the CPUs' capacity limits the payload. It is more than twice the payload of a line at the
+    // link's rate.
     assert!(payload(raw) * 8 * 2 > 2 * 200_000_000, "{}", payload(raw));
     let names: Vec<&str> = tenants(raw).processes.iter().map(|process| process.name.as_str()).collect();
     assert_eq!((names.len(), names[0], names[15]), (18, "bulk 0 client", "bulk 7 server"));
@@ -92,7 +92,7 @@ fn offloads_are_as_the_scenario_says() {
     let whole = buffer(true, true);
     assert!(whole > 10_000.0, "segments pass whole: {whole}");
     for (segmentation, aggregation) in [(true, false), (false, false), (false, true)] {
-        // A veth does not merge packets that arrive one by one, even if GRO is on.
+        // Even with GRO, a veth merges few of the packets that arrive one by one.
         let cut = buffer(segmentation, aggregation);
         assert!((1000.0..whole / 2.0).contains(&cut), "{segmentation} {aggregation}: {cut}");
         assert!(aggregation || cut <= 1500.0, "packets as they are: {cut}");

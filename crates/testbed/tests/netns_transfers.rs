@@ -74,8 +74,8 @@ fn check_conservation(raw: &RawRepeat) {
     assert_eq!(raw.transfers.as_ref().unwrap().drops[0], None, "no switch");
 }
 
-/// The packets take time of the application's processor only in `same`. A processor second on the
-/// application's processor therefore carries less.
+/// The packets take time of the application's processor only in `same`. A second of this processor's time
+/// therefore carries less data in `same` than in `apart`.
 #[test]
 fn packets_take_the_time_of_the_application_only_on_its_processor() {
     let carried = |name: &str| {
@@ -138,7 +138,7 @@ fn lowered_buffer(sleeps: bool, counter: &str) -> u64 {
         let stopping = sender.try_clone().unwrap();
         scope.spawn(move || while sender.write(&[0; CALL]).is_ok() {});
         let mut buffer = vec![0; CALL];
-        // Each read makes the window grow to the rate of the application.
+        // These reads make the autotuning of the receive buffer grow the window.
         let mut bytes = 0;
         while bytes < 1 << 30 {
             bytes += receiver.read(&mut buffer).unwrap();

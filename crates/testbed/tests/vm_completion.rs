@@ -1,5 +1,5 @@
 //! Tests of completion by fentry, which not every kernel supports. Tests of the error of the weights
-//! with each method.
+//! with fentry, with reads of the sockets, and with ageing.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "../../../scripts/vm/guest.rs"]
@@ -107,7 +107,7 @@ fn mean_error(completion: Completion, look: bool) -> f64 {
                 bed.select.look().unwrap();
             }
             let weight = weight_sum(&bed);
-            // Compare only if no flow changed between the two readings.
+            // Compare only if the number of flows with data outstanding did not change.
             if truth(&sending) == before {
                 errors += weight.abs_diff(before);
                 samples += 1;
@@ -119,8 +119,8 @@ fn mean_error(completion: Completion, look: bool) -> f64 {
     })
 }
 
-/// With exact completion or freshly read sockets, the error must be a small part of a flow. With
-/// ageing, or without reading the sockets, finished flows stay charged.
+/// With exact completion or freshly read sockets, the error must be a small part of a flow, and less than
+/// half of the error with ageing. With ageing, flows stay charged for some time after their completion.
 #[test]
 fn exact_completion_is_nearer_to_the_truth_than_ageing() {
     guest::require();

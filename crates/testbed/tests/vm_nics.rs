@@ -194,7 +194,8 @@ fn mqprio_keeps_a_priority_on_the_queues_of_its_class() {
     assert!(after[3] < packets[3] + DATAGRAMS / 5, "{after:?}");
 }
 
-/// Checks that every receive queue has an interrupt with the driver's name, on the CPU of its affinity.
+/// Checks that every receive queue is paired with an interrupt on one CPU, and that the pairing follows a
+/// change of the affinity.
 fn queues_are_paired_with_who_takes_their_interrupts(driver: &str) {
     let nics = Nics::take(driver);
     let read = || {

@@ -2,10 +2,10 @@
 //! user space.
 //!
 //! A NIC with several transmit queues serves them round robin. A flow that shares its queue therefore
-//! gets a fraction of the share of a flow with its own queue. The kernel chooses a queue by a hash per
-//! socket, so flows collide even if there are more queues than flows. *Dynamic queue assignment*
-//! (Titan, USENIX ATC 2017, section 3.1) instead assigns the queue with the smallest weight to a flow
-//! with nothing outstanding.
+//! gets a fraction of the share of a flow with its own queue. Without XPS maps, the kernel chooses a
+//! queue by a hash per socket, so flows collide even if there are more queues than flows. *Dynamic queue
+//! assignment* (Titan, USENIX ATC 2017, section 3.1) instead assigns the queue with the smallest weight to
+//! a flow with nothing outstanding.
 //!
 //! The algorithm is in `include/evenkeel/queue_choice.h`, which the BPF programs include. This crate
 //! compiles the header for user space and wraps it, so that the simulator and the property tests run
@@ -124,7 +124,8 @@ pub enum Outcome {
     Recharged,
     /// The segment has no payload.
     Uncharged,
-    /// The flow lost every race for its word or was removed. The segment is sent uncharged.
+    /// Other cores changed the flow's word at every attempt, or the flow was removed. The segment is sent
+    /// uncharged.
     Contended,
 }
 
@@ -172,7 +173,7 @@ impl SeenWord {
         self.0 >> raw::EK_WORD_SEQUENCE_SHIFT
     }
 
-    /// Returns the weight charged to the queue; 0 if the flow has nothing outstanding.
+    /// Returns the weight charged to the queue; 0 if the flow is not charged.
     #[must_use]
     pub fn charged_weight(self) -> u32 {
         if self.0 & raw::EK_WORD_CHARGED != 0 { ((self.0 >> 16) & 0xffff) as u32 } else { 0 }
@@ -242,9 +243,9 @@ impl QueueWeights {
         Choice { queue: choice.queue, outcome }
     }
 
-    /// Removes a flow's weight from its queue if the flow has sent no segment since `seen` was read.
-    /// Returns whether the weight was removed. `aged`: whether the flow is released by age instead of a
-    /// completion.
+    /// Removes a flow's weight from its queue if the flow was charged when `seen` was read, and its word has
+    /// not changed since then. Each data segment changes the word. Returns whether the weight was removed.
+    /// `aged`: whether the flow is released by age instead of a completion.
     #[must_use]
     pub fn release(&self, flow: &FlowWord, seen: SeenWord, aged: bool) -> bool {
         let aged = if aged { raw::EK_WORD_AGED } else { 0 };

@@ -16,7 +16,7 @@ use crate::raw;
 
 pub const MAX_CWND: u32 = raw::EK_LOLA_MAX_CWND;
 pub const MIN_CWND: u32 = raw::EK_LOLA_MIN_CWND;
-/// The fixed point of `gamma`, `beta` and `cubic`.
+/// The denominator of the settings `gamma`, `beta` and `cubic`.
 pub const ONE: u32 = raw::EK_LOLA_ONE;
 
 /// Settings of a flow. The C header has the source of each default.
@@ -235,15 +235,15 @@ impl Flow {
         Phase::of(self.0.phase)
     }
 
-    /// Returns the smallest RTT, µs; `None` before the first sample, and before the next sample after
-    /// [`Settings::base_decreases`] decreases.
+    /// Returns the base RTT, the smallest RTT since its last reset, µs; `None` if there was no sample since
+    /// then. See [`Settings::base_decreases`] for the reset.
     #[must_use]
     pub fn base_rtt_us(&self) -> Option<u32> {
         (self.0.rtt_min_us != 0).then_some(self.0.rtt_min_us)
     }
 
     /// Returns the result of the last measurement, µs; `None` if no measurement has ended since the
-    /// last decrease or the last long pause.
+    /// last decrease, loss or long pause.
     #[must_use]
     pub fn rtt_us(&self) -> Option<u32> {
         (self.0.rtt_now_us != 0).then_some(self.0.rtt_now_us)

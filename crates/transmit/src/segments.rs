@@ -112,7 +112,7 @@ impl SegmentSizer {
     }
 
     /// Records the recent busy share of all processors, 0 to 1, while queues are shared. Returns the
-    /// new size if the size changes. Flows adopt a new size `follow_ns` after the change. See
+    /// new size if the size grows. Flows adopt a new size `follow_ns` after the change. See
     /// [`Headroom`].
     pub fn sample_processors(&mut self, now_ns: u64, busy: f64, follow_ns: u64) -> Option<u32> {
         let sizes = Sizes { in_force: self.size, wanted: self.preferred, largest: self.options.largest };

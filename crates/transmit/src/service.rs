@@ -13,7 +13,7 @@
 //! - The moved flow loses nothing. The flows on its old queue gain, and the flows on its new queue
 //!   lose. In the best move, flows that lag lose a neighbour, and flows that lead get a neighbour.
 //! - Only the moved flow must reach a point at which it may change its queue.
-//! - Of the flows on the crowded queue, the balancer moves the flow with the largest benefit.
+//! - The balancer compares the moves of all movable flows, and begins the move with the largest benefit.
 //!
 //! If all queues have the same number of flows, no flow moves.
 
@@ -47,8 +47,8 @@ pub struct ServiceOptions {
     /// Time constant of the decay of leads, ns.
     pub time_constant_ns: u64,
     /// Smallest difference in mean lead between the flows on the new queue and the flows on the old
-    /// queue, bytes per unit of weight. A useful value is a few of the largest segments, because a flow
-    /// is served in whole segments.
+    /// queue at which a flow moves, bytes per unit of weight. A useful value is a few of the largest
+    /// segments, because a flow is served in whole segments. A move to an empty queue needs no difference.
     pub least_gap_bytes: u64,
     /// Smallest time between the starts of two moves, ns.
     pub least_interval_ns: u64,
@@ -107,7 +107,8 @@ struct Worth {
     /// Number of flows on the crowded queue if the other queue is empty, otherwise 0. A move to an
     /// empty queue is always useful.
     beside_empty: u32,
-    /// Difference of the mean leads, if the queues differ by one flow; bytes per unit of weight.
+    /// If the queues differ by one flow: the mean lead on the other queue minus the mean lead of the flows
+    /// that stay. If the other queue is empty: the negative lead of the moved flow. Bytes per unit of weight.
     gap: f64,
 }
 

@@ -293,7 +293,7 @@ fn a_pause_is_no_time_on_the_curve() {
     sender.flow.idle_restart(&settings, sender.now_us);
     sender.acks(100, 10_000, 1000);
     assert_eq!(sender.window.cwnd, 1000, "0.4 * 100^3 more without the restart");
-    // A gap shorter than a measurement is not a pause.
+    // A gap as long as a measurement is not a pause yet.
     sender.until(Phase::Balance, 11_000);
     sender.now_us += 40 * MS;
     sender.flow.idle_restart(&settings, sender.now_us);

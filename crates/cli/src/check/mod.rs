@@ -88,7 +88,8 @@ pub fn check(options: &CheckOptions) -> Result<Exit, Failure> {
     Ok(if serious { Exit::Unmet } else { Exit::Done })
 }
 
-/// Judges a host. Leaves out settings that sessions manage.
+/// Judges a host with the values from before the running sessions. Leaves out changes of settings that
+/// sessions manage.
 pub fn judge_beside(facts: &HostFacts, managed: &[ManagedSetting]) -> Judgement {
     let mut judgement = if managed.is_empty() {
         judge(facts)
@@ -155,7 +156,8 @@ fn require_interface(facts: &HostFacts, name: Option<&str>) -> Result<(), Failur
     Err(Failure::unknown("interface", name, known, ""))
 }
 
-/// Returns an error if only the first of two readings has an interface: their counters are not comparable.
+/// Returns an error if the second of two readings does not have an interface of the first under the same
+/// name, or if another program created the interface again: the counters are not comparable.
 pub fn require_same_interface(
     before: &HostFacts,
     after: &HostFacts,
@@ -231,7 +233,7 @@ pub fn failure(error: &HostError) -> Failure {
     let exit = match error {
         HostError::Write { .. } => Exit::Failed,
         HostError::ForeignSysfs { .. } | HostError::NotMounted { .. } => Exit::Unable,
-        // The user gave the path of this tree.
+        // Most other errors concern a recorded tree, whose path the user gave.
         _ => Exit::Usage,
     };
     Failure::with_causes(exit, error)
@@ -244,7 +246,8 @@ fn read(options: &CheckOptions) -> Result<HostFacts, Failure> {
         if let Some(unknown) = named.into_iter().find(|name| crate::revert::identity(name).is_none()) {
             require_interface(&read_facts(&tree(None)?).map_err(|error| failure(&error))?, Some(unknown))?;
         }
-        // The first signal completes or removes a recording. A second signal ends the command at once.
+        // After the first signal, the command completes the recording, or removes it on an error. A second
+        // signal ends the command at once.
         let signals = Signals::catch()?;
         let (facts, files) = save_facts(directory, options.anonymise).map_err(|error| match error {
             HostError::Output(error) => error.into(),

@@ -25,9 +25,9 @@ use crate::simulate;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lines {
-    /// The first line, and the number of further lines.
+    /// The first line of the fix, and the number of further lines.
     First,
-    /// All lines, with the commands that undo the changes.
+    /// All lines of the fix, with the commands that undo the changes.
     All,
 }
 
@@ -62,7 +62,7 @@ pub fn screen(
         }
     };
     let interfaces: Vec<&Interface> = facts.interfaces.iter().filter(shown).collect();
-    // If there are more interfaces, omit the veth interfaces: a host with many containers has many of them.
+    // With more than `MOST` interfaces, omit the veth interfaces: a host with containers has many of them.
     const MOST: usize = 12;
     let is_veth = |interface: &&&Interface| interface.kind == InterfaceKind::Veth;
     let veths = interfaces.iter().filter(is_veth).count();
@@ -124,7 +124,8 @@ pub fn not_applicable(facts: &HostFacts, only: Option<&str>, judgement: &Judgeme
 
 /// Returns a sentence about rules that do not judge the given interface because it is not a NIC.
 /// Without a given interface, the sentence is about a host without NICs. `rules` returns the subject
-/// and its verb. Returns `None` if the interface is a NIC or does not exist, or if the host has a NIC.
+/// and its verb. Returns `None` if the given interface is a NIC or does not exist. Without a given interface,
+/// returns `None` if the host has a NIC.
 pub fn not_nics(facts: &HostFacts, only: Option<&str>, rules: impl FnOnce() -> String) -> Option<String> {
     let is_nic = |interface: &Interface| interface.kind == InterfaceKind::Device;
     match only {
@@ -152,8 +153,8 @@ pub fn sessions(page: &mut Page, sessions: &[Session], unread: &[String]) {
     }
 }
 
-/// Returns a summary of one or two sentences: number and severity of the findings, the first finding,
-/// and the number of rules that could not judge.
+/// Returns a summary: the number of findings by severity, the first finding, and the numbers of rules that
+/// could not judge or judged only in part.
 fn answer(judgement: &Judgement) -> String {
     let Judgement { findings, judged, .. } = judgement;
     let missed = missed(judgement).map(|missed| format!(" {missed}.")).unwrap_or_default();
@@ -191,7 +192,8 @@ fn missed_in_part(judgement: &Judgement) -> Option<String> {
     (rules > 0).then(|| format!("{} could be judged only in part", counted(rules, "rule")))
 }
 
-/// Returns the rules that could not judge, and the rules that judged in part, grouped by reason.
+/// Returns the rules that could not judge, and the rules that judged in part, grouped by reason; `None` if
+/// all rules could judge completely.
 pub fn not_judged(judgement: &Judgement) -> Option<String> {
     let mut text = String::new();
     let whole = (missed_whole(judgement), &judgement.not_judged);
@@ -235,7 +237,7 @@ fn known(facts: &HostFacts, source: &str) -> bool {
     facts.unknown.iter().all(|gap| gap.source != source)
 }
 
-/// Describes an interface: its driver or type, speed, node, MTU, queues, qdiscs, traffic and losses.
+/// Describes an interface: its driver or type, speed, node, MTU, queues, ring, qdiscs, traffic and losses.
 fn line_of(interface: &Interface, judgement: &Judgement) -> String {
     let mut parts: Vec<String> = Vec::new();
     let kind = match interface.kind {

@@ -95,8 +95,7 @@ pub fn watch(options: &CheckOptions, time: Duration) -> Result<Exit, Failure> {
     Ok(if interrupted { Exit::Interrupted } else { Exit::Done })
 }
 
-/// Opens the kernel's drop reasons. The error says whether the kernel or missing privileges prevent
-/// access.
+/// Starts to count the kernel's drop reasons. The error is one line; it names missing capabilities.
 fn open_reasons() -> Result<DropReasons, String> {
     let namespace = NamespaceIdentity::current().map_err(|error| error.to_string())?;
     let inode = u32::try_from(namespace.inode).unwrap_or(0);
@@ -104,7 +103,7 @@ fn open_reasons() -> Result<DropReasons, String> {
         DatapathError::Load { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
             "counting them needs CAP_BPF and CAP_PERFMON: run the command as root".to_owned()
         }
-        // One line suffices: the verifier's log does not help the user.
+        // Use the first line only: the verifier's log does not help the user.
         error => error.to_string().lines().next().unwrap_or_default().to_owned(),
     };
     DropReasons::attach(inode).map_err(short)
@@ -208,7 +207,7 @@ fn moves(before: &HostFacts, after: &HostFacts, only: Option<&str>) -> Vec<Unkno
         .collect()
 }
 
-/// Returns the loss counters that are missing in one of the two readings, and the further gaps.
+/// Returns the loss counters that at least one of the two readings lacks, and the further gaps.
 fn unread<'f>(
     before: &'f HostFacts,
     after: &'f HostFacts,

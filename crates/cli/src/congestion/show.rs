@@ -18,7 +18,7 @@ fn milliseconds(microseconds: u32) -> String {
     format!("{:.1} ms", f64::from(microseconds) / 1000.0)
 }
 
-/// Returns the first line that a session prints.
+/// Describes a congestion control and its settings in one line.
 pub fn started(name: &str, settings: &Settings, default: bool) -> String {
     format!(
         "{name}: TCP LoLa, target {}, balancing above {}, hold {}{}{}",
@@ -164,7 +164,7 @@ fn counters_json(counters: &Counters) -> Value {
     })
 }
 
-/// Returns the flow if it has a sample. A flow that only receives has no sample.
+/// Returns the flow if it has an RTT sample. A flow that only receives has none.
 fn measured(flow: &Flow) -> Option<&Flow> {
     flow.base_rtt_us.and(Some(flow))
 }

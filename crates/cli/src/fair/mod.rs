@@ -61,13 +61,13 @@ pub fn request(options: &FairOptions) -> Result<Request, Failure> {
             }
             (QueueWeightsChoice::Auto, None) => QueueWeights::Auto,
             (QueueWeightsChoice::NetShaper, None) => QueueWeights::NetShaper,
-            // The command line requires a rate with `htb`.
+            // The command line refuses `htb` without a rate.
             (QueueWeightsChoice::Off | QueueWeightsChoice::Htb, None) => QueueWeights::Off,
         },
         segments: match options.segments {
             Segments::Off => SegmentMode::Off,
             Segments::Auto => SegmentMode::Auto,
-            // The command line limits the size to 64 KiB.
+            // The command line limits the size to 64 KiB, so it fits into 32 bits.
             Segments::Fixed(size) => SegmentMode::Fixed(u32::try_from(size.bytes()).unwrap_or(u32::MAX)),
         },
     };
@@ -117,7 +117,7 @@ pub fn fair(options: &FairOptions) -> Result<Exit, Failure> {
     }
 }
 
-/// Rolls back killed runs. If the command changes nothing, reports the killed runs instead, and returns them
+/// Rolls back killed runs. With `--plan` or `--observe`, reports the killed runs instead, and returns them
 /// with the changes that would restore their settings. Returns an error if a killed run left a root qdisc
 /// without a journal, unless the command only observes.
 fn settle_leftovers(
@@ -140,7 +140,7 @@ fn settle_leftovers(
     Ok(dead)
 }
 
-/// Returns remarks for a plan: the settings of killed runs that a run would restore first.
+/// Returns remarks for a plan: the changes with which a run would first roll back killed runs.
 fn restored_first(dead: &[(Header, Vec<Change>)]) -> Vec<String> {
     let mut remarks = Vec::new();
     for (header, changes) in dead {

@@ -14,8 +14,8 @@ use crate::progress::page;
 /// Maximum number of flows per device in a table. JSON has all flows.
 const MOST_FLOWS: usize = 20;
 
-/// An observation without a window was too short if it was shorter than this; otherwise its samples were
-/// late. Seconds.
+/// An observation that is shorter than this time, in seconds, may contain no whole second of samples. If a
+/// longer observation contains none, the samples were late.
 const LONGEST_WINDOW: f64 = 2.0;
 
 pub fn observation(seen: &Observation) -> String {
@@ -142,7 +142,7 @@ fn queues(status: &Status) -> String {
     }
 }
 
-/// Returns the first line about a device.
+/// Returns the line that a session prints about a device at its start.
 pub fn started(status: &Status) -> String {
     format!(
         "{}: driver {}, {}; completion: {}; queue weights: {}{}{}",

@@ -22,8 +22,8 @@ use crate::managed;
 use crate::output;
 use crate::signals::Signals;
 
-/// Minimum time between two reports of `check`, which read the files of every process. Maximum age of a
-/// report at a scrape.
+/// Minimum time between two reports of `check`, which read the files of every process. This time is also the
+/// maximum age of a report at a scrape.
 const CHECK_INTERVAL: Duration = Duration::from_secs(60);
 /// Time between the two samples of a single exposition. It exceeds the window of fairness.
 const SAMPLE_TIME: Duration = Duration::from_millis(1400);
@@ -202,7 +202,7 @@ fn write_textfile(options: &MetricsOptions, path: &Path) -> Result<Exit, Failure
     if options.once || !has_written {
         return ended;
     }
-    // node_exporter would serve the last counts for good.
+    // Remove the file, because node_exporter would continue to serve the last counts.
     let left = match std::fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => Some(format!(
             "cannot remove {}: {error}; node_exporter still serves this file, so remove it",

@@ -422,7 +422,7 @@ struct Running<'f> {
 }
 
 impl Running<'_> {
-    /// Measures adding `size` flows, different ones in each repeat.
+    /// Measures adding `size` flows. The first 100 repeats add different flows.
     fn add(&mut self, size: usize, figure: usize, bench: &Bench<'_>) -> Result<Vec<f64>, Failure> {
         let (mut times, mut clock) = (Vec::new(), Clock::start());
         for repeat in 0..bench.options.repeat {
@@ -441,7 +441,7 @@ impl Running<'_> {
         Ok(times)
     }
 
-    /// Measures removing `size` flows, different ones in each repeat, spread over the list.
+    /// Measures removing the `size` flows that [`spread`] chooses for each repeat.
     fn remove(&mut self, size: usize, figure: usize, bench: &Bench<'_>) -> Result<Vec<f64>, Failure> {
         let (mut times, mut clock) = (Vec::new(), Clock::start());
         let count = self.indices.len();

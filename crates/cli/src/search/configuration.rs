@@ -118,8 +118,8 @@ fn numbers(queues: &[QueueId]) -> Vec<u16> {
     queues.iter().map(|queue| queue.0).collect()
 }
 
-/// Returns the indirection tables and RSS settings. If the search has an RSS key, and `device` is given, adds
-/// a command that sets the device's key.
+/// Returns the indirection tables of the RSS contexts and, if [`Configuration::rss`] is set, the RSS
+/// settings. If `device` is given, too, adds the command that sets its RSS key.
 pub fn hash_page(search: &Search, device: Option<&str>) -> Page {
     let mut page = page();
     for (number, table) in search.nic().contexts().iter().enumerate() {

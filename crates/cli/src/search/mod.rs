@@ -55,7 +55,8 @@ fn read_policy(path: &Path, read: Reader) -> Result<PolicyFile, Failure> {
     Ok(file)
 }
 
-/// Returns the number of filters for single flows that fit into a NIC's tables.
+/// Returns the maximum number of filters for single flows in a NIC's tables. Counts each table, although some
+/// tables exclude each other.
 pub fn room(model: &NicModel) -> usize {
     model.tables().iter().filter(|table| table.fields.take_flows()).map(|table| table.capacity).sum()
 }

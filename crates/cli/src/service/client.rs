@@ -52,7 +52,7 @@ fn running(error: &ControlError) -> Option<u32> {
 
 fn current(place: &ServicePlace) -> Result<ServiceStatus, Failure> {
     let answer = send(place, Command::Status, None)?;
-    // With another schema, the service has been running since before an upgrade.
+    // With another schema, another version of the service runs, for example from before an upgrade.
     if let Some(schema) = answer.get("schema").filter(|schema| **schema != ServiceStatus::SCHEMA) {
         let message = format!(
             "the service answers with schema {schema}, and this program reads schema {}; restart the service \

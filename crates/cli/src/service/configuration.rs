@@ -43,8 +43,8 @@ fn parse_with_files(text: &Text, is_wanted: &dyn Fn(&str) -> bool) -> Result<Con
     Configuration::parse(&text.text, &text.origin, &check)
 }
 
-/// Reads the file of a running service. Accepts only a regular file, because the service reads the file
-/// again later.
+/// Reads the configuration file when the service starts. Accepts only a regular file, because the service
+/// reads the file again later.
 pub fn read_regular(file: &Path) -> Result<Configuration, Failure> {
     let text =
         evenkeel_files::read_regular(file, Kind::Service).map_err(|error| match error.is_missing() {

@@ -90,8 +90,8 @@ pub fn steer(options: &SteerOptions) -> Result<Exit, Failure> {
     let session =
         Session::start(&interface, backend, source, &policy.file, session_options).map_err(failure)?;
     if session.backend() != "xdp" {
-        // The other back ends have no BPF program. The session still reads policies, and sockets of other
-        // namespaces.
+        // The other back ends have no BPF program. Keep only the capabilities to change settings, and to
+        // read policies and the sockets of other namespaces.
         let kept =
             [Capability::NetAdmin, Capability::SysAdmin, Capability::SysPtrace, Capability::DacOverride];
         keep_only(&kept)
@@ -323,7 +323,7 @@ fn plan(options: &SteerOptions, interface: &Interface, policy: &PolicyFile) -> R
     match options.format {
         SessionFormat::Table => {
             let filters = session.shell().unwrap_or_default();
-            // With XDP, Evenkeel's program computes the hash with this key.
+            // With XDP, Evenkeel's program computes the hash: the device needs no command for its key.
             let device = Some(options.interface.as_deref().unwrap_or("IFACE")).filter(|_| name != XDP_MODEL);
             let hash = if is_rps { String::new() } else { hash_page(session.search(), device).finish() };
             print(&format!("{}\n{filters}{hash}", show::status(&status)))?;
@@ -344,14 +344,14 @@ struct WatchedPolicy {
     path: Option<PathBuf>,
     stamps: Option<Vec<Stamp>>,
     file: PolicyFile,
-    /// Why the present file is not in use.
+    /// The reason why the present file is not in use.
     error: Option<String>,
 }
 
 /// Returns the stamps of a policy's file and of its scripts.
 ///
 /// # Errors
-/// Returns the first of these files that does not exist.
+/// Returns the first of these files whose metadata cannot be read.
 fn stamps(path: &Path, scripts: &[String]) -> Result<Vec<Stamp>, PathBuf> {
     let scripts = scripts.iter().map(Path::new);
     let stamp = |path: &Path| Stamp::of(path).map_err(|_| path.to_owned());

@@ -75,7 +75,7 @@ fn show_status(page: &mut Page, status: &Status) {
         page.line(unmet);
     }
     let model = match status.backend {
-        // A plan for a NIC of another host.
+        // A plan with `--model` has no back end.
         "none" => format!("model {}", status.model),
         backend => format!("back end {backend} (model {})", status.model),
     };

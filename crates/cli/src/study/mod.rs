@@ -139,7 +139,7 @@ fn run<W: World>(
     }
 }
 
-// Not a command: the directory of the study does not contain the paths of the user's scenarios and setups.
+// This text has no command, because the study does not record the paths of the user's scenarios and setups.
 const AGAIN: &str = "to measure again, use the options of this study and a new directory (--out DIR)";
 
 /// Returns the remark that the study is finished, and that this run measured nothing.
@@ -183,8 +183,8 @@ impl Kept {
     }
 }
 
-/// Opens the study's directory. Uses the named directory, if given. Otherwise uses the first directory
-/// below the records that contains this study unfinished, is empty, or does not exist yet.
+/// Opens the study's directory. Uses the named directory, if given. Otherwise uses the first directory below
+/// [`RECORDS`] that contains this study unfinished, is empty, or does not exist yet.
 fn open(settings: &Settings, options: &TcOptions) -> Result<Journal, Failure> {
     let failed = |error: JournalError| journal_failure(&error);
     if let Some(directory) = options.resume.as_ref().or(options.out.as_ref()) {

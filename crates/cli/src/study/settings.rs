@@ -53,8 +53,8 @@ pub fn scenarios(directory: &Path, settings: &Settings) -> Result<Vec<StudyScena
         .collect()
 }
 
-/// Returns the files of a study's scenario, by their texts in `study.json`. Studies of older versions have no
-/// texts: their files are looked for in the working directory.
+/// Returns the source of the files of a study's scenario: their texts in `study.json`. Studies of older
+/// versions have no texts: their files are read from the working directory.
 fn kept<'s>(settings: &'s Settings, scenario: &str) -> Files<'s> {
     Files { directory: Path::new(""), kept: settings.qdisc_files.get(scenario) }
 }
@@ -69,7 +69,7 @@ pub struct Wanted {
 }
 
 const DEFAULT_SEED: u64 = 1;
-/// Prefix of the study's scenarios.
+/// Prefix of the bundled scenarios that a study runs by default.
 const PREFIX: &str = "tc-";
 
 impl Wanted {
@@ -120,7 +120,7 @@ impl Wanted {
         };
         let own = own_setups(&found)?;
         let mut scenarios = Vec::with_capacity(found.scenarios.len());
-        // Restore the original order: the bundled scenarios, then the user's scenarios.
+        // The file sorts the scenarios by name. Use the bundled order, then add the user's scenarios.
         let place_of =
             |name: &str| bundled().iter().position(|(known, _)| *known == name).unwrap_or(usize::MAX);
         let mut texts: Vec<(&String, &String)> = found.scenarios.iter().collect();

@@ -2,7 +2,7 @@
 
 use evenkeel_monitor::view::KeyPress;
 
-/// Bytes of an incomplete key.
+/// Decodes keys, and keeps the bytes of an incomplete key.
 #[derive(Debug, Default)]
 pub struct Decoder {
     bytes: Vec<u8>,

@@ -56,7 +56,6 @@ pub struct Terminal {
     resized: Arc<AtomicBool>,
 }
 
-/// An event at the terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     Key(KeyPress),
@@ -109,7 +108,7 @@ impl Terminal {
         settings.control_chars[SpecialCharacterIndices::VQUIT as usize] = 0;
         ENTERED.store(true, Ordering::SeqCst);
         match tcsetattr(&self.input, SetArg::TCSADRAIN, &settings) {
-            // A closed terminal sends SIGHUP and SIGCONT.
+            // The kernel sends SIGHUP and SIGCONT when the terminal is closed; SIGCONT leads here.
             Err(Errno::EIO) => return Ok(Event::Closed),
             set => set.map_err(failed)?,
         }

@@ -115,7 +115,7 @@ fn make_all(
         return interrupted(lasting, options, outcome);
     }
 
-    // The interface stays locked, so that the comparison shows only the effect of these changes.
+    // The interface stays locked, so that no other run of Evenkeel changes it during the comparison.
     if !outcome.done.is_empty()
         && let Some(before) = before
         && let Some(after) = watch(options, signals)?
@@ -172,8 +172,8 @@ pub fn make_rounds(
         let planned = prepared.ready.iter();
         let planned = planned.filter_map(|ready| Some((ready.change.knob.clone(), ready.from.clone()?)));
         lasting.plan_from(planned);
-        // The driver sets up queues that the channels add. The next round reads their settings and
-        // plans the changes.
+        // Skip the settings of queues that the channels add. The driver sets up these queues, then the next
+        // round reads their settings and plans the changes.
         let mut owned = Vec::new();
         for ready in prepared.ready.iter().filter(|ready| ready.from.is_some()) {
             if signals.came() {
@@ -245,8 +245,8 @@ fn make(lasting: &mut Lasting, ready: &Ready, outcome: &mut Outcome) -> Result<O
     }
     match made {
         Ok(Made::AsBefore) => {
-            // A change of an interface can change other settings: a change of the channels resets the
-            // XPS maps. A sysctl changes only itself.
+            // A change of an interface can change other settings: a change of the channels can reset XPS
+            // maps. A sysctl changes only itself.
             let is_ours = outcome.done.iter().any(|done| done.knob == *knob || done.knob.is_of_interface());
             let is_new = ready.from.as_ref().is_some_and(|from| !knob.same(from, to));
             if !is_ours && is_new && keeper(knob, to).is_none() {
@@ -286,7 +286,7 @@ fn interrupted(lasting: Lasting, options: &TuneOptions, outcome: &mut Outcome) -
     Ok(Exit::Interrupted)
 }
 
-/// Counts traffic and losses for a while. Returns `None` if the user did not request a watch.
+/// Counts traffic and losses for the time of `--watch`. Returns `None` with `--no-watch`.
 fn watch(options: &TuneOptions, signals: &Signals) -> Result<Option<Stretch>, Failure> {
     if options.no_watch {
         return Ok(None);

@@ -338,7 +338,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Reports each change.
+    /// Reports each change that was made, with the effect that the plan expects.
     fn report(&self, prepared: &Prepared, outcome: &Outcome) {
         let name = &self.options.interface;
         let effect = |rule: &str| {
@@ -363,7 +363,7 @@ impl Worker<'_> {
             }
             None => return Ok(Some(Change::Gone)),
         }
-        // The command may begin or end during the comparison.
+        // Another command may begin or end during the comparison, so check before and after it.
         let is_changing = self.watch.is_changing()?;
         let change = self.compare()?;
         self.waits = change.is_some() && (is_changing || self.watch.is_changing()?);

@@ -40,7 +40,7 @@ const KEEP: &str = "evenkeel/keep.toml";
 pub struct Ready {
     pub rule: &'static str,
     pub change: Change,
-    /// The current value; `None` for a queue that the plan's channels add.
+    /// The current value; `None` for a queue that the plan's channels add, and with `--from` if unknown.
     pub from: Option<Value>,
 }
 
@@ -275,7 +275,7 @@ fn sort_out(
             None => prepared.ready.push(Ready { rule, change: change.clone(), from: Some(from) }),
         }
     }
-    // After a raise to the final size, the old losses leave only advice.
+    // After `tune` has raised a limit to its final size, losses from before the raise lead only to advice.
     for item in prepared.plan.items.iter_mut().filter(|item| !item.advice.is_empty()) {
         let Some(limit) = limit_raised_once(item.rule) else { continue };
         let Ok(now) = kernel.read(&limit) else { continue };
@@ -293,7 +293,8 @@ fn sort_out(
     Ok(())
 }
 
-/// Returns the findings that `tune` cannot fix, each with the reason. Leaves out settings on the keep list.
+/// Returns the findings that `tune` cannot fix, each with the reason. Leaves out the settings on the keep
+/// list and those of [`Prepared::settled`].
 fn unfixed(interface: &str, keep: &Keep, prepared: &Prepared) -> Vec<String> {
     let Prepared { plan, unable, settled, .. } = prepared;
     let is_kept = |rule: &str, knob: &Knob| {

@@ -110,8 +110,7 @@ pub fn plan(
         let command = |options: &'static str, words: &[&dyn Display]| {
             printed_command("evenkeel tune", &[]).on(&interface, options, words)
         };
-        // Repeat these options in the printed command: without them, the plan or its files would
-        // differ.
+        // Tell the user to repeat these options: without them, the plan or its files would differ.
         let given = !options.speeds.is_empty() || options.keep.is_some() || !options.persist.is_empty();
         let same = if given { " with the same options" } else { "" };
         text.push('\n');
@@ -150,7 +149,7 @@ fn changes(text: &mut String, facts: &HostFacts, interface: &str, members: &[&Re
 }
 
 /// Returns the commands that restore the settings of queues. Run them after the undo of a change of
-/// channels, which resets these settings.
+/// channels, because the change can reset these settings.
 pub fn undo_of_queues<'c>(
     facts: &HostFacts,
     interface: &str,

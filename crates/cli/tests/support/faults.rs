@@ -78,7 +78,7 @@ fn drop_in_driver(facts: &mut HostFacts, packets: u64) {
         "virtio_net" => "rx0_drops",
         _ => "rx_queue_0_drops",
     };
-    // This version of the driver shows no other loss counter.
+    // Simulate a version of the driver that shows no other loss counter.
     nic.driver_statistics.retain(|_, value| *value > 0);
     nic.driver_statistics.insert(name.to_owned(), packets);
 }
@@ -681,7 +681,7 @@ pub const FAULTS: &[Fault] = &[
     }),
 ];
 
-/// Faults that change queues, rings, qdiscs or interrupts, on which other faults depend.
+/// Faults that change facts on which other faults depend, such as queues, rings, qdiscs or interrupts.
 pub const STRUCTURAL: &[&str] = &[
     "a single queue",
     "MSI is off",
@@ -724,7 +724,7 @@ pub const STRUCTURAL: &[&str] = &[
     "LRO on a router",
 ];
 
-/// Creates a host with a fault for each of many rules.
+/// Creates a host with all faults that it can have, except those in [`STRUCTURAL`].
 #[allow(dead_code, reason = "some of the test binaries that share this file do not call it")]
 pub fn host_with_faults(name: &str) -> HostFacts {
     let host = hosts::HOSTS.iter().find(|(other, _)| *other == name).unwrap().1;

@@ -142,7 +142,8 @@ impl Managed {
         running
     }
 
-    /// Returns all settings that a session could change, as the usual tools print them.
+    /// Returns settings that a session could change, as procfs, sysfs and the usual tools show them. Leaves
+    /// out RPS masks and filters of clsact.
     pub fn seen(&self) -> String {
         let maps = self.maps().join(" ");
         let receive = self.sysfs(|sysfs| {
@@ -168,13 +169,12 @@ impl Managed {
         .join("\n")
     }
 
-    /// Sends datagrams over the loopback to a port without a socket, until `udp-no-port` has a finding. No command fixes
-    /// the finding.
+    /// Sends datagrams over the loopback to a port without a socket, so that `udp-no-port` has a finding. No
+    /// command fixes the finding.
     pub fn send_to_closed_port(&self) {
         self.shell(&["ip", "link", "set", "lo", "up"]);
         let send = || {
             let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-            // The answers (ICMP) may make a send fail.
             (0..20_000).for_each(|_| drop(socket.send_to(b"x", "127.0.0.1:9")));
             Ok::<_, TestbedError>(())
         };
@@ -249,7 +249,7 @@ impl Load<'_> {
         !self.client.has_ended().unwrap()
     }
 
-    /// Waits until the traffic ends. Checks that no connection failed, and that bytes arrived.
+    /// Waits until the traffic ends. Checks that iperf3 reports no error, and reports the received bytes.
     pub fn finish(mut self) {
         let limit = self.duration + Duration::from_secs(120);
         wait_for("iperf3 ends", limit, || self.client.has_ended().unwrap());

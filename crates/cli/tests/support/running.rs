@@ -1,4 +1,4 @@
-//! Runs scenarios on this machine's kernel. A run takes some seconds and may be interrupted.
+//! Runs commands that a test can interrupt or kill, and scenarios on this machine's kernel.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use nix::unistd::Pid;
 use super::leftovers::Holdings;
 use super::{Ended, ended, evenkeel, file};
 
-/// Time limit of a run on a busy machine.
+/// Time limit of a command on a busy machine.
 const LIMIT: Duration = Duration::from_secs(90);
 const POLL: Duration = Duration::from_millis(5);
 
@@ -132,7 +132,7 @@ impl Running {
         self.stderr.lock().unwrap().clone()
     }
 
-    /// Waits until the run reports an activity.
+    /// Waits until standard error contains these words. Panics if the command ends before that.
     pub fn wait_for_activity(&mut self, words: &str) {
         let deadline = Instant::now() + LIMIT;
         loop {

@@ -16,7 +16,7 @@ pub const WRONG: [(&str, &str); 4] = [
     ("tcp_timestamps", "timestamps-off"),
 ];
 
-/// A host with these sysctls off, and an `/etc` for the test.
+/// A host with the sysctls of [`WRONG`] off, and a directory that replaces `/etc`.
 pub struct Host {
     pub managed: Managed,
     pub etc: tempfile::TempDir,

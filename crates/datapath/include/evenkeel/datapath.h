@@ -10,7 +10,7 @@
 /* Number of CPUs with their own XPS pool; higher CPUs use the last entry. A power of two. */
 #define EK_MAX_CPUS 1024
 
-/* If the table is full, a new flow replaces a flow with at most this many picks. */
+/* A new flow without a free slot replaces an idle flow whose word counts at most this many segments. */
 #define EK_SHORT_FLOW 4
 /* Maximum number of flows. In a half-full table, few flows find all their probed slots in use. */
 #define EK_MAX_FLOWS (EK_SLOTS / 2)
@@ -29,8 +29,9 @@ struct ek_tuple {
 };
 
 /*
- * Reason and flow of a dropped packet. All bytes of the flow are 0 for packets other than TCP or UDP over
- * IP, and if the table had no room for the flow.
+ * Reason and flow of a dropped packet. All bytes of the flow are 0 if no IP header could be read,
+ * and if the table had no room for the flow. Ports are 0 for protocols other than TCP and UDP, and for
+ * fragments other than the first.
  */
 struct ek_drop {
 	struct ek_tuple tuple;
@@ -50,8 +51,8 @@ struct ek_config {
 	ek_u32 steering;   /* enum ek_steering */
 	ek_u32 class_base; /* class id of queue 0 */
 	ek_u32 queue_count;
-	ek_u32 use_pools;       /* `pool` below is in force; else every CPU may use every queue */
-	ek_u32 max_flows;       /* flows beyond this limit are hashed and counted */
+	ek_u32 use_pools;       /* ek_device.pool applies; else every CPU may use every queue */
+	ek_u32 max_flows;       /* a further flow evicts a short flow, or is hashed and counted */
 	ek_u32 read_sockets;    /* completion is read from the flows' sockets */
 	ek_u32 balance;         /* flows may be asked to move, see struct ek_move */
 	ek_u32 gap_us;          /* silence after which a flow without a socket may change its queue */
@@ -67,14 +68,14 @@ struct ek_config {
 struct ek_counters {
 	ek_u64 picks EK_OWN_CACHE_LINE; /* picks of a queue for a flow with nothing outstanding */
 	ek_u64 moves;                   /* picks of another queue than before */
-	ek_u64 recharged;               /* charged again after a release, because the kernel kept the queue */
+	ek_u64 recharged;               /* charged again after a release, to the queue that holds the flow */
 	ek_u64 completed;               /* released because the last segment had left */
 	ek_u64 aged;                    /* released by age */
 	ek_u64 false_releases;          /* released by age while segments were still queued */
-	ek_u64 no_socket;               /* segments without a socket: forwarded, or of a closed connection */
-	ek_u64 untracked;               /* hashed, because the flow table was full */
-	ek_u64 evicted;                 /* short flows that were replaced by a new flow in the full table */
-	ek_u64 contended;               /* lost every race for the flow's word; sent uncharged */
+	ek_u64 no_socket;               /* no full socket: forwarded, or of a new or closed connection */
+	ek_u64 untracked;               /* hashed, because no slot was free */
+	ek_u64 evicted;                 /* short flows whose slot a new flow took */
+	ek_u64 contended;               /* sent uncharged: lost every race, or the flow lost its slot */
 };
 
 /* Maximum number of rules for flow weights. The first matching rule decides. */
@@ -143,13 +144,13 @@ struct ek_service {
 
 enum ek_service_flag {
 	EK_SERVICE_KNOWN = 1,      /* TCP: acknowledged_bytes is valid */
-	EK_SERVICE_BACKLOGGED = 2, /* its socket holds unsent data */
-	EK_SERVICE_MOVABLE = 4,    /* its windows may be changed: its segments are not signed */
+	EK_SERVICE_BACKLOGGED = 2, /* its socket holds unsent data; also set without EK_SERVICE_KNOWN */
+	EK_SERVICE_MOVABLE = 4,    /* the peer's windows may be changed: segments are not signed */
 };
 
 struct ek_device {
 	ek_u64 ageing_limit_ns;                /* computed by the last walk */
-	ek_u64 walks;                          /* of both timers */
+	ek_u64 walks;                          /* runs of both timers */
 	ek_u64 walk_ns;                        /* time in both timers, which no program's run time includes */
 	ek_u32 charged_head EK_OWN_CACHE_LINE; /* entries added to the list of charged flows so far */
 	ek_u32 charged_tail;                   /* entries removed from it so far */
@@ -227,14 +228,14 @@ struct ek_meter {
 
 /* User space sets these values before it loads the programs of transmit batching. */
 struct ek_batch_config {
-	ek_u64 hold_ns;       /* maximum hold time of a segment in an empty queue; 0: no hold */
+	ek_u64 hold_ns;       /* maximum hold time of a segment that arrives at an empty queue; 0: no hold */
 	ek_u32 batch_packets; /* a queue with this number of segments is not held */
 	ek_u32 limit_packets; /* capacity of each queue */
 };
 
 struct ek_batch_counters {
-	ek_u64 held;    /* segments held in an empty queue */
-	ek_u64 batches; /* held segments that left with others */
+	ek_u64 held;    /* holds: segments that arrived at an empty queue */
+	ek_u64 batches; /* holds that ended with more than one segment */
 	ek_u64 dropped; /* the queue was full, or there was no memory */
 };
 

@@ -19,7 +19,7 @@
 #define EK_STEER_SEEN 16384
 /* Longest input of the Toeplitz hash, bytes: IPv6 addresses and ports. */
 #define EK_STEER_HASH_INPUT 36
-/* Number of packets that the thread of a CPU map takes from its ring at once (CPUMAP_BATCH,
+/* Maximum number of packets that the thread of a CPU map takes from its ring at once (CPUMAP_BATCH,
  * kernel/bpf/cpumap.c). */
 #define EK_STEER_BATCH 8
 
@@ -69,7 +69,7 @@ struct ek_steer_class {
 	ek_u16 target[EK_STEER_CLASS_TARGETS]; /* by hash modulo `target_count` */
 };
 
-/* Rules for the flows without a slot. */
+/* Rules for flows without a slot, and for slots with EK_STEER_BY_DEFAULT. */
 struct ek_steer_rules {
 	ek_u32 class_count;
 	ek_u32 unused;
@@ -96,8 +96,8 @@ struct ek_steer_cpu {
 	ek_u64 received EK_OWN_CACHE_LINE; /* packets that arrived here */
 	ek_u64 bytes;                      /* bytes of the packets that arrived here */
 	ek_u64 other;                      /* neither TCP nor UDP, fragments, source-routed: not steered */
-	ek_u64 partial;                    /* packets whose checksum was completed here */
-	ek_u64 without_slot;               /* packets steered by class or indirection table */
+	ek_u64 partial;                    /* packets whose checksum a sender left to the device */
+	ek_u64 without_slot;               /* packets of flows without a slot */
 	ek_u64 refused;                    /* could not be sent to their target; they stay on this CPU */
 	ek_u64 held;                       /* sent to the old CPU of a moving flow */
 };

@@ -111,7 +111,8 @@ const HNS3: Driver = Driver {
     kernel: &[],
     counters: &[&[
         ("mac_rx_fcs_err_pkt_num", Wire),
-        // The kernel's rx_crc_errors. A virtual function has no counters of the MAC.
+        // The driver reports l2_err as the kernel's rx_crc_errors. A virtual function has no MAC counters,
+        // so l2_err counts there.
         ("rxq#_l2_err", Part("mac_rx_fcs_err_pkt_num")),
         ("rxq#_err_pkt_len", Wire),
         ("rxq#_errors", InDriver),

@@ -43,13 +43,13 @@ pub enum Meaning {
     Transmit,
     /// A transmit queue was full and stopped.
     Stop,
-    /// Pause frames that the link sent (IEEE 802.3, annex 31B).
+    /// Pause frames that the port sent (IEEE 802.3, annex 31B).
     PauseSent,
     PauseReceived,
-    /// Pause frames of a priority that the link sent (IEEE 802.1Qbb).
+    /// Pause frames of a priority that the port sent (IEEE 802.1Qbb).
     PriorityPauseSent,
     PriorityPauseReceived,
-    /// Packets that the cloud queued or dropped at an allowance of the instance.
+    /// Packets that the cloud queued or dropped because the instance exceeded an allowance.
     Allowance,
     Received,
     Sent,
@@ -124,8 +124,8 @@ impl Driver {
         copied
     }
 
-    /// Returns whether the driver's row lists losses of received packets, but `statistics` contains
-    /// none of these counters. `false` if `kernel` of the row also lists such losses.
+    /// Returns whether the driver's row lists losses at the rings, in the NIC or in the driver, but
+    /// `statistics` contains none of these counters. `false` if `kernel` of the row also lists such losses.
     pub fn lacks_losses(&self, statistics: &BTreeMap<String, u64>) -> bool {
         let is_loss = |meaning: Meaning| {
             matches!(meaning, Meaning::Ring | Meaning::Nic | Meaning::NicAndRing | Meaning::Driver)

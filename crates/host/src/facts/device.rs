@@ -70,8 +70,8 @@ const PARTS: [(&str, &[&[&str]]); 10] = [
     ("statistics", &[]),
 ];
 
-/// Returns the parts that are missing in a file with answers, or that lack a field of a group. Each
-/// part has the name of the missing part or field. `null` and an empty table are answers.
+/// Returns the parts that are missing in a file with answers, or that lack a field of a group, each with
+/// the name of the missing part or field. `null` and an empty table are answers.
 pub(super) fn missing_parts(answers: &BTreeMap<String, Value>) -> Vec<(&'static str, String)> {
     let missing = |(part, groups): &(&'static str, &[&[&'static str]])| {
         let Some(answer) = answers.get(*part) else { return Some((*part, (*part).to_owned())) };
@@ -91,7 +91,8 @@ pub(super) fn missing_parts(answers: &BTreeMap<String, Value>) -> Vec<(&'static 
 }
 
 impl DeviceAnswers {
-    /// Removes parts that were recorded incompletely, so that a missing field does not get a default.
+    /// Removes incompletely recorded channels, rings and coalescing, so that a missing field does not get a
+    /// default.
     pub(super) fn forget<'a>(&mut self, parts: impl Iterator<Item = &'a str>) {
         for part in parts {
             match part {
@@ -265,8 +266,8 @@ impl RssAnswers {
 /// Returns the reason why the queues of connections cannot be computed, if any. `has_ipv6` states
 /// whether the host has connections over IPv6.
 pub(super) fn unknown_hash(rss: &Rss, has_ipv6: bool) -> Option<String> {
-    /// Length of a packet's addresses and ports, plus the 32-bit window that the hash moves over them
-    /// (Microsoft, "RSS hashing functions").
+    /// Minimum length of the key, bytes: a packet's addresses and ports, plus a window of 32 bits (Microsoft,
+    /// "RSS hashing functions").
     const IPV4_BYTES: usize = 12 + 4;
     const IPV6_BYTES: usize = 36 + 4;
     let least = if has_ipv6 { IPV6_BYTES } else { IPV4_BYTES };
@@ -664,7 +665,7 @@ mod tests {
     use super::*;
     use std::io;
 
-    /// A NIC that answers with the header's structures, and logs the queries.
+    /// A NIC that answers with the structures of `include/uapi/linux/ethtool.h`, and logs the queries.
     #[derive(Default)]
     struct Nic(RefCell<Vec<u32>>);
 

@@ -169,7 +169,8 @@ pub(super) fn interfaces(
         if let Some(master) = tree.link(&format!("{}/master", reader.directory)) {
             masters.push((master, name.clone()));
         }
-        // A kernel with several nodes knows the node of each PCI function, or reports -1.
+        // On a host with several nodes, each PCI function has the file numa_node. It has -1 if the
+        // firmware does not state the node.
         let is_pci = interface.bus.as_deref().is_some_and(is_pci_address);
         let has_node = ["device", "device/.."]
             .iter()
@@ -201,8 +202,8 @@ pub(super) fn interfaces(
     Ok((interfaces, owners))
 }
 
-/// Notes an interface for which a recording has answers but no sysfs directory. Notes nothing on a running
-/// host, where an interface may disappear between two reads.
+/// Notes the first interface for which a recording has answers but no sysfs directory. Notes nothing on a
+/// running host, where an interface may disappear between two reads.
 fn note_lost_interfaces(
     tree: &Tree,
     names: &BTreeMap<u32, String>,
@@ -242,7 +243,9 @@ fn note_unlike_queues(tree: &Tree, interfaces: &[Interface]) {
     tree.note_unlike(&transmit, &["tx_timeout", "tx_maxrate"]);
 }
 
-/// Notes the first missing queue of each kind, and a missing port of a bond, if a recorded interface is up.
+/// For a recorded interface that is up, notes the first missing queue of each direction, a missing packet
+/// counter of a queue, and a missing port of a bond.
+///
 /// The kernel numbers the queues without a gap, at least one for each channel
 /// (`netif_set_real_num_rx_queues`, net/core/dev.c). A bond is up only with a port (`bond_set_carrier`,
 /// drivers/net/bonding/bond_main.c).
@@ -354,7 +357,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Returns the CPUs of a queue's mask. Every CPU in the mask is a possible CPU, because the kernel stores
-    /// only online CPUs (`netif_set_rps_cpus`, `__netif_set_xps_queue`).
+    /// only online CPUs (`netdev_rx_queue_set_rps_mask`, `__netif_set_xps_queue`).
     fn processors(&self, file: &str) -> Vec<u32> {
         let path = format!("{}/{file}", self.directory);
         self.tree.processors(&path, Bits::Possible, mask_members).unwrap_or_default()
@@ -438,7 +441,7 @@ impl<'a> Reader<'a> {
             .driver
             .or_else(|| told("DRIVER"))
             .or_else(|| self.tree.link(&format!("{}/device/driver", self.directory)));
-        // ethtool reports the device's address on its bus, and the NIC's driver.
+        // An address on a bus, or a driver in the dictionary, shows that the interface is a NIC.
         let is_nic = answers.bus.as_ref().is_some_and(|bus| bus.contains(':'))
             || driver.as_deref().and_then(Driver::of).is_some();
         if is_nic && !has_device {
@@ -477,7 +480,7 @@ impl<'a> Reader<'a> {
             kind,
             up: self.is_up(),
             firmware: answers.firmware.filter(|version| !version.is_empty()),
-            // -1 means that the NIC belongs to no node.
+            // -1 means that the node is unknown (`NUMA_NO_NODE`).
             node: self
                 .of_nic("numa_node", |text| text.parse::<i64>().ok())
                 .and_then(|node| u32::try_from(node).ok()),
@@ -637,8 +640,9 @@ impl<'a> Reader<'a> {
         self.tree.list(&directory).into_iter().filter_map(read).collect()
     }
 
-    /// Returns the driver's counters, without impossible values. Notes an impossible value that is part of a
-    /// packet or loss count. Drivers also list other figures, some of them negative.
+    /// Returns the driver's counters, without repeated names and impossible values. Notes a repeated name,
+    /// and an impossible value that is part of a packet or loss count. Drivers also list other figures, some
+    /// of them negative.
     fn driver_counters(
         &self,
         name: &str,
@@ -727,7 +731,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// `bond_mode_tbl` and `xmit_hashtype_tbl` (drivers/net/bonding/bond_options.c).
+/// `bond_mode_tbl` and `bond_xmit_hashtype_tbl` (drivers/net/bonding/bond_options.c).
 const BOND_MODES: [&str; 7] =
     ["balance-rr", "active-backup", "balance-xor", "broadcast", "802.3ad", "balance-tlb", "balance-alb"];
 const HASH_POLICIES: [&str; 6] = ["layer2", "layer3+4", "layer2+3", "encap2+3", "encap3+4", "vlan+srcmac"];

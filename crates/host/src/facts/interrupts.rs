@@ -11,7 +11,7 @@ use super::distinct::{first_gap, repeated, second};
 use super::tree::{Bits, Tree, unreadable};
 use crate::mask_members;
 
-/// The names by which an interface's interrupts are identified.
+/// The names and numbers by which an interface's interrupts are identified.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Owner {
     pub(super) name: String,
@@ -33,7 +33,7 @@ struct Row {
 }
 
 /// Parses `/proc/interrupts`. Returns the rows whose labels are numbers, and a damaged line, if any, with the
-/// reason. All other labels depend on the architecture.
+/// reason. Skips rows with other labels, which depend on the architecture.
 fn rows(text: &str, online: &[u32]) -> (Vec<Row>, Option<(usize, String)>) {
     let mut lines = text.lines();
     let header = lines.next().unwrap_or_default();
@@ -133,7 +133,7 @@ fn owner<'a>(row: &Row, owners: &'a [Owner]) -> Option<&'a Owner> {
     let by = |is_it: &dyn Fn(&Owner) -> bool| {
         let mut found = owners.iter().filter(|owner| is_it(owner));
         let first = found.next()?;
-        // The criterion does not distinguish two ports of a NIC.
+        // If the criterion fits several interfaces, such as two ports of a NIC, use the next criterion.
         found.next().is_none().then_some(first)
     };
     by(&|owner| has_word(action, &owner.name))
@@ -237,8 +237,7 @@ pub(super) fn interrupts(tree: &Tree, owners: &[Owner], online: &[u32]) -> Vec<I
     for owner in owners.iter().filter(|_| !tree.is_live()) {
         note_lost_row(tree, &owner.name, &found);
     }
-    // If a NIC has one interrupt, the interrupt has the interface's name without a number, and serves
-    // one queue.
+    // The only interrupt of a NIC serves queue 0, even if its name has no number.
     for owner in owners {
         let mut own = found.iter_mut().filter(|interrupt| interrupt.interface == owner.name);
         if let (Some(only), None) = (own.next(), own.next()) {

@@ -11,7 +11,8 @@ use super::distinct::{repeated, second};
 use super::tree::Tree;
 use crate::HostError;
 
-/// `GSO_LEGACY_MAX_SIZE` (include/linux/netdevice.h): the size on kernels that do not report it.
+/// Maximum size of a GRO packet if no size is recorded, bytes (`GRO_LEGACY_MAX_SIZE`,
+/// include/linux/netdevice.h).
 const LEGACY_BYTES: u32 = 65_536;
 
 /// Name of the source for rules that need the sizes.
@@ -42,8 +43,8 @@ pub(super) fn packet_sizes(tree: &Tree) -> Result<BTreeMap<String, PacketSizes>,
         let lines = links.into_iter().map(|link| LinkLine {
             ifname: link.name,
             gso_max_size: Some(link.gso.all),
-            // A kernel that does not report the driver's limit has no separate sizes for IPv4. So use
-            // the defaults for IPv4.
+            // A kernel that does not report the driver's limit has no separate sizes for IPv4. Then the
+            // general sizes also apply to IPv4.
             gso_ipv4_max_size: link.tso_max.map(|_| link.gso.ipv4),
             gro_max_size: Some(link.gro.all),
             gro_ipv4_max_size: link.tso_max.map(|_| link.gro.ipv4),
@@ -58,7 +59,8 @@ pub(super) fn packet_sizes(tree: &Tree) -> Result<BTreeMap<String, PacketSizes>,
             Vec::new()
         })
     };
-    // Linux reports the driver's limit since 5.19, and sizes for IPv4 since 6.3.
+    // Linux reports the driver's limit since 5.19, and sizes for IPv4 since 6.3. So a line with a size for
+    // IPv4 but without the driver's limit is incomplete.
     let is_cut = |line: &LinkLine| {
         line.gso_max_size.is_none() || line.gso_ipv4_max_size.is_some() && line.tso_max_size.is_none()
     };

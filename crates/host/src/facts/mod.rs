@@ -50,7 +50,7 @@ use crate::HostError;
 /// - In a recorded tree, answers of ethtool or netlink are damaged (the message names file, line and
 ///   column), or the recording has another format or an impossible page size.
 /// - On a running machine, `/proc` or `/sys` is not mounted, or `/sys` shows another network namespace.
-/// - There is no interface.
+/// - There is no interface, or the interfaces cannot be listed.
 pub fn read_facts(tree: &Tree) -> Result<HostFacts, HostError> {
     tree.own_namespace()?;
     tree.require_mounts()?;
@@ -265,7 +265,7 @@ fn selected(tree: &Tree, name: &str) -> Option<String> {
 fn uptime_s(text: &str) -> Option<u64> {
     let figures: Option<Vec<f64>> = text.split_ascii_whitespace().map(|word| word.parse().ok()).collect();
     let figures = figures.filter(|figures| figures.len() == 2)?;
-    // The kernel counts nanoseconds in 64 bits (`ktime_t`, include/linux/ktime.h).
+    // The kernel counts nanoseconds in a signed number of 64 bits (`ktime_t`, include/linux/ktime.h).
     figures.iter().all(|figure| (0.0..9.3e9).contains(figure)).then(|| figures[0] as u64)
 }
 
@@ -276,7 +276,7 @@ fn mean_mhz(information: &str) -> Option<u32> {
     (!figures.is_empty()).then(|| (figures.iter().sum::<f64>() / figures.len() as f64).round() as u32)
 }
 
-/// Returns the size of a page of this kernel.
+/// Returns the size of a page of this kernel, bytes.
 #[must_use]
 pub fn page_bytes() -> u64 {
     // SAFETY: takes a number.

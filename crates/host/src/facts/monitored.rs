@@ -16,8 +16,8 @@ use crate::HostError;
 /// Reads the facts that change rarely: CPUs, interfaces with their settings, and interrupts.
 ///
 /// # Errors
-/// Returns an error if `/proc` or `/sys` is not mounted, or `/sys` shows the interfaces of another
-/// network namespace.
+/// Returns an error if `/proc` or `/sys` is not mounted, `/sys` shows the interfaces of another network
+/// namespace, there is no interface, or the interfaces cannot be listed.
 pub fn read_devices(tree: &Tree) -> Result<HostFacts, HostError> {
     tree.forget_gaps();
     tree.own_namespace()?;

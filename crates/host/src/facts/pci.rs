@@ -19,7 +19,7 @@ fn max_read_request_of(configuration: &[u8]) -> Option<u32> {
     const FIRST_CAPABILITY: usize = 0x34;
     const PCI_EXPRESS: u8 = 0x10;
     const DEVICE_CONTROL: usize = 8;
-    /// Limits the walk over a cyclic list. A valid list has fewer entries.
+    /// Limits the walk over a cyclic list. A valid list has no more entries.
     const MOST_CAPABILITIES: usize = 48;
     if configuration.get(STATUS)? & HAS_CAPABILITIES == 0 {
         return None;
@@ -45,8 +45,7 @@ mod tests {
 
     #[test]
     fn the_read_request_is_in_device_control() {
-        // The capabilities of a ConnectX-5 in `lspci -xxx`: power management at 0x40, MSI-X at 0x9c,
-        // PCI Express at 0x60.
+        // With a ConnectX-5, PCI Express is the first capability, at 0x60 (`lspci -xxx`).
         let mut configuration = vec![0; 256];
         (configuration[0x06], configuration[0x34]) = (0x10, 0x60);
         (configuration[0x60], configuration[0x61]) = (0x10, 0x48);

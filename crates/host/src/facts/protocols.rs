@@ -120,7 +120,7 @@ pub(super) fn loss_counters(tree: &Tree) -> BTreeMap<String, u64> {
     counters
 }
 
-/// Returns the counters of [`counters`] that count packets and segments (snmp_counter.rst).
+/// Returns the counters of `/proc/net/netstat`, `/proc/net/snmp` and `/proc/net/snmp6` (snmp_counter.rst).
 pub(super) fn packet_counters(tree: &Tree) -> BTreeMap<String, u64> {
     let mut counters = BTreeMap::new();
     for file in PAIRED {
@@ -165,7 +165,8 @@ fn note_missing(tree: &Tree, files: &[&str], counters: &BTreeMap<String, u64>) {
 /// Adds the counters of tables with a row for each CPU.
 fn add_tables(tree: &Tree, counters: &mut BTreeMap<String, u64>) {
     for (file, group) in [("nf_conntrack", "Conntrack"), ("arp_cache", "Arp"), ("ndisc_cache", "Ndisc")] {
-        // Connection tracking is a module, and IPv6 is an option of the kernel.
+        // Connection tracking is a module, and IPv6 is an option of the kernel, so these tables may be
+        // missing.
         let is_required = match file {
             "nf_conntrack" => tree.exists("/proc/sys/net/netfilter/nf_conntrack_max"),
             "ndisc_cache" => has_ipv6(tree),

@@ -136,7 +136,7 @@ pub(super) fn has_own_options(kind: &str, options: &BTreeMap<String, Value>, mtu
         ("fq", "horizon_drop") | ("fq_codel", "ecn") => matches!(value, Value::Null | Value::Bool(true)),
         _ => DEFAULTS.iter().any(|row| (row.0, row.1) == (kind, name) && value.as_u64() == Some(row.2)),
     };
-    // tc prints ecn only if ECN is on.
+    // By default, fq_codel has ECN on, and tc prints ecn only if ECN is on.
     let lacks_ecn = kind == "fq_codel" && options.contains_key("target") && !options.contains_key("ecn");
     lacks_ecn || !options.iter().all(|(name, value)| is_default(name, value))
 }

@@ -69,7 +69,8 @@ impl QdiscLine {
             rate_bps: rate.and_then(Value::as_u64).and_then(|rate| rate.checked_mul(8)),
             limit_packets: line.options.get("limit").and_then(Value::as_u64),
             impairments: impairments(&line.options),
-            // No program can change a qdisc with handle 0 (tc_modify_qdisc, net/sched/sch_api.c).
+            // The kernel never changes a qdisc with handle 0, but replaces it (tc_modify_qdisc,
+            // net/sched/sch_api.c). So such a qdisc has the default options.
             has_own_options: line.handle != "0:" && has_own_options(&line.kind, &line.options, mtu),
             flow_limit: line.options.get("flow_limit").and_then(Value::as_u64),
             flow_limit_drops: line.flows_plimit.unwrap_or(0),
@@ -178,7 +179,7 @@ pub(super) fn qdiscs(
     Ok(found)
 }
 
-/// Notes a queue without a qdisc between two queues with a qdisc, below mq. The kernel gives each queue a qdisc
+/// Notes a queue of mq without a qdisc, between two queues with a qdisc. The kernel gives each queue a qdisc
 /// (`mq_init`, net/sched/sch_mq.c), and lists no qdisc for a queue that lost its qdisc and drops all packets
 /// (`noop_qdisc`).
 fn note_lost_children(tree: &Tree, lines: &[QdiscLine]) {

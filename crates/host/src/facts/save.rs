@@ -37,8 +37,8 @@ pub(super) struct About {
 /// Version of the layout of a recording. Recordings of other versions cannot be read.
 pub(super) const FORMAT: u32 = 1;
 
-/// Words of the kernel's command line about CPUs, interrupts, PCI and the IOMMU. Other words are not
-/// saved, because they may contain names.
+/// Words of the kernel's command line about CPUs, memory, interrupts, PCI and the IOMMU. Other words are
+/// not saved, because they may contain names.
 pub(super) const COMMAND_LINE: &[&str] = &[
     "iommu",
     "isolcpus",
@@ -159,7 +159,7 @@ impl Names {
             return address.to_owned();
         }
         let number = self.addresses.len() + 1;
-        // Only 127.0.0.1 maps to 127.0.0.1.
+        // Start at 127.0.0.2, because only 127.0.0.1 may map to 127.0.0.1.
         let (network, number_v4) = if found.is_loopback() { (127, number + 1) } else { (10, number) };
         let [high, middle, low] = [number_v4 >> 16 & 255, number_v4 >> 8 & 255, number_v4 & 255];
         let other = if found.is_ipv4() {
@@ -217,7 +217,8 @@ impl Names {
         serde_json::to_string_pretty(&ports).unwrap_or_default()
     }
 
-    /// Replaces both addresses of each socket in `/proc/net/udp`, in the kernel's notation.
+    /// Replaces both addresses of each socket in `/proc/net/udp` or `/proc/net/udp6`, in the kernel's
+    /// notation.
     fn udp(&mut self, text: &str) -> String {
         let mut lines = text.lines();
         let mut kept = vec![lines.next().unwrap_or_default().to_owned()];

@@ -24,8 +24,8 @@ const PORTS: &str = "netlink/ports";
 const OWNERS: &str = "/proc/PID/fd";
 /// Names of processes that affect interrupts; read even without sockets.
 const SERVICES: &[&str] = &["irqbalance"];
-/// Maximum number of sockets in the facts. The facts keep the busiest sockets, because no rule needs
-/// more.
+/// Maximum number of sockets in the facts. The facts keep the sockets with the most drops, then those with
+/// the most bytes, because no rule needs more.
 const MOST_SOCKETS: usize = 4096;
 
 pub(super) struct Sockets {
@@ -34,7 +34,7 @@ pub(super) struct Sockets {
     pub(super) ports: Option<PortUse>,
 }
 
-/// Returns the sockets of the namespace, busiest first, and their owners.
+/// Returns the sockets of the namespace, their owners, and the destination with the most connections.
 pub(super) fn sockets(tree: &Tree, interfaces: &BTreeMap<u32, String>) -> Result<Sockets, HostError> {
     let mut numbers: BTreeSet<u32> = BTreeSet::new();
     let mut found: Vec<SocketFacts> = Vec::new();
@@ -110,7 +110,7 @@ pub(super) fn sockets(tree: &Tree, interfaces: &BTreeMap<u32, String>) -> Result
         };
         ports = match tree.answers::<Option<PortUse>>("ports.json")? {
             Some(ports) => ports,
-            // The list contains only the busiest sockets, so the result is a lower limit.
+            // The list may lack sockets (`MOST_SOCKETS`), so the result is a lower limit.
             None => {
                 tree.note(PORTS, "the recording has no evenkeel/ports.json");
                 port_use(&found)
@@ -177,8 +177,12 @@ fn note_unknown_interface(tree: &Tree, sockets: &[SocketFacts], interfaces: &BTr
     }
 }
 
-/// Returns an error for recorded sockets without a local address and port, or with an invalid remote
-/// address.
+/// Checks recorded sockets.
+///
+/// # Errors
+/// Returns an error for an invalid or missing local address, an invalid remote address, addresses of
+/// different families, a connection without `tcp_info` values or another socket with such values, or a
+/// connection that is listed twice.
 fn check_ends(tree: &Tree, sockets: &[SocketFacts]) -> Result<(), HostError> {
     for (number, socket) in sockets.iter().enumerate() {
         for (end, text) in [("local", &socket.local), ("remote", &socket.remote)] {
@@ -343,7 +347,7 @@ pub(super) fn udp_sockets(tree: &Tree) -> Vec<(u32, SocketFacts)> {
         }
         for (at, line) in text.lines().enumerate().skip(1) {
             match udp_line(line) {
-                // A socket without an owner has inode 0.
+                // All sockets without an owner have inode 0, so this inode may repeat.
                 Some((inode, socket)) if inode == 0 || inodes.insert(inode) => found.push((inode, socket)),
                 // A socket that is bound again while the kernel writes the table may have two rows.
                 Some(_) if tree.is_live() => {}
@@ -422,8 +426,8 @@ fn services(tree: &Tree) -> Vec<u32> {
     found
 }
 
-/// Returns whether `/proc` hides processes. Every user can see process 2, the kernel's kthreadd.
-/// Exceptions are `hidepid=2`, and a PID namespace other than the initial namespace.
+/// Returns whether `/proc` hides processes. Every user can read the name of process 2, the kernel's kthreadd,
+/// except with the mount option `hidepid`, or in a PID namespace other than the initial namespace.
 fn are_hidden(tree: &Tree) -> bool {
     tree.read_quietly("/proc/2/comm").as_deref() != Some("kthreadd")
 }

@@ -69,7 +69,7 @@ pub(crate) fn losses(
     };
     LossCounters {
         ring,
-        // Drivers also report ring drops as missed.
+        // Some drivers also report ring drops as missed.
         nic: nic.map(|nic| if ring == Some(nic) { 0 } else { nic }),
         wire: wire.max(own(&["rx_crc_errors"])),
         other: kernel.get("rx_dropped").copied(),
@@ -82,8 +82,8 @@ pub(crate) fn losses(
 }
 
 /// Returns the largest counter whose name suggests dropped received packets, such as `InDroppedDma` of
-/// atlantic, for a driver without a row. Ignores names that suggest a damaged frame, or a frame for
-/// another host.
+/// atlantic, for a driver without a row. Ignores names that suggest another cause, such as a damaged frame,
+/// a filter or an XDP program.
 fn likely_drops(statistics: &BTreeMap<String, u64>) -> Option<u64> {
     const LOST: [&str; 8] =
         ["drop", "discard", "nobuf", "no_buf", "overflow", "overrun", "missed", "no_desc"];
@@ -130,7 +130,6 @@ fn queue_counter(name: &str) -> Option<(bool, usize, &str)> {
         _ => None,
     };
     if let Some(rest) = name.strip_prefix("queue_") {
-        // The formats of ena and mlx4 differ only in the text after the number.
         let (queue, digits) = number(rest)?;
         let rest = rest.get(digits..)?.strip_prefix('_')?;
         return Some((direction(rest)?, queue, rest.get(3..)?));

@@ -116,7 +116,7 @@ impl Tree {
         })
     }
 
-    /// Sets the files that a recording lacks because the kernel had no value for them.
+    /// Adds files that a recording lacks because the kernel had no value for them.
     pub(super) fn state_without_value(&self, paths: impl IntoIterator<Item = String>) {
         self.without_value.borrow_mut().extend(paths);
     }
@@ -161,7 +161,8 @@ impl Tree {
     fn path(&self, path: &str) -> PathBuf {
         match (self.network.get(), path.strip_prefix("/sys/class/net")) {
             (Some(network), Some(rest)) => network.path(&format!("class/net{rest}")),
-            // /proc/net shows the namespace of the process's first thread (proc_net(5)).
+            // /proc/net shows the namespace of the process's first thread (proc_net(5)), so use the entry of
+            // the calling thread.
             _ => match path.strip_prefix("/proc/net/").filter(|_| self.live) {
                 Some(rest) => self.name(&format!("/proc/thread-self/net/{rest}")),
                 None => self.name(path),
@@ -293,7 +294,7 @@ impl Tree {
         self.possible.get_or_init(read).as_ref()
     }
 
-    /// Parses a mask or list of CPUs. Notes a mask or list with CPUs that the host cannot have.
+    /// Parses a mask or list of CPUs. If it has CPUs that `bits` does not allow, notes it and returns `None`.
     pub(super) fn processors(
         &self,
         path: &str,
@@ -424,7 +425,7 @@ impl Tree {
                 Absent::Noted
             }
         })?;
-        // The kernel ends even an empty list with a newline.
+        // A recording ends even an empty text with a newline, so an empty file is damaged.
         if bytes.is_empty() && !self.live {
             self.note(path, format!("{path}:1: empty"));
         }
@@ -451,7 +452,8 @@ impl Tree {
         Ok(bytes)
     }
 
-    /// Returns whether a recorded file ends with a newline. Files of the kernel end with a newline.
+    /// Returns whether a recorded file ends with a newline, as files of the kernel do. `true` on a running
+    /// host.
     fn ends_with_line(&self, path: &str) -> bool {
         self.live || self.bytes(path).is_ok_and(|bytes| bytes.last() == Some(&b'\n'))
     }

@@ -25,8 +25,8 @@ pub use shell::{shell, shell_lines, sysctl_name};
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Knob {
-    /// A sysctl, by its path below `/proc/sys`, such as `net/ipv4/tcp_rmem` ([`Value::Text`], numbers
-    /// separated by spaces).
+    /// A sysctl, by its path below `/proc/sys`, such as `net/ipv4/tcp_rmem` ([`Value::Text`]; spaces separate
+    /// several numbers).
     Sysctl(String),
     /// `gso_max_size` and `gso_ipv4_max_size` ([`Value::Sizes`]). Setting `gso_max_size` may also
     /// change `gso_ipv4_max_size`.
@@ -246,7 +246,8 @@ impl Knob {
         ["xps_cpus", "xps_rxqs", "tx_maxrate", "byte_queue_limits/limit_max"].map(file).into()
     }
 
-    /// Returns whether a change of the number of channels can reset the setting.
+    /// Returns whether the setting is the RSS table or a file of a queue. A change of the number of channels
+    /// can reset these settings.
     #[must_use]
     pub fn is_of_queues(&self) -> bool {
         match self {
@@ -263,11 +264,11 @@ impl Knob {
             (Value::Text(one), Value::Text(other)) => self.normal_form(one) == self.normal_form(other),
             // A shaper without a weight is equivalent to no shaper.
             (Value::Weight(one), Value::Weight(other)) => one.unwrap_or(0) == other.unwrap_or(0),
-            // Two default qdiscs are equivalent, because the kernel sets them and not a program. The
-            // number of queues and `net.core.default_qdisc` determine the kind and the leaves of the
-            // default qdisc, and the MTU determines its options. While the interface is down, an empty tree
-            // also counts as the default: the kernel installs the default qdisc when the interface is set up
-            // (`dev_activate`, net/sched/sch_generic.c).
+            // Two default qdiscs are equivalent, because the kernel sets them and not a program. The number
+            // of queues and `net.core.default_qdisc` determine the kind and the leaves of the default qdisc,
+            // and the MTU determines its options. An empty tree also counts as the default: while the
+            // interface is down, it may have no qdisc, and the kernel installs the default qdisc when the
+            // interface is set up (`dev_activate`, net/sched/sch_generic.c).
             (Value::Qdiscs(one), Value::Qdiscs(other)) => {
                 let is_default = |tree: &[QdiscSnapshot]| tree.first().is_none_or(QdiscSnapshot::is_default);
                 one == other || is_default(one) && is_default(other)

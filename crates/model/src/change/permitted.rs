@@ -35,9 +35,9 @@ fn is_numbered(name: &str, prefix: &str) -> bool {
         .is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// Returns whether a path is an allowed sysctl. Some sysctls contain interface names
-/// (`net/ipv4/conf/eth0/rp_filter`). An interface name may have any character except a slash, a colon and
-/// white space (`dev_valid_name`, net/core/dev.c).
+/// Returns whether a path is an allowed sysctl. A part may be an interface name
+/// (`net/ipv4/conf/eth0/rp_filter`), which may have any character except a slash, a colon and white space
+/// (`dev_valid_name`, net/core/dev.c). Control characters are not allowed in any part.
 fn is_sysctl(path: &str) -> bool {
     let mut names = path.split('/');
     let is_of_network = names.next() == Some("net") && names.clone().count() >= 2;
@@ -72,8 +72,8 @@ fn is_processor_file(path: &str) -> bool {
 }
 
 impl Knob {
-    /// Returns whether a change may be made or rolled back: its path must be a setting that Evenkeel
-    /// changes.
+    /// Returns whether a change may be made or rolled back: its path or name, if it has one, must be of a
+    /// form in this module.
     #[must_use]
     pub fn is_permitted(&self) -> bool {
         match self {

@@ -126,7 +126,7 @@ impl QdiscSnapshot {
         self.handle.0 == Handle::new(0, 0)
     }
 
-    /// Returns whether the kernel may have chosen the qdisc's number (`qdisc_alloc_handle`,
+    /// Returns whether the kernel may have chosen the qdisc's major number (`qdisc_alloc_handle`,
     /// net/sched/sch_api.c).
     #[must_use]
     pub fn has_automatic_handle(&self) -> bool {
@@ -146,10 +146,10 @@ impl QdiscSnapshot {
 
 /// Returns the tree that restores `tree` on a host where `default` is the current `net.core.default_qdisc`.
 ///
-/// The kernel created its default qdiscs when the link came up, and the sysctl may have changed since then. A
-/// default qdisc of another kind therefore gets a handle, numbered as in the kernel (`qdisc_alloc_handle`,
-/// net/sched/sch_api.c). A qdisc with a handle is created by its kind, independently of the sysctl. If any
-/// qdisc gets a handle, a default root gets one, too.
+/// The kernel created its default qdiscs when the interface was set up, and the sysctl may have changed since
+/// then. A default qdisc of a kind other than `default` therefore gets a handle, numbered as in the kernel
+/// (`qdisc_alloc_handle`, net/sched/sch_api.c). A qdisc with a handle is created by its kind, independently
+/// of the sysctl. If any qdisc gets a handle, a default root gets one, too.
 #[must_use]
 pub fn naming_kinds(tree: &[QdiscSnapshot], default: &str) -> Vec<QdiscSnapshot> {
     // These kinds do not depend on the sysctl (`attach_default_qdiscs`, net/sched/sch_generic.c).
@@ -180,11 +180,11 @@ pub fn naming_kinds(tree: &[QdiscSnapshot], default: &str) -> Vec<QdiscSnapshot>
     named
 }
 
-/// Major number at which the kernel's automatic numbers begin.
+/// Automatic major numbers of the kernel are above this number (`qdisc_alloc_handle`, net/sched/sch_api.c).
 const FIRST_AUTOMATIC: u16 = 0x8000;
 
-/// Major number of [`root_qdisc`]. It is below 0x8000, where the kernel's automatic numbers begin
-/// (`qdisc_alloc_handle`), and an administrator is unlikely to choose it.
+/// Major number of [`root_qdisc`]. It is below the kernel's automatic numbers, and an administrator is
+/// unlikely to choose it.
 const ROOT_MAJOR: u16 = 0x4e00;
 
 /// Returns a root qdisc of a kind with the kernel's default options. A device with one transmit queue

@@ -39,7 +39,7 @@ pub struct RuleMatch {
     pub source: IpAddr,
     /// For IPv4, the low 32 bits are used.
     pub source_mask: u128,
-    /// This host's address, of the same IP version.
+    /// This host's address, of the same IP version as the source.
     pub destination: IpAddr,
     pub destination_mask: u128,
     pub source_port: u16,
@@ -94,8 +94,9 @@ impl Rule {
         Self(bytes, 0)
     }
 
-    /// Returns the rule changed to distribute packets over an RSS context. The device adds the rule's queue
-    /// number to the queue number in each table entry.
+    /// Returns the rule changed to distribute packets over an RSS context. A device whose driver sets
+    /// `cap_rss_rxnfc_adds` adds the rule's queue number to the queue number in each table entry. For other
+    /// devices, newer kernels accept only queue 0.
     #[must_use]
     pub fn over(self, context: u32) -> Self {
         let mut bytes = self.0;
@@ -109,7 +110,7 @@ impl Rule {
         Self(bytes, if spreads { context } else { 0 })
     }
 
-    /// Returns the rule's RSS context; `None` if the rule sends packets to one queue or drops them.
+    /// Returns the rule's RSS context; `None` if the rule has no context.
     #[must_use]
     pub fn context(&self) -> Option<u32> {
         (word(&self.0, 0) & FLOW_RSS != 0).then_some(self.1)
@@ -131,10 +132,12 @@ impl Rule {
         word(&self.0, LOCATION)
     }
 
-    /// Returns the rule's queue; `None` if the rule drops packets, or sends them to a virtual function.
+    /// Returns the rule's queue; `None` if the rule drops packets, sends them to a virtual function, or is a
+    /// wake-on-LAN filter (`RX_CLS_FLOW_WAKE`).
     #[must_use]
     pub fn queue(&self) -> Option<u32> {
-        // The upper 32 bits name a virtual function (ethtool_get_flow_spec_ring_vf).
+        // Bits 32 to 39 name a virtual function (`ethtool_get_flow_spec_ring_vf`). `RX_CLS_FLOW_WAKE` is 2⁶⁴
+        // - 2.
         let cookie = u64::from_ne_bytes(array(&self.0, COOKIE));
         u32::try_from(cookie).ok().filter(|_| cookie != DISCARD)
     }

@@ -73,8 +73,9 @@ pub fn shell(interface: &str, knob: &Knob, value: &Value) -> Line {
     }
 }
 
-/// Returns the lines that set several knobs, in order. A loop sets the files of several CPUs, queues or
-/// interrupts that get the same value. Each line has the indices of its settings in the list.
+/// Returns the lines that set several knobs, in the order of the first setting of each line. A loop sets the
+/// files of at least three CPUs, queues or interrupts that get the same value. Each line has the indices of
+/// its settings in the list.
 #[must_use]
 pub fn shell_lines(interface: &str, settings: &[(&Knob, &Value)]) -> Vec<(Line, Vec<usize>)> {
     /// For at least this number of files, a loop is shorter than single lines.
@@ -198,9 +199,9 @@ fn equal_spread(queues: &[u32]) -> Option<u32> {
     in_turn.then_some(count)
 }
 
-/// Returns a line with one command per qdisc, or with the removal of the root qdisc if it is the default.
-/// A remark names qdiscs whose options are known only in the kernel's binary form, which `tc` does not
-/// accept.
+/// Returns a line with one command per qdisc, except for default qdiscs. If the root is a default qdisc or
+/// the tree is empty, the line removes the root qdisc. A remark names qdiscs whose options are known only in
+/// the kernel's binary form, which `tc` does not accept.
 fn qdisc_line(interface: &str, qdiscs: &[QdiscSnapshot]) -> Line {
     let Some((root, below)) = qdiscs.split_first().filter(|(root, _)| !root.is_default()) else {
         return Line::new("tc qdisc del dev {} root", &[&interface]);
@@ -250,8 +251,9 @@ fn word_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
-/// Returns the options of TBF: `struct tc_tbf_qopt` (`include/uapi/linux/pkt_sched.h`), and attributes
-/// for rates above 32 bits.
+/// Returns the options of TBF as words of `tc`, from `struct tc_tbf_qopt` (`include/uapi/linux/pkt_sched.h`)
+/// and the attributes for rates above 32 bits. Returns `None` if the options are damaged, or if a rate has an
+/// overhead, an mpu or a link layer other than Ethernet.
 fn tbf_options(mut attributes: &[u8]) -> Option<Vec<String>> {
     const PARAMETERS: u16 = 1;
     const RATE: u16 = 4;
@@ -286,7 +288,8 @@ fn tbf_options(mut attributes: &[u8]) -> Option<Vec<String>> {
     }
     let rate = rate.unwrap_or(u64::from(field(8)?));
     let peak = peak.unwrap_or(u64::from(field(20)?));
-    // `tc` rounds the time of a burst down to ticks.
+    // `tc` rounds the time of a burst down to ticks, so the size in bytes is rounded up to give the same
+    // ticks.
     let burst = |ticks: u32, rate: u64| {
         (u128::from(ticks) * TICK_NS * u128::from(rate)).div_ceil(1_000_000_000).to_string()
     };
@@ -299,7 +302,9 @@ fn tbf_options(mut attributes: &[u8]) -> Option<Vec<String>> {
     Some(words)
 }
 
-/// Returns the rule in ethtool(8)'s syntax, in which the set bits of a mask are ignored.
+/// Returns the line that sets the rule at a location, or deletes it if `rule` is `None`. The device ignores
+/// the set bits of a mask in ethtool(8)'s syntax. If a shell line cannot express the rule, the result is a
+/// comment.
 fn rule_line(interface: &str, location: u32, rule: Option<&RuleBytes>) -> Line {
     let Some(bytes) = rule else {
         return Line::new("ethtool -N {} delete {}", &[&interface, &location]);
@@ -355,7 +360,7 @@ fn context_line(interface: &str, context: u32, table: Option<&Vec<u32>>) -> Line
     let first = table.iter().min().copied().unwrap_or(0);
     let moved: Vec<u32> = table.iter().map(|queue| queue - first).collect();
     match equal_spread(&moved) {
-        // `context new` allocates the lowest free number.
+        // The line cannot state the number: `context new` allocates the lowest free number.
         Some(count) => {
             Line::new("ethtool -X {} context new start {} equal {}", &[&interface, &first, &count])
         }
@@ -363,8 +368,8 @@ fn context_line(interface: &str, context: u32, table: Option<&Vec<u32>>) -> Line
     }
 }
 
-/// Returns the call of the kernel's netlink tool (`tools/net/ynl`). The tool identifies the interface
-/// by its index.
+/// Returns the line that sets or deletes a queue's shaper with the kernel's netlink tool (`tools/net/ynl`).
+/// The tool identifies the interface by its index.
 fn weight_line(interface: &str, queue: u32, weight: Option<u32>) -> Line {
     let (operation, weight) = match weight {
         Some(weight) => ("set", format!(r#", "weight": {weight}"#)),

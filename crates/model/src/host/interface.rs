@@ -17,7 +17,6 @@ pub struct Interface {
     pub bus: Option<String>,
     /// Whether the interface can carry traffic: `operstate` is up, or is unknown and the carrier is not off.
     pub up: bool,
-    /// Version of the NIC's firmware.
     pub firmware: Option<String>,
     pub node: Option<u32>,
     pub pcie: Option<PcieLink>,
@@ -32,7 +31,7 @@ pub struct Interface {
     pub duplex: Option<String>,
     /// Bytes.
     pub mtu: Option<u32>,
-    /// Length of the transmit queue, packets (`txqueuelen`).
+    /// Default length of a FIFO qdisc on the interface, packets (`txqueuelen`).
     pub tx_queue_len: Option<u32>,
     pub carrier_changes: Option<u64>,
     /// Whether kernel threads process the interface's packets (`threaded`).
@@ -117,7 +116,7 @@ pub struct PcieLink {
 
 impl PcieLink {
     /// Returns the capacity of a link, bit/s: lanes times speed times encoding, minus 1 Gbit/s for the
-    /// protocol (the paper's section III-A).
+    /// protocol (*TCP at 100 Gbit/s*, section III-A).
     #[must_use]
     pub fn capacity_bps(speed_gts: f64, width: u32) -> f64 {
         // 2.5 and 5 GT/s use 8b/10b encoding, 8 to 32 GT/s use 128b/130b encoding. From 64 GT/s on, error
@@ -136,7 +135,7 @@ impl PcieLink {
     }
 
     /// Returns the capacity with the NIC's maximum speed and width, bit/s. The current value replaces an
-    /// unknown maximum.
+    /// unknown or smaller maximum.
     #[must_use]
     pub fn best_bps(&self) -> f64 {
         Self::capacity_bps(
@@ -160,7 +159,7 @@ pub struct Channels {
     pub tx_max: u32,
     /// Receive and transmit on one channel.
     pub combined: u32,
-    /// Channels for other purposes, such as link state.
+    /// Maximum of channels that receive and transmit.
     pub combined_max: u32,
     /// Other channels, such as for link state.
     pub other: u32,
@@ -278,7 +277,7 @@ pub struct QdiscFacts {
     pub bytes: u64,
     pub packets: u64,
     pub drops: u64,
-    /// Number of times that the device refused a packet.
+    /// Number of packets returned to the qdisc, because the driver refused them or its queue had stopped.
     pub requeues: u64,
     pub backlog_bytes: u64,
     pub rate_bps: Option<u64>,

@@ -1,11 +1,11 @@
 //! Facts about a host and its NICs, as plain data.
 //!
-//! This module only defines facts. The crate `host` reads them from a running machine or a recorded
-//! tree, and the crate `placement` judges them. A fact that a machine does not have is absent, never 0.
+//! This module only defines facts. The crate `host` reads them from a running machine or a recorded tree, and
+//! the crate `placement` judges them. An `Option` is `None` if the machine does not have the fact, never 0.
 //! An unreadable fact is also listed in [`HostFacts::unknown`].
 //!
-//! Units: rates in bit/s, sizes in bytes, times in µs, CPUs by their kernel numbers, counters since
-//! boot.
+//! Units: rates in bit/s, sizes in bytes, times in µs unless the name states another unit, CPUs by their
+//! kernel numbers. Most counters count since boot, those of an interface since its creation.
 
 mod interface;
 mod socket;
@@ -34,10 +34,10 @@ pub struct HostFacts {
     pub processor_mhz: Option<u32>,
     /// Whether the host is a virtual machine (the CPU flag `hypervisor`).
     pub virtual_machine: bool,
-    /// Time since boot, s: the time for which the counters have counted.
+    /// Time since boot, s: the maximum age of the counters.
     pub uptime_s: Option<u64>,
     /// Whether the facts are of a network namespace other than the initial one. The counters of such a
-    /// namespace began after boot.
+    /// namespace began after boot. False for a recording.
     pub is_later_namespace: bool,
     pub memory_bytes: Option<u64>,
     /// Transparent huge pages: `always`, `madvise`, `never`.
@@ -47,7 +47,7 @@ pub struct HostFacts {
     pub huge_page_defrag: Option<String>,
     /// Size of a memory page, bytes; the unit of `tcp_mem`.
     pub page_bytes: u64,
-    /// Words of the kernel's command line about CPUs, interrupts, PCI and the IOMMU.
+    /// Words of the kernel's command line about CPUs, interrupts, PCI, the IOMMU and huge pages.
     pub command_line: Vec<String>,
     /// Online CPUs, ascending by number.
     pub processors: Vec<Processor>,
@@ -60,10 +60,12 @@ pub struct HostFacts {
     /// Sysctls of [`Self::sysctls`] that no program can set in this network namespace.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub read_only_sysctls: BTreeSet<String>,
-    /// Counters of the protocols, by group and name, such as `TcpExt.TCPBacklogDrop` (`/proc/net/netstat`, `snmp`).
+    /// Counters by group and name, such as `TcpExt.TCPBacklogDrop`: protocols (`/proc/net/netstat`, `snmp`,
+    /// `snmp6`), memory (`/proc/vmstat`), sockets (`/proc/net/sockstat`), and the tables of neighbours and
+    /// connection tracking (`/proc/net/stat`).
     pub counters: BTreeMap<String, u64>,
-    /// [`Self::counters`], read before the qdiscs and the sockets of a running host. Empty if there is no
-    /// such reading.
+    /// The counters of packets in [`Self::counters`], and possibly others, read before the qdiscs and the
+    /// sockets of a running host. Empty if there is no such reading.
     #[serde(skip)]
     pub counters_before: BTreeMap<String, u64>,
     /// Work of each CPU's receive softirq.
@@ -94,7 +96,8 @@ pub struct Processor {
     /// Preference of hardware-controlled frequencies (`energy_performance_preference`).
     pub energy_preference: Option<String>,
     pub idle_states: Vec<IdleState>,
-    /// Whether the scheduler avoids the CPU (`isolcpus=`, `nohz_full=`).
+    /// Whether the CPU is isolated from the scheduler's load balancing (`isolcpus=`), or may run without a
+    /// periodic tick (`nohz_full=`).
     pub isolated: bool,
     /// Time since boot, in ticks of 10 ms.
     pub time: Option<ProcessorTime>,
@@ -155,7 +158,7 @@ pub struct Interrupt {
     /// Name that the driver gave the interrupt's handler.
     pub action: String,
     pub interface: String,
-    /// Queue that the interrupt serves; `None` for link state or mailbox.
+    /// Queue that the interrupt serves; `None` for link state or mailbox, or if the action has no number.
     pub queue: Option<u32>,
     /// Whether the interrupt announces received packets, and not only transmit completions.
     pub receives: bool,
@@ -260,8 +263,8 @@ impl HostFacts {
         self.interfaces.iter().find(|interface| interface.is_same(other))
     }
 
-    /// Returns the names of an interface and of all interfaces below it, such as the ports of a bond and the device of a
-    /// VLAN.
+    /// Returns the names of an interface and of all interfaces below it, such as the ports of a bond and the
+    /// device of a VLAN.
     #[must_use]
     pub fn down_from<'a>(&'a self, name: &'a str) -> BTreeSet<&'a str> {
         let (mut found, mut next) = (BTreeSet::new(), vec![name]);

@@ -15,7 +15,7 @@ pub struct SocketFacts {
     /// The interface with the local address, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
-    /// The process that has the socket open, if known.
+    /// A process that has the socket open, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub process: Option<u32>,
     /// Unread bytes. For a listener, the number of connections that wait for accept(2).
@@ -83,13 +83,14 @@ impl SocketFacts {
     }
 }
 
-/// The destination with the most local ports of outgoing connections.
+/// The local address and the destination with the most outgoing connections between them. Each connection
+/// uses one local port.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PortUse {
     pub local: String,
     pub remote: String,
-    /// Number of established connections to the destination.
+    /// Number of established connections from the local address to the destination.
     pub connections: u64,
 }
 

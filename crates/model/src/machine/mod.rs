@@ -1,7 +1,8 @@
 //! Machine profiles: cores, clocks, links and the cycles of each operation of a modelled host.
 //!
-//! A profile is a TOML file (see `docs/reference/machine-profiles.md`). The two built-in profiles are the files of
-//! `crates/model/machines`. A figure that was measured on a host has its 95 % interval and the number of repeats.
+//! A profile is a TOML file (see `docs/reference/machine-profiles.md`). The two built-in profiles are the
+//! files of `crates/model/machines`. A figure that was measured on a host has its 95 % interval and the
+//! number of repeats.
 
 use std::sync::LazyLock;
 
@@ -49,9 +50,9 @@ impl Figure {
         Self { value: scale(self.value), measured }
     }
 
-    /// Returns the value `deviations` standard deviations away, at most three: half of a 95 % interval is
-    /// 1.96 of them. The logarithm is taken as normal, so no cost becomes negative. A figure without an
-    /// interval stays unchanged.
+    /// Returns the value moved by `deviations` standard deviations, limited to ±3. Half of a 95 % interval is
+    /// 1.96 standard deviations. The logarithm is taken as normal, so no cost becomes negative. A figure
+    /// stays unchanged without an interval, or with an interval that begins at 0.
     #[must_use]
     pub fn drawn(self, deviations: f64) -> f64 {
         const HALF_INTERVAL: f64 = 1.96;
@@ -172,7 +173,7 @@ pub struct MachineProfile {
     pub miss: Figure,
     /// Cycles by operation, in the order of [`Operation::ALL`].
     pub cycles: [Cost; Operation::ALL.len()],
-    /// Share of the last-level cache that the NIC writes to.
+    /// Part of the last-level cache into which the NIC writes (DDIO).
     pub ddio: ByteSize,
     /// Capacity of the interconnect in each direction.
     pub interconnect: BitRate,
@@ -220,20 +221,20 @@ impl MachineProfile {
         PARSED.get(at).cloned()
     }
 
-    /// Returns the servers of *TCP at 100 Gbit/s*.
+    /// Returns the profile of the servers in *TCP at 100 Gbit/s*.
     #[must_use]
     pub fn kit_2014() -> Self {
         Self::built_in(KIT_2014).unwrap_or_default()
     }
 
-    /// Returns the servers of *Understanding Host Network Stack Overheads*.
+    /// Returns the profile of the servers in *Understanding Host Network Stack Overheads*.
     #[must_use]
     pub fn xeon_6128() -> Self {
         Self::built_in(XEON_6128).unwrap_or_default()
     }
 
-    /// Returns the built-in profile that is nearest to a processor with this name: Xeon E5 and E7 have the interconnect
-    /// of `kit-2014` (QPI).
+    /// Returns the built-in profile that is nearest to a processor with this name: `kit-2014` for Xeon E5 and
+    /// E7, because of the same interconnect (QPI), otherwise `xeon-6128`.
     #[must_use]
     pub fn nearest(processor: &str) -> Self {
         let is_old = ["E5-", "E7-"].iter().any(|name| processor.contains(name));
@@ -274,8 +275,8 @@ impl MachineProfile {
         found
     }
 
-    /// Returns the profile with each measured figure drawn from its uncertainty: `normal` returns a number
-    /// from the standard normal distribution. The clocks stay unchanged. All operations share one number,
+    /// Returns the profile with each measured figure, except for the clocks, drawn from its uncertainty:
+    /// `normal` returns a number from the standard normal distribution. All operations share one number,
     /// because most of their totals come from one measurement.
     #[must_use]
     pub fn drawn(&self, mut normal: impl FnMut() -> f64) -> Self {

@@ -186,7 +186,6 @@ fn read_nic(table: &mut Table<'_>, nodes: u32) -> Option<Nic> {
     Some(Nic { node: node?, pcie: pcie?, buffer: buffer?, interrupt_delay: interrupt_delay? })
 }
 
-/// Reads a number within a range.
 fn number(field: &Field<'_>, (least, most): (f64, f64)) -> Option<f64> {
     let advice = format!("write a value from {least} to {most}");
     let value = field.figure_or(&advice)?;

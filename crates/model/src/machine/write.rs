@@ -5,7 +5,7 @@ use std::fmt::{self, Display, Write};
 use super::{Figure, Frequency, MachineProfile, Operation, SHARES};
 use crate::scenario::document::SCHEMA;
 
-/// A figure of a profile.
+/// Function that returns a figure of a profile.
 type Of = fn(&MachineProfile) -> Figure;
 
 /// Writes a figure; a measured one as a table. `written` writes a value.

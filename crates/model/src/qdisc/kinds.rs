@@ -27,7 +27,7 @@ pub enum OptionType {
     Flag,
 }
 
-/// Width of an attribute, in bits.
+/// Width of an attribute: 8, 32 or 64 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Width {
     Byte,
@@ -47,7 +47,7 @@ pub enum Place {
     Logarithm(u16),
     /// A keyword that selects this value of an attribute.
     Value(u16, Width, u32),
-    /// A field of the kind's structure.
+    /// A field of the kind's structure, or an attribute in a format of the kind.
     Structure,
 }
 
@@ -80,9 +80,9 @@ pub struct Kind {
     pub options: &'static [KnownOption],
     pub classes: Classes,
     pub class_options: &'static [KnownOption],
-    /// Groups of options; the qdisc needs one option of each group.
+    /// Groups of options; the qdisc needs at least one option of each group.
     pub required: &'static [&'static [&'static str]],
-    /// Groups of class options; a class needs one option of each group.
+    /// Groups of class options; a class needs at least one option of each group.
     pub class_required: &'static [&'static [&'static str]],
 }
 
@@ -272,7 +272,8 @@ const HFSC_CLASS: &[KnownOption] = &[
 
 const DRR_CLASS: &[KnownOption] = &[option("quantum", Size, Attribute(1, Word))];
 
-/// `TCA_QFQ_WEIGHT`, `TCA_QFQ_LMAX`; the limits are from `net/sched/sch_qfq.c`.
+/// `TCA_QFQ_WEIGHT`, `TCA_QFQ_LMAX`. The kernel accepts weights up to 1024 (`qfq_change_class`,
+/// net/sched/sch_qfq.c).
 const QFQ_CLASS: &[KnownOption] =
     &[option("weight", Count(1, 1024), Attribute(1, Word)), option("maxpkt", Size, Attribute(2, Word))];
 

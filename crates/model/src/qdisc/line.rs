@@ -42,8 +42,8 @@ fn line(parent: Handle, handle: Handle, rate: BitRate) -> Step {
 impl QdiscTree {
     /// Returns the same tree below a shaper of this rate, so that the studied qdisc has a backlog.
     ///
-    /// The shaper is a TBF at the root. Below `mq`, which must be the root, each queue has a shaper with an
-    /// equal share of the rate. Shapers belong to the test bed ([`is_line`]).
+    /// The shaper is a TBF at the root. If the root is `mq`, each queue has a TBF with an equal share of the
+    /// rate instead. Shapers belong to the test bed ([`is_line`]).
     #[must_use]
     pub fn on_line(&self, rate: BitRate) -> Self {
         let Some(root) = self.root() else { return self.clone() };

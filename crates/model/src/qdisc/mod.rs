@@ -5,8 +5,8 @@
 //! [`QdiscTree`] for a link and its flows: concrete steps in order. The kernel gets the tree over netlink;
 //! the simulator builds the tree from its own qdiscs.
 //!
-//! The destination port identifies flows, so filters can match the flows in any world: bulk flow *i*
-//! uses [`BULK_PORT`] + *i*, probe *j* uses [`PROBE_PORT`] + *j*.
+//! The destination port identifies flows, so filters can match the flows in the kernel and in the simulator:
+//! bulk flow *i* uses [`BULK_PORT`] + *i*, probe *j* uses [`PROBE_PORT`] + *j*.
 
 use crate::change::Handle;
 use crate::units::{BitRate, ByteSize, Nanoseconds};
@@ -100,7 +100,6 @@ impl Node {
 /// An option of a qdisc or class, by `tc`'s name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
-    /// Such as `quantum`.
     pub name: String,
     pub value: SettingValue,
 }

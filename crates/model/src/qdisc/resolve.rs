@@ -5,6 +5,7 @@
 //! - bursts and ceiling of an HTB class
 //! - the limit for a latency of TBF
 //! - bands and map of `prio`
+//! - bands of `ets`
 
 use std::collections::BTreeSet;
 
@@ -90,11 +91,12 @@ fn free_majors(templates: &[StepTemplate], on: &Surroundings) -> impl Iterator<I
             );
         }
     }
-    // The kernel allocates numbers from 0x8000 (`qdisc_alloc_handle`).
+    // The kernel allocates numbers above 0x8000 (`qdisc_alloc_handle`).
     (FREE_MAJOR..0x8000).filter(move |major| !taken.contains(major))
 }
 
-/// Returns leaves with the kernel's default qdisc, for the queues of an `mq` root without a step.
+/// Returns `pfifo_fast` leaves, the kernel's default without a sysctl, for the queues of an `mq` root without
+/// a step.
 fn implied_leaves(steps: &[Step], on: &Surroundings, free: &mut impl Iterator<Item = u16>) -> Vec<Step> {
     let nodes = || {
         steps.iter().filter_map(|step| match step {

@@ -24,7 +24,8 @@ enum Own {
     None,
     /// Minor numbers from 1 to this number.
     UpTo(u16),
-    /// The kind is unknown, so the kernel decides.
+    /// Any number except 0: the qdisc has one class with any number ([`Classes::One`]), or its kind is
+    /// unknown, so the kernel decides.
     Any,
 }
 
@@ -53,7 +54,7 @@ pub(super) fn check(steps: &[Step], on: &Surroundings) -> Result<(), (usize, Wro
         ));
     }
     for (class, at) in tree.qdiscs.values().filter_map(|qdisc| qdisc.default) {
-        // In HTB, 0 means no default class; it is not the number of a class.
+        // In HTB and HFSC, 0 means no default class; it is not the number of a class.
         if class.minor != 0 && !tree.has_class(class) {
             let advice = "add a step that creates the class, or name another class";
             return Err((at, wrong(format!("there is no class {class} to be the default"), advice)));

@@ -172,7 +172,7 @@ impl StepTemplate {
     }
 }
 
-/// The whole of a share, in millionths.
+/// A share of 100 %, in millionths.
 pub(super) const WHOLE: u32 = 1_000_000;
 
 impl RateTerm {

@@ -18,7 +18,8 @@ pub(super) fn wrong(problem: impl Into<String>, advice: impl Into<String>) -> Wr
     Wrong { problem: problem.into(), advice: advice.into() }
 }
 
-/// Parses a number in decimal or hexadecimal (`0x`), as `tc` does.
+/// Parses a number in decimal or hexadecimal (`0x`). Unlike in `tc`, a number with a leading 0 is decimal,
+/// not octal.
 pub(super) fn count(text: &str, least: u64, most: u64) -> Result<u64, Wrong> {
     // `tc qdisc show` appends a `p` to a limit in packets.
     let digits = text.strip_suffix('p').unwrap_or(text);
@@ -154,7 +155,7 @@ pub(super) fn size(text: &str) -> Result<SizeTerm, Wrong> {
     Ok(SizeTerm::Fixed(size))
 }
 
-/// Formats a size in bytes, with `tc`'s letter.
+/// Formats a size: in bytes with `tc`'s letter, or as a multiple such as `2*mtu`.
 pub(super) fn show_size(size: SizeTerm) -> String {
     match size {
         SizeTerm::Fixed(size) => format!("{}b", size.bytes()),
@@ -245,7 +246,7 @@ pub(super) fn minor(text: &str) -> Result<u16, Wrong> {
     })
 }
 
-/// Parses `3 u32 5`: number, type and value of an attribute; a flag has no value.
+/// Returns the attribute for a number, type and value such as `3 u32 5`; a flag has no value.
 pub(super) fn attribute(number: u16, of: &str, value: Option<&str>) -> Result<Attribute, Wrong> {
     let needed =
         || value.ok_or_else(|| wrong("an attribute needs a value", "write for example attribute 3 u32 5"));

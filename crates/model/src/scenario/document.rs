@@ -1,9 +1,9 @@
 //! Parses TOML files strictly, key by key, with the position of every error.
 //!
 //! The parsers of scenarios and of other configuration files, such as policies of receive steering, use this
-//! module. [`document`] parses text into a tree with the position of every key and value. A [`Table`] over its root returns
-//! the keys that the reader requests, and reports the other keys. [`Complaints`] keeps the first error
-//! in file order.
+//! module. [`document`] parses text into a tree with the position of every key and value. A [`Table`] over
+//! its root returns the keys that the reader requests, and reports the other keys. [`Complaints`] keeps the
+//! first error in file order.
 //!
 //! ```
 //! use evenkeel_model::scenario::document::{Complaints, Table, document};

@@ -4,8 +4,9 @@ use crate::text::{excerpt, printable};
 
 /// The reason why the text of a scenario, a policy or another TOML file is invalid.
 ///
-/// Displays as one line: `scenarios/x.toml:12:7: link.queuess: unknown key; did you mean 'queues'? known keys:
-/// rate, mtu, queues, topology, priorities`. Text from the file is shortened, without control characters.
+/// Displays as one line: `scenarios/x.toml:12:7: link.queuess: unknown key; did you mean 'queues'? known
+/// keys: rate, mtu, queues, topology, priorities`. Text from the file is shortened, without control
+/// characters.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}:{line}:{column}: {}{problem}{}", printable(.origin), prefix(.key), suffix(.advice))]
 pub struct ScenarioError {

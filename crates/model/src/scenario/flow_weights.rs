@@ -51,7 +51,8 @@ pub struct FlowRule {
     pub mark: Option<(u32, u32)>,
     /// `skb->priority`, as `SO_PRIORITY` sets it.
     pub priority: Option<u32>,
-    /// Path of a version-2 cgroup below the root of the hierarchy, beginning with `/`.
+    /// Path of a version-2 cgroup below the root of the hierarchy, beginning with `/`. The rule also matches
+    /// the cgroups below it.
     pub cgroup: Option<String>,
 }
 

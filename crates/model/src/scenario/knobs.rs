@@ -16,8 +16,8 @@ const OFF: &str = "off";
 const DYNAMIC: &str = "dynamic";
 const DEFAULT: &str = "default";
 
-/// Allowed segment sizes. The minimum is the MTU that every IPv4 host must support (RFC 791). The maximum is
-/// the kernel's `GSO_MAX_SIZE` (include/linux/netdevice.h), rounded up.
+/// Allowed segment sizes. The minimum is the datagram size that every IPv4 host must accept (RFC 791). The
+/// maximum is the kernel's `GSO_MAX_SIZE` (include/linux/netdevice.h), rounded up.
 const SEGMENT_SIZES: RangeInclusive<ByteSize> = ByteSize::from_bytes(576)..=ByteSize::from_kib(512);
 /// Allowed limits of queued bytes. The maximum is far above the queue length of any NIC.
 const QUEUE_LIMITS: RangeInclusive<ByteSize> = ByteSize::from_bytes(1)..=ByteSize::from_kib(1 << 20);
@@ -154,12 +154,14 @@ knobs! {
     xps_pool: Option<u32>, "xps-pool", |field| field.word_or_integer(OFF, QUEUE_COUNTS), or(OFF);
     /// Dynamic queue weights (DQWA).
     queue_weights: bool, "queue-weights", Field::boolean, ToString::to_string;
-    /// Service balancing: flows alternate on shared queues.
+    /// Service balancing: flows move between queues, so that flows on shared queues get equal shares. Only on
+    /// the test bed.
     service_balancing: bool, "service-balancing" or false, Field::boolean, ToString::to_string;
     /// Dynamic segment sizing (DSOS): the segment size on shared queues; `None` if DSOS is off.
     segment_size: Option<ByteSize>, "segment-size",
         |field| field.word_or_quantity(&[(OFF, None)], SEGMENT_SIZES, "16KiB", Some), or(OFF);
-    /// TCP transmit batching. The simulator then also uses the small queues of Titan's kernel.
+    /// TCP transmit batching. In the simulator's profile `4.4`, this option also selects the TCP small queues
+    /// limit of Titan's kernel (`CONFIG_TCP_XMIT_BATCH`).
     transmit_batching: bool, "transmit-batching", Field::boolean, ToString::to_string;
     /// The qdisc of each queue.
     qdisc: Qdisc, "qdisc", |field| field.one_of(&QDISCS), ToString::to_string;

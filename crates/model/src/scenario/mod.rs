@@ -120,8 +120,8 @@ pub enum Topology {
 pub struct Hosts {
     /// Number of hosts: a sender and a receiver, or the hosts of a shuffle.
     pub count: u32,
-    /// Number of cores of each sender. Half of them have twice as many flows as the other half, except with
-    /// fetches.
+    /// Number of cores of each sender; the maximum on the test bed ([`crate::soft_nic::place`]). Half of the
+    /// cores have about twice as many flows as the other half, except with fetches.
     pub sending_cores: u32,
 }
 
@@ -304,7 +304,7 @@ pub struct Measure {
     pub windows: Vec<Window>,
     /// Length of the measurement at the nominal rate, if windows do not define the length.
     pub length: Option<Nanoseconds>,
-    /// Length of a repeat, as a multiple of the longest window.
+    /// Length of a repeat, as a multiple of the longest window, if the windows define the length.
     pub long_windows: u32,
     pub repeats: u32,
 }
@@ -368,8 +368,9 @@ impl Variant {
         if let Sets::Transfers(knobs) = &self.sets { Some(knobs) } else { None }
     }
 
-    /// Returns every knob with its value, in the file's spelling and the reference's order. In a scenario of
-    /// tenants, these are the kernel's defaults of the transmit side.
+    /// Returns the knobs with their values, in the file's spelling and the reference's order. Omits knobs
+    /// whose value is written as an empty text. In a scenario of tenants, the knobs are the kernel's defaults
+    /// of the transmit side.
     #[must_use]
     pub fn settings(&self) -> Vec<(&'static str, String)> {
         match &self.sets {
@@ -402,10 +403,10 @@ pub enum ReceiveNic {
 pub enum ReceivePolicy {
     /// The NIC's hash decides.
     None,
-    /// Every queue has the same number of flows.
+    /// The flows are spread evenly over the queues.
     Balance,
-    /// Flows of high priority have exclusive queues. Among the queues of each priority, every queue has
-    /// the same number of flows.
+    /// Flows of high priority have exclusive queues. The flows of each priority are spread evenly over its
+    /// queues.
     Isolation,
     /// The user's policy. Classes with the label `high` give flows high priority.
     Own(Supplied),
@@ -460,7 +461,8 @@ pub struct Expectation {
     pub variant: String,
     /// Metric key, such as `nfm.1s`.
     pub metric: String,
-    /// The value that is compared with the bounds.
+    /// The value that is judged: the mean, against the bounds; or the share of repeats within the bounds,
+    /// against [`Self::share`].
     pub statistic: Statistic,
     /// With [`Statistic::Share`]: the required share of repeats within the bounds.
     pub share: Option<f64>,

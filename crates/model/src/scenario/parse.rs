@@ -22,9 +22,9 @@ use crate::units::{ByteSize, Nanoseconds};
 pub const SCHEMA: u32 = 1;
 
 pub(super) const LONGEST_DESCRIPTION: usize = 4000;
-/// Longest title: one line of a terminal.
+/// Maximum length of a title, characters.
 pub(super) const LONGEST_TITLE: usize = 100;
-/// Maximum size of a scenario file, bytes. The limit bounds the work for a hostile file.
+/// Maximum size of a TOML file, bytes. The limit bounds the work for a hostile file.
 const LARGEST_FILE: usize = 1 << 20;
 
 fn too_large(origin: &str) -> ScenarioError {
@@ -89,8 +89,8 @@ pub fn place_of(text: &str, origin: &str, key: &str) -> Option<String> {
     Some(format!("{}:{line}:{column}", printable(origin)))
 }
 
-/// Reads `schema`. Returns false for another version, because the rest of the file cannot be checked
-/// then.
+/// Reads `schema`, and records an error if the key is missing, invalid or has another version. Returns
+/// false only for another version, because the rest of the file cannot be checked then.
 pub fn read_schema(table: &mut Table<'_>) -> bool {
     let Some(field) = table.require("schema", &format!("add the line schema = {SCHEMA}")) else {
         return true;
@@ -151,8 +151,8 @@ pub fn parse_with(
     }
 }
 
-/// Reads a scenario. Returns `None` if it recorded errors, and an error if the variant table is
-/// invalid.
+/// Reads a scenario of any kind except tenants. Returns `None` if errors are recorded, and an error if the
+/// variant table is invalid.
 fn read_scenario(
     mut root: Table<'_>,
     kind: Kind,

@@ -1,4 +1,5 @@
-//! The knobs of a variant with requests: how flows are distributed over receive queues.
+//! The knobs of a variant with requests: the NIC, the distribution of flows over its receive queues, and the
+//! messages.
 
 use std::fmt;
 use std::ops::{Range, RangeInclusive};
@@ -22,13 +23,13 @@ const POLICIES: [Spelling<ReceivePolicy>; 3] = [
     ("balance", ReceivePolicy::Balance),
     ("isolation", ReceivePolicy::Isolation),
 ];
-/// Allowed payloads of messages; each message is one packet, so the MTU is the effective limit.
+/// Allowed sizes of `message`. Each message is one packet, so the MTU is the effective limit.
 const MESSAGES: RangeInclusive<ByteSize> = ByteSize::from_bytes(1)..=ByteSize::from_kib(64);
-/// Allowed delays between the first packet of new flows and their configuration in the NIC.
+/// Allowed times from the first packet of new flows until the NIC is configured for them.
 const REACTIONS: RangeInclusive<Nanoseconds> = Nanoseconds::new(0)..=Nanoseconds::from_secs(3600);
-/// Bytes of a message besides the value. IPv4 and UDP headers (RFC 791, RFC 768), and memcached's
-/// fields in the request and the response. memcached's fields are the UDP frame, the command, a key of
-/// 64 bytes (memaslap's default), flags and lengths. The sum is rounded up.
+/// Bytes of a packet besides the `message`, rounded up: the IPv4 and UDP headers (RFC 791, RFC 768) and
+/// memcached's fields. memcached's fields are the UDP frame, the command, a key of 64 bytes (memaslap's
+/// default), flags and lengths.
 const HEADERS: u64 = 200;
 
 /// Allowed sizes of a receive ring; the maximum is above that of large rings (`rx_max_pending` of mlx5 is
@@ -38,7 +39,8 @@ const RINGS: RangeInclusive<u32> = 1..=65_536;
 /// drivers/net/ethernet/intel/ixgbe/ixgbe.h).
 const RING: u32 = 512;
 
-/// Returns the file's keyword for an enumeration's value, or the name of the user's own file.
+/// Returns the keyword of `value`. Without a keyword, returns the origin of `own`: the path of the user's
+/// file, or the key of a text in the scenario.
 pub(super) fn word<'w, T: PartialEq>(
     value: &T,
     words: &'w [Spelling<T>],
@@ -68,7 +70,7 @@ impl ReceivePolicy {
     }
 }
 
-/// Reads one of some keywords, a path to a file, or a file's text.
+/// Reads one of the keywords in `words`, the path of a file, or the text of a file.
 pub(super) fn word_or_own<T: Clone>(
     field: &Field<'_>,
     words: &[Spelling<T>],
@@ -127,7 +129,7 @@ impl ReceiveKnobs {
     }
 }
 
-/// Formats a keyword, or the name of the user's file with the file's complete text.
+/// Appends the text of the user's file to `word`, so that records contain the complete text.
 pub(super) fn with_text(word: &dyn fmt::Display, own: Option<&Supplied>) -> String {
     let text = own.and_then(|own| own.text.as_ref()).map(|text| format!(" = {text:?}"));
     format!("{word}{}", text.unwrap_or_default())
@@ -140,9 +142,9 @@ knobs! {
     nic: ReceiveNic, "nic", |field| word_or_own(field, &NICS, ReceiveNic::Own), |nic| with_text(nic, nic.own());
     policy: ReceivePolicy, "policy", |field| word_or_own(field, &POLICIES, ReceivePolicy::Own),
         |policy| with_text(policy, policy.own());
-    /// Exclusive queues for flows of high priority, with [`ReceivePolicy::Isolation`].
+    /// Number of exclusive queues for flows of high priority, with [`ReceivePolicy::Isolation`].
     isolated_queues: u32, "isolated-queues", |field| field.integer(1..=MAX_QUEUES), ToString::to_string;
-    /// Payload of an echo message, or a value of memcached.
+    /// Size of an echo message's payload, or of a memcached value.
     message: ByteSize, "message", |field| field.quantity(MESSAGES, "1024B"), ToString::to_string;
     /// Capacity of a receive ring in packets.
     ring: u32, "ring" or RING, |field| field.integer(RINGS), ToString::to_string;

@@ -17,22 +17,22 @@ use crate::units::Nanoseconds;
 const SERVERS: [Spelling<ServerKind>; 2] = [("echo", ServerKind::Echo), ("memcached", ServerKind::Memcached)];
 /// Maximum number of groups of clients; each group has separate figures.
 const MOST_GROUPS: usize = 16;
-/// Allowed flows per client; each flow is a UDP port.
+/// Allowed flows per client; each flow uses its own UDP port.
 const CLIENT_FLOWS: RangeInclusive<u32> = 1..=1024;
 const OUTSTANDING: RangeInclusive<u32> = 1..=1024;
 /// Maximum number of outstanding requests of all clients: more than any NIC's ring holds.
 const MOST_OUTSTANDING: u64 = 1_000_000;
-/// Allowed numbers of client hosts; each host has an address in the same network.
+/// Allowed numbers of client hosts. The hosts and the server have addresses in one /24 network.
 const CLIENT_HOSTS: RangeInclusive<u32> = 1..=250;
-/// Allowed start times of clients, and allowed durations of their presence.
+// `TIMES` are the allowed start times of clients, `STAYS` the allowed durations of their presence.
 const TIMES: RangeInclusive<Nanoseconds> = Nanoseconds::new(0)..=Nanoseconds::from_secs(24 * 3600);
 const STAYS: RangeInclusive<Nanoseconds> = Nanoseconds::from_millis(1)..=Nanoseconds::from_secs(24 * 3600);
 /// Allowed times after which clients replace a lost request. The keyword `NEVER` disables the
 /// replacement.
 const TIMEOUTS: RangeInclusive<Nanoseconds> = Nanoseconds::from_micros(1)..=Nanoseconds::from_secs(24 * 3600);
 const NEVER: &str = "never";
-/// memaslap's timeout (`SOCK_WAIT_TIMEOUT`, libmemcached, clients/ms_conn.h). netperf's UDP_RR has no
-/// timeout.
+/// Default timeout with a memcached server: memaslap's (`SOCK_WAIT_TIMEOUT`, libmemcached,
+/// clients/ms_conn.h). With an echo server, the default is no timeout, as in netperf's UDP_RR.
 const MEMASLAP_TIMEOUT: Nanoseconds = Nanoseconds::from_secs(30);
 
 impl fmt::Display for ServerKind {
@@ -42,7 +42,7 @@ impl fmt::Display for ServerKind {
 }
 
 impl Requests {
-    /// Returns the clients of a variant, in the order of the file.
+    /// Returns the groups of clients that run in a variant, in the order of the file.
     pub fn clients_with<'r>(&'r self, variant: &'r str) -> impl Iterator<Item = &'r RequestClients> + Clone {
         self.clients.iter().filter(move |group| {
             group.variants.as_ref().is_none_or(|variants| variants.iter().any(|name| name == variant))

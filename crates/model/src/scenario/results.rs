@@ -29,7 +29,8 @@ impl fmt::Display for Statistic {
 /// Returns the keys of all metrics that a scenario with this `[measure]` and this `[workload]` can use.
 pub(super) fn metric_keys(measure: &Measure, workload: &Workload) -> BTreeSet<String> {
     let windows = || measure.windows.iter().map(|window| window.name.as_str());
-    // Requests have no connections. For shuffles and fetches, the bytes are not counted per flow.
+    // Requests have no TCP connections, so no retransmissions. For shuffles and fetches, the bytes are not
+    // counted per flow.
     let plain: &[&str] = match workload.kind {
         WorkloadKind::Bulk | WorkloadKind::Tenants(_) => &metric::PLAIN,
         WorkloadKind::Transfers => {
@@ -100,7 +101,7 @@ pub(super) fn read_paper(
 }
 
 /// Reads figures into `figures`: `nfm.1s = 0.78`, `"nfm.1s" = 0.78` and `nfm = { 1s = 0.78 }` are equivalent.
-/// The TOML parser limits the depth.
+/// The TOML parser limits the depth of tables, and so the depth of this recursion.
 fn read_figures(
     table: &Table<'_>,
     prefix: &str,

@@ -26,11 +26,11 @@ pub(super) const MTUS: RangeInclusive<ByteSize> = ByteSize::from_bytes(576)..=By
 const DEFAULT_MTU: ByteSize = ByteSize::from_bytes(1500);
 const SENDING_CORES: RangeInclusive<u32> = 1..=1024;
 pub(super) const FLOWS: RangeInclusive<u32> = 1..=100_000;
-/// Priorities of data-centre bridging: the eight code points of IEEE 802.1Q.
+/// Maximum number of priorities of data-centre bridging: IEEE 802.1Q has eight code points.
 const MOST_PRIORITIES: usize = 8;
-/// Number of hosts in a workload with one sender and one receiver.
+/// Number of hosts in every workload except a shuffle.
 const TWO_HOSTS: u32 = 2;
-/// Allowed numbers of hosts in a shuffle: at most ten racks, whose flows fit into the memory of a repeat.
+/// Allowed numbers of hosts in a shuffle. The flows of 320 hosts (ten racks) fit into the memory of a repeat.
 const SHUFFLE_HOSTS: RangeInclusive<u32> = 2..=320;
 const SHUFFLE_BYTES: RangeInclusive<ByteSize> = ByteSize::from_bytes(1)..=ByteSize::from_kib(1 << 30);
 /// Bytes of a packet on the wire beyond the MTU: preamble, header, checksum and gap (IEEE 802.3).
@@ -51,11 +51,11 @@ const LONG_WINDOWS: RangeInclusive<u32> = 1..=1000;
 const DEFAULT_LONG_WINDOWS: u32 = 4;
 pub(super) const REPEATS: RangeInclusive<u32> = 1..=1000;
 const DEFAULT_REPEATS: u32 = 5;
-/// Allowed lengths of a measurement without windows.
+/// Allowed values of `measure.duration`.
 const DURATIONS: RangeInclusive<Nanoseconds> = Nanoseconds::from_millis(1)..=LONGEST_REPEAT;
 const LONGEST_REPEAT: Nanoseconds = Nanoseconds::from_secs(24 * 3600);
-/// Maximum number of the shortest windows in a repeat. The meter has one bin per flow for each of the
-/// windows.
+/// Maximum number of windows of the shortest length in a repeat. The meter has one bin per flow for each of
+/// these windows.
 const MOST_SHORT_WINDOWS: u64 = 1_000_000;
 
 const TOPOLOGIES: [Spelling<Topology>; 2] = [("soft-nic", Topology::SoftNic), ("mq", Topology::Mq)];
@@ -80,13 +80,13 @@ pub(super) const KINDS: [Spelling<Kind>; 6] = [
     ("transfers", Kind::Transfers),
 ];
 
-// Names of the kinds, for errors about keys that other kinds do not have.
+// Names of kinds, for errors about keys that only these kinds have.
 pub(super) const BULK: &str = "bulk";
 pub(super) const SHUFFLE: &str = "shuffle";
 pub(super) const TENANTS: &str = "tenants";
 const NOT_TRANSFERS: &str = "bulk, shuffle, fetch, requests or tenants";
 pub(super) const NOT_TENANTS: &str = "bulk, shuffle, fetch, requests or transfers";
-/// Keys of `[workload]` that only some kinds have.
+/// Keys of `[workload]` that only some kinds have, each with the names of these kinds.
 const WORKLOAD_KEYS: [(&str, &str); 5] = [
     ("flows", BULK),
     ("latency", BULK),
@@ -134,7 +134,7 @@ pub(super) fn read_link(mut table: Table<'_>, kind: Kind) -> Option<Link> {
         Kind::Bulk | Kind::Shuffle | Kind::Fetch => {
             or_default(table.take("receive-queues"), None, |field| field.integer(1..=MAX_QUEUES).map(Some))
         }
-        // The link's queues receive the requests. Tenants use one queue.
+        // The link's queues receive the requests. Tenants and transfers do not use this value.
         Kind::Requests | Kind::Tenants | Kind::Transfers => Some(None),
     };
     table.finish_except(&[("receive-queues", "bulk, shuffle or fetch")]);
@@ -148,7 +148,8 @@ pub(super) fn read_link(mut table: Table<'_>, kind: Kind) -> Option<Link> {
     })
 }
 
-/// Reads `[link]` of transfers. Their variants set the other values of the link.
+/// Reads `[link]` of transfers, which has only a rate. The variants set the MTU, and transfers do not use the
+/// other fields.
 fn read_link_of_transfers(mut table: Table<'_>) -> Option<Link> {
     let rate = table.require("rate", "for example rate = \"100gbit\"");
     let rate = rate.and_then(|field| field.quantity(LINE_RATES, "100gbit"));
@@ -238,8 +239,9 @@ pub(super) fn read_switch(mut table: Table<'_>, link: Option<&Link>) -> Option<S
     Some(Switch { buffer: buffer? })
 }
 
-/// Reads `[workload]`. `link` has the priorities, `measure` (if valid) limits the latency probe, and `hosts`
-/// are the hosts of a shuffle. `variants` are the names of the variants, or `None` if they could not be read.
+/// Reads `[workload]`. `link` has the priorities. `measure` (if valid) limits the latency probe and the times
+/// of request clients. `hosts` are the hosts of a shuffle. `variants` are the names of the variants, or
+/// `None` if they could not be read.
 pub(super) fn read_workload(
     mut table: Table<'_>,
     link: Option<&Link>,
@@ -267,7 +269,7 @@ pub(super) fn read_workload(
             return requests.map(|requests| Workload {
                 flows: requests.clients.iter().map(|group| group.count * group.flows).sum(),
                 kind: WorkloadKind::Requests(requests),
-                // Requests use UDP.
+                // Requests use UDP, so this value has no effect.
                 congestion_control: DEFAULT_CONGESTION_CONTROL.to_owned(),
                 priority: 0,
                 latency: None,
@@ -275,7 +277,7 @@ pub(super) fn read_workload(
         }
         // The variants set the number of flows of transfers.
         Some(Kind::Transfers) => (Some(WorkloadKind::Transfers), Some(0)),
-        // `sweep.rs` reads scenarios of tenants.
+        // Tenants do not occur here: `sweep.rs` reads their scenarios.
         Some(Kind::Bulk | Kind::Tenants) => {
             let flows = table.require("flows", "for example flows = 12");
             (Some(WorkloadKind::Bulk), flows.and_then(|field| field.integer(FLOWS)))
@@ -341,13 +343,13 @@ fn read_probe(mut table: Table<'_>, link: Option<&Link>, measure: Option<&Measur
 }
 
 impl Measure {
-    /// Returns the length of a repeat at the nominal rate, with its warm-up.
+    /// Returns the length of a repeat at the link's nominal rate, with its warm-up; 0 for a shuffle.
     #[must_use]
     pub fn whole(&self) -> Nanoseconds {
         Nanoseconds::new(self.warmup.as_u64().saturating_add(self.duration().as_u64()))
     }
 
-    /// Returns the length of the measurement in a repeat at the nominal rate, without the warm-up.
+    /// Returns the length of a repeat at the link's nominal rate, without its warm-up; 0 for a shuffle.
     #[must_use]
     pub fn duration(&self) -> Nanoseconds {
         if let Some(length) = self.length {
@@ -497,8 +499,8 @@ fn check_extent(measure: &Measure, windows: &Field<'_>) {
     }
 }
 
-/// Reports windows that are not a multiple of the shortest window, because a bin is as long as the shortest
-/// window.
+/// Reports windows whose length is not a multiple of the shortest length, because a bin is as long as the
+/// shortest window.
 fn check_multiples(field: &Field<'_>, windows: &[Window]) {
     let (Some(table), Some(shortest)) = (field.table(), windows.first()) else { return };
     let shortest_ns = shortest.length.as_u64().max(1);
@@ -517,8 +519,8 @@ fn check_multiples(field: &Field<'_>, windows: &[Window]) {
     }
 }
 
-/// Reads the windows, sorted by length. Returns `None` if there is no window or a length is invalid, because
-/// dependent values cannot be checked then.
+/// Reads the windows, sorted by length. Returns `None` for a wrong type, without a window, or with an invalid
+/// length, because dependent values cannot be checked then.
 fn read_windows(field: &Field<'_>) -> Option<Vec<Window>> {
     let table = field.table()?;
     if table.is_empty() {

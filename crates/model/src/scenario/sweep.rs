@@ -24,9 +24,8 @@ use crate::qdisc::{Catalogue, Classifier, FilterRules, QdiscSetup};
 use crate::text::{counted, excerpt, suggestion};
 use crate::units::ByteSize;
 
-/// Allowed numbers of filter rules. The maximum is more than a real host has.
 const RULES: RangeInclusive<u32> = 0..=10_000;
-/// Maximum numbers of sweeps, values per axis, points and plots, which bound the work for a file.
+// Maximum numbers of sweeps, values per axis, points and plots. They bound the work for a hostile file.
 const MOST_SWEEPS: usize = 16;
 const MOST_VALUES: usize = 128;
 const MOST_POINTS: usize = 10_000;
@@ -217,7 +216,7 @@ impl Traffic {
     }
 }
 
-/// Axes besides the qdisc, in the order of the points' names.
+/// Axes besides the qdisc, in the order in which the name of a point lists them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum AxisKind {
     Clients,
@@ -271,7 +270,7 @@ enum AxisValue {
     Classifier(Classifier),
 }
 
-/// An axis of a sweep: each value, its spelling, and whether a quick run has it.
+/// The values of an axis in a sweep: each value, its spelling, and whether a quick run includes it.
 type Values = Vec<(AxisValue, String, bool)>;
 
 /// A sweep: its setups and its values on every axis. The flag of a setup or a value states whether a
@@ -443,8 +442,7 @@ fn not_in_the_sweep(field: &Field<'_>, value: &str) {
     field.complain(BadValue, problem, "a quick run uses a subset of the values of the sweep");
 }
 
-/// Reports a number of clients for which the share of a group is less than one client. Zero clients are
-/// valid.
+/// Reports a number of clients for which a group with a share gets no client. Zero clients are valid.
 fn check_shares(clients: &Field<'_>, traffic: &Traffic) {
     for element in clients.list("values").unwrap_or_default() {
         let Some(count) = element.integer(PROCESSES).filter(|count| *count > 0) else { continue };

@@ -42,7 +42,8 @@ pub enum GroupCount {
     Share(u32),
 }
 
-/// Probes in the workload. An axis sets each value that is `None`.
+/// Probes in the workload. An axis sets `count` or `message` if the value is `None`. Without an `slo`, there
+/// is no objective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProbeGroup {
     pub count: Option<u32>,
@@ -95,9 +96,9 @@ pub struct Plot {
     pub metric: String,
     /// The horizontal axis.
     pub across: String,
-    /// Axis for which there is one chart per value, if any.
+    /// Axis whose values each have their own chart; `None` for a single chart.
     pub panels: Option<String>,
-    /// Whether the metric's axis is logarithmic.
+    /// Whether the vertical axis, which shows the metric, is logarithmic.
     pub logarithmic: bool,
 }
 
@@ -154,8 +155,8 @@ pub struct Offloads {
 }
 
 impl Scenario {
-    /// Returns the scenario for a quick run, with the times of [`Tenants::quick`]. Other workloads are
-    /// unchanged.
+    /// Returns the scenario for a quick run, with the times and repeats of [`Tenants::quick`]. Other
+    /// workloads are unchanged.
     #[must_use]
     pub fn quickened(mut self) -> Self {
         if let Some(quick) = self.workload.tenants().map(|tenants| tenants.quick) {
@@ -221,7 +222,7 @@ impl TenantPoint {
         self.qdisc.resolve(&self.surroundings(link, rate)).map_err(|error| error.to_string())
     }
 
-    /// Returns every setting of this point by name. `tree` is the point's qdisc tree.
+    /// Returns the coordinates and settings of this point by name. `tree` is the point's qdisc tree.
     #[must_use]
     pub fn settings(&self, scenario: &Scenario, tree: &QdiscTree) -> BTreeMap<String, String> {
         let switch = |on: bool| if on { "on" } else { "off" };

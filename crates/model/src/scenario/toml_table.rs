@@ -88,7 +88,7 @@ impl<'a> Complaints<'a> {
 
 pub struct Table<'t> {
     entries: &'t DeTable<'t>,
-    /// Start of the table: its header or brace.
+    /// Position of the table: its header, or the whole inline table.
     span: Range<usize>,
     path: String,
     known: Vec<&'static str>,
@@ -132,8 +132,8 @@ impl<'t> Table<'t> {
 
     /// Reports a missing key.
     ///
-    /// The position is the table's header, but the error is ordered after all others in the table. So a
-    /// misspelt key is reported as unknown, and not as missing.
+    /// The position is the start of the table, but the error is ordered after all other errors in the table.
+    /// So a misspelt key is reported as unknown, and not as missing.
     pub fn missing(&self, key: &str, advice: &str) {
         let order = if self.path.is_empty() {
             usize::MAX
@@ -220,7 +220,8 @@ impl<'t> Field<'t> {
         advice: impl Into<String>,
     ) {
         let mut span = self.span.clone();
-        // With escapes, or in a multi-line string, offsets in the text and the file differ.
+        // With escapes, or in a multi-line string, offsets in the text and the file differ. The error then
+        // points to the start of the string.
         if let DeValue::String(text) = self.value
             && self.complaints.text.get(span.start + 1..span.end.saturating_sub(1)) == Some(text)
         {

@@ -9,7 +9,7 @@ use super::{BulkGroup, GroupCount, Offloads, OnOff, ProbeGroup};
 use crate::text::excerpt;
 use crate::units::{ByteSize, Nanoseconds};
 
-/// Allowed numbers of clients or probes in a point; each is a process.
+/// Allowed numbers of clients, or of probes, on an axis; each is a process.
 pub(super) const PROCESSES: RangeInclusive<u32> = 0..=1000;
 /// Allowed sizes of a write to a socket.
 pub(super) const LENGTHS: RangeInclusive<ByteSize> = ByteSize::from_bytes(1)..=ByteSize::from_kib(1 << 20);

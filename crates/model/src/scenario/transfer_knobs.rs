@@ -15,9 +15,11 @@ use crate::units::{BitRate, ByteSize, Nanoseconds};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostMachine {
-    /// The servers of *TCP at 100 Gbit/s* (2014): two packages with 8 cores of 2.4 GHz.
+    /// The servers of *TCP at 100 Gbit/s* (LCN 2019), with processors from 2014: two packages, each with 8
+    /// cores of 2.4 GHz.
     Kit2014,
-    /// The servers of *Understanding Host Network Stack Overheads*: four packages with 6 cores of 3.4 GHz.
+    /// The servers of *Understanding Host Network Stack Overheads* (SIGCOMM 2021): four packages, each with 6
+    /// cores of 3.4 GHz.
     Xeon6128,
     /// A machine that a profile of the user describes.
     Own(Supplied),
@@ -84,7 +86,7 @@ pub enum TransferControl {
     LolaNoLoss,
 }
 
-/// A setting of hosts that no other knob has.
+/// A setting of hosts that no other knob sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OtherTuning {
     /// `tcp_mem`.
@@ -144,7 +146,7 @@ impl fmt::Display for HostMachine {
 }
 
 const OFF: &str = "off";
-/// Allowed numbers of hosts on one side. More hosts would only share the same bottleneck.
+/// Allowed numbers of senders, or of receivers. More hosts would only share the same bottleneck.
 const HOSTS: RangeInclusive<u32> = 1..=64;
 const FLOWS: RangeInclusive<u32> = 1..=1000;
 const PORTS: RangeInclusive<usize> = 1..=8;
@@ -169,12 +171,12 @@ knobs! {
     senders: u32, "senders" or 1, |field| field.integer(HOSTS), ToString::to_string;
     /// Receiving hosts; flows are assigned to them round robin.
     receivers: u32, "receivers" or 1, |field| field.integer(HOSTS), ToString::to_string;
-    /// Flows of all hosts.
+    /// Number of flows of all hosts together.
     flows: u32, "flows", |field| field.integer(FLOWS), ToString::to_string;
     /// Time between the starts of two consecutive flows.
     start_interval: Nanoseconds, "start-interval" or Nanoseconds::new(0),
         |field| field.quantity(START_INTERVALS, "30s"), ToString::to_string;
-    /// Rates of a sending host's ports; its flows are assigned to them round robin.
+    /// Rate of each port of a sending host. The host's flows are assigned to the ports round robin.
     ports: Vec<BitRate>, "ports", ports, |ports| list(ports);
     /// Buffer of the switch in front of the link that all flows share; `None` if the hosts are
     /// connected directly.
@@ -215,13 +217,13 @@ knobs! {
     reader_stall: Nanoseconds, "reader-stall" or Nanoseconds::new(0),
         |field| field.quantity(READER_STALL, "5ms"), |stall| unless_default(stall, &Nanoseconds::new(0));
     interrupts: InterruptCores, "interrupts", |field| field.one_of(&INTERRUPT_CORES), ToString::to_string;
-    /// Memory node of the interrupt cores.
+    /// NUMA node of the interrupt cores.
     interrupt_node: HostNode, "interrupt-node" or HostNode::Nic, |field| field.one_of(&NODES), ToString::to_string;
     application_node: HostNode, "application-node" or HostNode::Nic,
         |field| field.one_of(&NODES), ToString::to_string;
-    /// Whether the governor keeps the clock at its highest (`performance`).
+    /// Whether the governor keeps the processors at their highest frequency (`performance`).
     highest_clock: bool, "highest-clock" or true, Field::boolean, ToString::to_string;
-    /// A setting that differs from the base, for worlds that support the setting.
+    /// A further setting that the variant changes; only some worlds support it.
     other_tuning: Option<OtherTuning>, "other-tuning" or None,
         |field| field.one_of(&OTHER_TUNINGS), |setting| spelled(*setting, &OTHER_TUNINGS).to_owned();
 }

@@ -46,8 +46,8 @@ impl<'t> Field<'t> {
         None
     }
 
-    /// Returns whether `name` is valid for a scenario, a variant or a group; records an error if not. A name
-    /// must be usable in file names, on command lines and in tables.
+    /// Returns whether `name` is a valid name, such as of a scenario or a variant; records an error if not. A
+    /// name must be usable in file names, on command lines and in tables.
     pub fn check_name(&self, name: &str, punctuation: &str) -> bool {
         let good = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || punctuation.contains(c);
         let fits = name.len() <= LONGEST_NAME

@@ -18,7 +18,7 @@ use super::{Link, Sets, Variant};
 use crate::text::{excerpt, list, suggestion};
 use crate::units::Nanoseconds;
 
-/// Longest summary: one line of a wide terminal.
+/// Maximum length of a summary, characters.
 const LONGEST_SUMMARY: usize = 200;
 
 /// Characters of a variant's name besides letters and digits.
@@ -60,7 +60,7 @@ impl Settings {
     }
 
     /// Returns these settings, and takes missing settings from `base`. All variants of a scenario have
-    /// knobs of the same side.
+    /// settings of the same kind.
     fn over(&self, base: Self) -> Self {
         match (self, base) {
             (Self::Transmit(own), Self::Transmit(base)) => Self::Transmit(Box::new(own.over(*base))),
@@ -136,16 +136,17 @@ impl Resolved {
         }
     }
 
-    /// Reports a variant of the scenario's file that cannot run on `link`. The position is the knob that the
-    /// variant sets. If the conflict is inherited, it is the variant's base, or else its name.
+    /// Reports a variant of the scenario's file that cannot run on `link`, or not within `length`. The error
+    /// is at the first conflicting knob that this file sets. Without such a knob, it is at the variant's
+    /// `base`, or at the variant's name if it has no base.
     fn check_own(&self, link: &Link, length: Nanoseconds, complaints: &Complaints<'_>) {
         // An invalid knob would count as its default.
         if matches!(self.settings, Some(Settings::Transfers(_))) && !complaints.is_empty() {
             return;
         }
         let Some(found) = self.clash(link, length) else { return };
-        // A variant of a table is in another file. The receive side has no tables, so its settings may be
-        // in a base.
+        // A knob from a variant table has a position in another file, so use only the variant's own knobs. No
+        // bundled table has receive knobs, so a knob from a base also has a position in this file.
         let own = match &self.settings {
             Some(settings @ Settings::Receive(_)) => settings,
             _ => &self.draft.settings,
@@ -172,7 +173,8 @@ impl Resolved {
         complaints.push(BadValue, &span, &path, problem, found.advice);
     }
 
-    /// Reports a variant of the table that cannot run on `link`, at the place where the scenario names it.
+    /// Reports a variant of the table that cannot run on `link`, or not within `length`. The error is at the
+    /// place where the scenario names the variant.
     fn check_used(
         &self,
         link: &Link,
@@ -273,7 +275,8 @@ impl VariantSet {
         }
     }
 
-    /// Returns the listed variants in the order of the list, and the other variants that fit the link.
+    /// Returns the listed variants in the order of the list, and the other variants. Both results omit
+    /// variants that do not fit the link.
     pub(super) fn finish(
         &self,
         link: &Link,
@@ -360,7 +363,7 @@ fn complain_of_cycle(drafts: &[Draft], members: &[usize], complaints: &Complaint
     complaints.push(Cycle, &first.span, &first.path, format!("the bases form a loop: {names}"), advice);
 }
 
-/// Returns the kind that a variant table for a workload of this kind states.
+/// Returns the kind of the variant tables that a workload of this kind can use.
 fn kind_of_table(kind: Kind) -> Kind {
     if matches!(kind, Kind::Requests | Kind::Transfers) { kind } else { Kind::Bulk }
 }

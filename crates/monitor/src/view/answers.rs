@@ -19,7 +19,7 @@ fn losses_of<'s>(sample: &'s Sample, interface: &'s Interface) -> impl Iterator<
     sample.losses.iter().filter(move |loss| !is_other(loss))
 }
 
-/// Describes current losses: `120 packets lost/s at the qdisc`.
+/// Describes the losses in the interval, such as `120 packets lost/s at the qdisc`; `None` without losses.
 fn loss_words<'l>(losses: impl Iterator<Item = &'l Loss>, seconds: f64) -> Option<String> {
     let current: Vec<&Loss> = losses.filter(|loss| loss.packets.delta > 0).collect();
     let most = current.iter().max_by_key(|loss| loss.packets.delta)?;

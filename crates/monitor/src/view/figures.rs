@@ -31,7 +31,7 @@ pub fn unknown() -> String {
 pub fn quantity(value: f64) -> String {
     let plain = |value: f64| match value.abs() {
         size if size < 1e-9 => "0".to_owned(),
-        // 5.02 per second is a count of 5 in a slightly short interval, so omit the decimal.
+        // 5.02 per second is 5 events in an interval slightly shorter than 1 s, so omit the decimal.
         size if size < 9.95 && (value - value.round()).abs() >= 0.05 => format!("{value:.1}"),
         size if size < 99_999.5 && value >= 0.0 => thousands(value.round() as usize),
         _ => format!("{value:.0}"),
@@ -45,7 +45,8 @@ pub fn quantity(value: f64) -> String {
     scaled(value, &["k", "M", "G", "T", "P", "E"])
 }
 
-/// Formats a value with the first prefix that leaves at most three digits before the point.
+/// Formats a value with the first prefix that leaves at most three digits before the point, or else the last
+/// prefix.
 fn scaled(value: f64, prefixes: &[&str]) -> String {
     let (mut value, mut unit) = (value, "");
     for next in prefixes {
@@ -64,7 +65,7 @@ pub fn each_second(interval: Interval, seconds: f64) -> String {
     per_second(interval, seconds).map_or_else(unknown, quantity)
 }
 
-/// Formats an amount of memory with a decimal unit: `0 B`, `1.2 MB`.
+/// Formats a number of bytes with a decimal unit: `0 B`, `1.2 MB`.
 pub fn bytes(bytes: u64) -> String {
     if bytes < 1000 {
         format!("{bytes} B")
@@ -124,7 +125,7 @@ pub fn timestamp(at_ms: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{}Z", clock(at_ms))
 }
 
-/// Formats a duration in seconds: `35 s`, `12 min`, `3.5 h`.
+/// Formats a duration, given in seconds: `35 s`, `12 min`, `3.5 h`.
 pub fn duration(seconds: f64) -> String {
     match seconds {
         _ if !seconds.is_finite() || seconds < 0.0 => "?".to_owned(),

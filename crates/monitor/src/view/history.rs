@@ -3,7 +3,7 @@
 use crate::sample::Sample;
 use crate::view::figures::{bits_per_second, per_second};
 
-/// The figures of one sample, in few bytes. NaN is an unknown figure.
+/// The figures of one sample that sparklines show, in few bytes. NaN is an unknown figure.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Point {
     interfaces: Vec<Trend>,

@@ -12,7 +12,7 @@ use crate::view::screen::Scene;
 use crate::view::state::Pane;
 use crate::view::table::{Palette, Rows, cut};
 
-/// A pane's first line, and its rows; `None` for the pane of sparklines.
+/// The first line and the rows of a pane. The pane of sparklines has no rows.
 pub struct Content<'a> {
     pub answer: String,
     pub rows: Option<Box<dyn Rows + 'a>>,

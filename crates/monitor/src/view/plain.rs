@@ -51,7 +51,7 @@ fn push_pane(block: &mut String, scene: &Scene<'_>, interface: Option<&Interface
         }
         return;
     };
-    // The heading, the rows, and a line that states the number of further rows.
+    // Lines: the heading, the rows, and a line that states which rows are shown.
     let place = (WIDTH, MOST_ROWS + 2);
     let laid = lay_out(rows.as_ref(), &PaneState::default(), place, Palette { colours: false });
     for row in laid.lines {

@@ -6,8 +6,8 @@ use crate::view::figures::{
 };
 use crate::view::table::{Cell, Column, Key, Rows, number, text};
 
-/// A queue is marked if it has at least this many busy flows more than the emptiest queue. Then one of
-/// the flows could move.
+/// A queue is marked if it has at least this many busy flows more than the emptiest queue. With a smaller
+/// difference, moving a flow would not balance the queues better.
 const UNEQUAL: u32 = 2;
 /// A flow is marked if its rate is below this part of its fair share.
 const STARVED: f64 = 0.5;
@@ -224,7 +224,8 @@ static PROCESSOR_COLUMNS: [Column; 10] = [
     number("node", 0, 3),
 ];
 
-/// Returns the share of time in which a processor was not idle; `None` in the first sample.
+/// Returns the share of time in which a processor was not idle; `None` if the shares are unknown, as in the
+/// first sample.
 pub fn busy(processor: &Processor) -> Option<f64> {
     let Processor { user, system, softirq, idle, .. } = processor;
     ([user, system, softirq, idle].iter().any(|share| **share != 0.0)).then_some(1.0 - idle)

@@ -151,9 +151,9 @@ fn duration_words(interval: Duration) -> String {
     if seconds < 1.0 { format!("{:.0} ms", seconds * 1e3) } else { duration(seconds) }
 }
 
-/// Returns the lines of the interface: summary, rates, device and missing facts. For each interface, the
-/// number of lines depends only on the width and on whether facts are missing, so that the panes keep their
-/// positions.
+/// Returns the lines of the interface: summary, rates, device and missing facts. Their number depends only on
+/// the width, on whether there is an interface, and on whether facts are missing. So the panes keep their
+/// positions from sample to sample.
 fn head(
     scene: &Scene<'_>,
     interface: Option<&Interface>,
@@ -225,7 +225,7 @@ fn missing(not_read: &[String], width: usize) -> Option<String> {
     Some(text + &more)
 }
 
-/// Returns a sentence from a sample, in one line without terminal controls.
+/// Returns at most 300 characters of a sentence from a sample, in one line without terminal controls.
 pub fn sentence(text: &str) -> String {
     const LONGEST: usize = 300;
     text.chars()
@@ -267,7 +267,7 @@ fn grid(body: Rect, interface: Option<&Interface>) -> [(Pane, Rect); 5] {
     let column =
         |x: u16, y: u16, width: u16, height: u16| Rect { x: body.x + x, y: body.y + y, width, height };
     let fairness = panes::FAIRNESS_HEIGHT.min(body.height);
-    // With few queues, the processors get the remaining space.
+    // With few queues, the pane of processors gets the remaining lines.
     let queues = interface.map_or(0, |interface| u16::try_from(interface.queues.len()).unwrap_or(u16::MAX));
     let third = body.height / 3;
     let queues = queues.saturating_add(4).clamp(6, third + 3);

@@ -46,13 +46,13 @@ pub enum KeyPress {
     End,
 }
 
-/// The action that the loop has to take after a key.
+/// The action that the caller has to take after a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
     Nothing,
     Draw,
     Quit,
-    /// Shows the previous or next sample of a recording.
+    /// Show the previous (-1) or the next (1) sample of a recording.
     Step(i8),
 }
 
@@ -87,14 +87,14 @@ impl PaneState {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ViewState {
     pub pane: Pane,
-    /// The chosen interface. `None` selects the managed interface, or the interface that sent most.
+    /// Name of the chosen interface. `None` selects an interface, see [`ViewState::interface_in`].
     pub interface: Option<String>,
     pub help: bool,
-    /// Shows only one pane even if the screen has space for all panes.
+    /// Whether to show only one pane even if the screen has space for all panes.
     pub zoomed: bool,
-    /// The screen keeps the shown sample.
+    /// Whether the screen keeps the shown sample.
     pub frozen: bool,
-    /// Keys edit the text of the filter.
+    /// Whether keys edit the text of the filter.
     pub edits_filter: bool,
     panes: [PaneState; 5],
 }
@@ -137,9 +137,9 @@ impl ViewState {
     }
 
     /// Returns the position of the chosen interface in a sample; `None` if the sample has no interface.
-    /// Without a choice, or if the sample lacks the chosen interface, returns the interface with a
-    /// session, or the interface that sent most bytes since boot. A choice by rate would change from
-    /// sample to sample.
+    /// Without a choice, or if the sample lacks the chosen interface, prefers an interface with a session,
+    /// then an interface that is up and is not `lo`, then the interface that sent most bytes since boot. A
+    /// choice by rate would change from sample to sample.
     #[must_use]
     pub fn interface_in(&self, sample: &Sample) -> Option<usize> {
         let chosen = |name: &String| sample.interfaces.iter().position(|interface| interface.name == *name);

@@ -106,7 +106,7 @@ pub trait Rows {
     fn noun(&self) -> &'static str;
 }
 
-/// Display of attributes. Without colours, bold, underline and reverse remain.
+/// The styles of text. Without colours, the styles use bold, underline and reverse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Palette {
     pub colours: bool,
@@ -234,7 +234,7 @@ fn matching(rows: &dyn Rows, filter: &str) -> Vec<usize> {
     (0..rows.count()).filter(|row| rows.is_match(*row, &needle)).collect()
 }
 
-/// Sorts the first `most` rows. The order of the other rows does not matter, because they are not
+/// Returns at least the first `most` rows in their order. Later rows may be missing, because they are not
 /// visible.
 fn sorted(rows: &dyn Rows, matching: Vec<usize>, state: &PaneState, most: usize) -> Vec<usize> {
     let Some(column) = state.sort.filter(|column| *column < rows.columns().len()) else {

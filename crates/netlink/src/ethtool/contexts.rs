@@ -12,8 +12,8 @@ const NEW: u32 = u32::MAX;
 impl<C: EthtoolCalls> ReceiveRules<C> {
     /// Returns whether the driver has RSS contexts.
     pub fn has_contexts(&self) -> Result<bool, EthtoolError> {
-        // Use an unused number. A driver with contexts reports that the context does not exist. A
-        // driver without contexts reports that it does not support contexts.
+        // Use an unused number. With contexts, the answer is that the context does not exist (ENOENT or
+        // EINVAL). Without contexts, the answer is EOPNOTSUPP.
         const UNLIKELY: u32 = 0x7fff_0001;
         let mut data = request(GRSSH, RXFH_LENGTH);
         put(&mut data, RXFH_CONTEXT, &UNLIKELY.to_ne_bytes());
@@ -36,8 +36,8 @@ impl<C: EthtoolCalls> ReceiveRules<C> {
         }
     }
 
-    /// Creates a context with this indirection table, and the device's hash key and hash function. Returns
-    /// the context's number, which is the lowest free number.
+    /// Creates a context with this indirection table. The driver chooses the hash key and the hash function.
+    /// Returns the context's number, which the kernel or the driver chooses.
     ///
     /// # Errors
     /// Returns an error if the driver has no further context, or refuses the table.

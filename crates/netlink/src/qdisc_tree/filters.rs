@@ -17,8 +17,8 @@ const EVERYTHING: u16 = 0x0003;
 /// Number of destination ports for probes, from [`PROBE_PORT`] on.
 const PROBE_PORTS: u32 = 1024;
 /// First destination port of rules that match no packet. The range is separate from the flows' ports. It is
-/// also below the clients' ports (`net.ipv4.ip_local_port_range`), which are destination ports in the reverse
-/// direction.
+/// also below the default range of the clients' ports (`net.ipv4.ip_local_port_range`), which are destination
+/// ports in the reverse direction.
 const IDLE_PORT: u16 = 20_000;
 /// Maximum number of rules that match no packet. Each rule needs a port.
 pub(super) const MOST_IDLE_RULES: u32 = 12_000;
@@ -106,7 +106,7 @@ enum To {
     Next,
     /// A target that skips this number of instructions.
     Skip(u8),
-    /// A target at the last instruction, for all other packets.
+    /// A target at the last instruction, which handles all other packets.
     Last,
 }
 

@@ -20,9 +20,9 @@ use options::Options;
 const OWN_PREFERENCE: u16 = 0x100;
 /// Preference of rules that precede a tree's own filters.
 const RULES_PREFERENCE: u16 = 1;
-/// `TC_H_INGRESS`, the handle of `clsact`.
+/// Handle of `clsact`: `TC_H_MAKE(TC_H_CLSACT, 0)`.
 const CLSACT: Handle = Handle::new(0xffff, 0);
-/// `TC_H_CLSACT`.
+/// Parent of `clsact`: `TC_H_CLSACT`.
 const CLSACT_PARENT: Handle = Handle::new(0xffff, 0xfff1);
 
 #[derive(Debug, thiserror::Error)]
@@ -35,7 +35,7 @@ pub enum InstallError {
         lacks: Option<String>,
         source: NetlinkError,
     },
-    /// There are more rules than unused ports.
+    /// There are more rules than ports for rules.
     #[error("{0} filter rules are too many; use at most {most}", most = filters::MOST_IDLE_RULES)]
     TooManyRules(u32),
 }
@@ -74,9 +74,10 @@ pub struct QdiscCounters {
     /// Packets sent; a GSO packet counts as the number of its segments.
     pub packets: u64,
     pub drops: u64,
-    /// How often a limit delayed packets.
+    /// `overlimits` of tc(8). In a shaper, how often a rate limit delayed packets; other kinds count other
+    /// events.
     pub overlimits: u64,
-    /// How often the device refused a packet.
+    /// How often the device refused a packet, which the qdisc then queued again.
     pub requeues: u64,
     pub queue_length: u64,
     pub backlog_bytes: u64,
@@ -176,7 +177,7 @@ fn take_root_away(netlink: &mut Netlink, index: u32) -> Result<(), NetlinkError>
 /// Inserts rules before the filters of a qdisc. The rules match no packet of the flows and probes.
 ///
 /// # Errors
-/// Returns an error if the kernel refuses a rule; earlier rules remain.
+/// Returns an error if there are too many rules, or the kernel refuses a rule. Earlier rules remain.
 pub fn install_rules(
     netlink: &mut Netlink,
     index: u32,
@@ -254,9 +255,9 @@ pub fn missing_kinds<'k>(
 
 /// Returns whether the answer to a new qdisc without options shows that the kernel has its kind.
 ///
-/// After `qdisc_create` (`net/sched/sch_api.c`) found the kind, the kind's `init` returns `EINVAL` for missing
-/// options and `EOPNOTSUPP` for an unsuitable device. Other errors, such as `ENOMEM` or `EBUSY`, can also come
-/// before the search for the kind.
+/// After `qdisc_create` (`net/sched/sch_api.c`) found the kind, the kind's `init` returns `EINVAL` for
+/// missing options and `EOPNOTSUPP` for an unsuitable device. Other errors, such as `ENOMEM` or `EBUSY`, can
+/// also come before the search for the kind.
 fn shows_kind(answer: Result<(), NetlinkError>) -> Result<bool, NetlinkError> {
     match answer {
         Ok(()) => Ok(true),

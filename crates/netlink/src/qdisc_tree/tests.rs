@@ -200,7 +200,7 @@ fn tbf_is_as_tc_sends_it() {
     assert_eq!(found[..40], without_cells(&bytes(expected)));
     same_attributes(&found[40..], "08000600a0860100", &[]);
 
-    // tc qdisc add dev v0 root handle 1: tbf rate 40gbit burst 5000000 latency 10ms peakrate 80gbit mtu 20000.
+    // tc qdisc add dev v0 root handle 1: tbf rate 40gbit burst 5000000 latency 10ms peakrate 80gbit mtu 20000
     // tc computes its bucket times for 34 Gbit/s, the 32-bit maximum; the kernel uses the buckets in bytes
     // instead.
     let step = last_step(&[

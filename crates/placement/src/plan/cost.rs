@@ -24,9 +24,10 @@
 
 use super::{Distance, Problem, Slot, Unit};
 
-/// Costs of being on the far node: a row for interrupts near or far, a column for the application near or far.
+/// Costs of being on the far node: a row for interrupts near or far, a column for the application near or
+/// far.
 const NODES: [[f64; 2]; 2] = [[0.0, 4.0], [8.0, 6.0]];
-/// Cost of another node in the same package: its memory is a few nanoseconds further away.
+/// Cost of another node in the same package: an access to its memory takes a few nanoseconds longer.
 const OTHER_NODE: f64 = 0.5;
 const TWINS: f64 = 2.0;
 const SAME_PROCESSOR: f64 = 5.0;

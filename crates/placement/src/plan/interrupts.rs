@@ -63,8 +63,9 @@ pub struct Places {
     pub near: bool,
     /// Whether no application with connections through the NIC is pinned to any of `cores`.
     pub clear: bool,
-    /// Number of near cores, including cores of applications. If there are more queues, queues share
-    /// cores. In a virtual machine, the field counts processors instead of cores.
+    /// Number of near cores, or of far cores if there are no near cores; cores of applications are
+    /// included. If there are more queues, queues share cores. In a virtual machine, each processor of the
+    /// NIC's node counts as a core.
     pub queues: u32,
 }
 
@@ -171,7 +172,8 @@ fn places(view: &View<'_>, nic: &Interface) -> (Vec<Place>, u32) {
 pub fn channel_changes(nic: &Interface, number: u32) -> Vec<Change> {
     let Some(channels) = nic.channels else { return Vec::new() };
     let mut changes = numbers(channels, number);
-    // The remaining queues take over the flow steering (RFS) entries of the removed queues.
+    // If only removed queues have flow steering (RFS) entries, each remaining queue gets the largest
+    // number of entries that a removed queue had.
     let (stay, go) = nic.receive_queues.split_at((number as usize).min(nic.receive_queues.len()));
     let flows = |queues: &[ReceiveQueue]| queues.iter().map(|queue| queue.rps_flow_count).max().unwrap_or(0);
     if !changes.is_empty() && flows(stay) == 0 && flows(go) > 0 {
@@ -245,7 +247,7 @@ fn assign(places: &[Place], now: &BTreeMap<u32, Option<u32>>) -> BTreeMap<u32, u
     let mut placed: BTreeMap<u32, u32> = BTreeMap::new();
     let mut used_cores = BTreeSet::new();
     // Keep a queue on its current core if that core is one of `places` and no other queue uses it. Of several
-    // queues on a core, the first queue stays. It moves, too, if the core is contested and there are more
+    // queues on a core, the first queue stays. All of them move if the core is contested and there are more
     // cores than queues.
     let is_crowded = |core: usize| {
         let here = |processor: &&Option<u32>| processor.and_then(core_of) == Some(core);

@@ -1,14 +1,14 @@
 //! Chooses the processors of a NIC's interrupts and of its applications, and the resulting number of queues.
 //!
-//! By the paper's section III, interrupts and applications belong on the NIC's own node (III-A, figure 8). They need
-//! separate cores, and must not be on SMT siblings of one core (III-B, figure 10).
+//! By the paper's section III, interrupts and applications belong on the NIC's own node (III-A, figure 8).
+//! They need separate cores, and must not be on SMT siblings of one core (III-B, figure 10).
 //!
-//! Here several NICs and applications share the cores of a host by need. A NIC needs cores for its interrupts in
-//! proportion to its rate ([`interrupt_cores_for`]). If the cores do not suffice for all, the placement with the lowest
-//! [`cost`] is chosen.
+//! Here several NICs and applications share the cores of a host by need. A NIC needs cores for its interrupts
+//! in proportion to its rate ([`interrupt_cores_for`]). If the cores do not suffice for all, the placement
+//! with the lowest [`cost`] is chosen.
 //!
-//! [`place`] assigns the units one by one, in several orders, then moves and swaps them while that lowers the cost. On
-//! a host with few processors it then tries every placement.
+//! [`place`] assigns the units one by one, in several orders, then moves and swaps them while that lowers the
+//! cost. On a host with few processors it then tries every placement.
 
 pub mod cost;
 mod facts;
@@ -176,11 +176,12 @@ impl Problem {
         self.applications.iter().filter(move |application| application.nic == nic)
     }
 
-    /// Divides the free cores among the NICs. On each node, the next core goes to the NIC with the highest need per
-    /// queue that can have more queues. More cores make it less likely that several flows meet on one core (section
-    /// III-B).
+    /// Divides the free cores among the NICs. On each node, the next core goes to the NIC with the highest
+    /// need per queue that can have more queues. More cores make it less likely that several flows meet on
+    /// one core (section III-B).
     ///
-    /// Half of a node's cores remain free for applications that are not known yet, unless the node has few cores.
+    /// The division stops when half of a node's cores have interrupts, unless the node has few cores. The
+    /// other cores are for applications, also for those that are not known yet.
     pub(crate) fn share_out(&self, placement: &mut Placement) {
         self.share(placement, |cores| if cores < FEW_CORES { cores } else { cores / 2 });
     }

@@ -65,7 +65,8 @@ fn the_papers_cases_and_distributions_are_in_its_order() {
     assert_eq!(place(&problem).cost, 0.0);
 }
 
-/// Three flows at 100 Gbit/s as in the paper: interrupts and applications on the NIC's node, on separate cores.
+/// Three flows at 100 Gbit/s as in the paper: interrupts and applications on the NIC's node, on separate
+/// cores.
 #[test]
 fn the_papers_host_is_placed_as_its_best_distribution() {
     let nics = vec![nic("ens2f0", 1, 100_000_000_000, 40)];
@@ -78,7 +79,7 @@ fn the_papers_host_is_placed_as_its_best_distribution() {
     assert_eq!(all.len(), interrupts.len() + applications.len(), "apart and off the twins: {placement:?}");
     assert!(all.iter().all(|core| (20..40).contains(core)), "{placement:?}");
     // Three queues suffice at 43 Gbit/s each. More queues keep flows apart, and half of the node's
-    // cores remain free.
+    // cores stay without interrupts.
     assert_eq!(placement.queues(0), 10);
 }
 
@@ -147,7 +148,8 @@ fn nothing_is_placed_where_nothing_is() {
     assert_eq!(place(&problem).applications, [Vec::<u32>::new()]);
 }
 
-/// A host with 128 cores, eight NICs of 100 Gbit/s and eight applications is placed fast enough for interactive use.
+/// A host with 128 cores, eight NICs of 100 Gbit/s and eight applications is placed fast enough for
+/// interactive use.
 #[test]
 fn a_large_host_is_placed_at_once() {
     let nics = (0..8).map(|number| nic(&format!("eth{number}"), number / 4, 100_000_000_000, 64)).collect();

@@ -410,7 +410,8 @@ fn time_wait(view: &View<'_>) -> Vec<Found> {
         view.facts.counter("Tcp.PassiveOpens").saturating_add(view.facts.counter("Tcp.ActiveOpens"));
     let is_much = overflows >= FEWEST && overflows.saturating_mul(10_000) >= connections;
     let severity = if is_much { Medium } else { Low };
-    /// The kernel's default on a host with some GB of memory (`tcp_init`, net/ipv4/tcp.c).
+    /// The kernel's default on a host with more than 32 GB of memory (`tcp_init`, net/ipv4/tcp.c;
+    /// `tcp_sk_init`, net/ipv4/tcp_ipv4.c).
     const DEFAULT: u64 = 262_144;
     let wanted = power_of_two(waiting.saturating_mul(2)).max(DEFAULT);
     let effect = "connections end unsafely: resets, and hangs of the other side";

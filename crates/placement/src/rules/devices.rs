@@ -168,7 +168,8 @@ fn virtual_drops(view: &View<'_>) -> Vec<Found> {
         let field = |name: &str| interface.statistics.get(name).copied().unwrap_or(0);
         let is_tap = interface.driver.as_deref() == Some("tun")
             || ["tap", "vnet", "macvtap"].iter().any(|start| interface.name.starts_with(start));
-        // A bridge drops received frames that had no destination: blocked ports, unknown groups.
+        // A bridge also drops received frames that have no destination (blocked ports, unknown groups), so
+        // only its drops when sending count.
         let ways = [("tx", "towards it"), ("rx", "from it")];
         let ways =
             ways.into_iter().filter(|(way, _)| *way == "tx" || interface.kind != InterfaceKind::Bridge);
@@ -271,8 +272,8 @@ fn is_too_long(name: &str) -> bool {
     !name.starts_with("tx") && kinds.iter().any(|kind| name.contains(kind))
 }
 
-/// Returns the number of received frames that were longer than the MTU allows. Drivers count them in total,
-/// or for each queue.
+/// Returns the largest counter of received frames that were longer than the MTU allows. Drivers count these
+/// frames in total, or for each queue.
 pub(super) fn frames_too_long(nic: &Interface) -> u64 {
     let named = nic.driver_statistics.iter().filter(|(name, _)| is_too_long(&name.to_ascii_lowercase()));
     named.map(|(_, value)| *value).max().unwrap_or(0)

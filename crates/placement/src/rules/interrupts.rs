@@ -201,8 +201,8 @@ fn other_package(view: &View<'_>, nic: &Interface) -> Option<Found> {
     Some(if severity == Low && all_home { entry.on(&nic.name) } else { with_placement(view, nic, entry) })
 }
 
-/// Finds that most interrupts of a NIC are on another node of the same package, while the NIC's node
-/// has a core for each queue.
+/// Finds that at least half of a NIC's interrupts were served on other nodes of the same package, while the
+/// NIC's node has a core for each queue.
 fn other_node(view: &View<'_>, nic: &Interface) -> Option<Found> {
     const SHARE: f64 = 0.5;
     let node = nic.node.filter(|node| !view.facts.processors_of(*node).is_empty())?;
@@ -398,8 +398,8 @@ fn one_processor(view: &View<'_>) -> Vec<Found> {
     found
 }
 
-/// Finds several loaded NICs with one interrupt each, all on one processor, as on small routers. The
-/// processor must be busy, because otherwise one processor is enough.
+/// Finds several NICs with one interrupt each, almost all served by one processor, as on small routers. Idle
+/// NICs do not count. The processor must be busy, because otherwise one processor is enough.
 fn all_nics_on_one(view: &View<'_>, served: &BTreeMap<u32, u64>, lines: usize) -> Option<Found> {
     const SHARE: f64 = 0.9;
     const SOFTIRQ_SHARE: f64 = 0.1;
@@ -527,7 +527,8 @@ fn isolated(view: &View<'_>) -> Vec<Found> {
     found
 }
 
-/// Returns the irqbalance process, unless its arguments keep it from moving interrupts.
+/// Returns the irqbalance process. Returns `None` if irqbalance runs only once, or if its arguments exclude
+/// interrupts or name a policy.
 pub fn running_balancer(facts: &HostFacts) -> Option<&ProcessFacts> {
     const HARMLESS: [&str; 8] =
         ["-o", "--oneshot", "-l", "--policyscript", "-i", "--banirq", "-m", "--banmod"];

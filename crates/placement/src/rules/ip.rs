@@ -280,7 +280,7 @@ fn fragments(view: &View<'_>) -> Vec<Found> {
         let limit = view.facts.sysctl_number(sysctl).and_then(|limit| u64::try_from(limit).ok());
         let used = view.facts.counter(memory);
         let full = limit.is_some_and(|limit| used as f64 >= FULL * limit as f64);
-        // Reassembly failures that were not timeouts were caused by lack of memory.
+        // If most failures were no timeouts, the probable cause is lack of memory.
         let no_memory = full || timeouts.saturating_mul(2) < failed;
         let mut text = format!(
             "{} of {} fragments over {version} could not be put together ({}{})",

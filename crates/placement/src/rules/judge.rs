@@ -198,8 +198,8 @@ fn has_unknown_speed(interface: &&Interface) -> bool {
     interface.kind == InterfaceKind::Device && interface.up && interface.speed_bps.is_none()
 }
 
-/// Returns the host with the speed of a fast NIC for each NIC whose speed is unknown; `None` if every speed is
-/// known.
+/// Returns the host with the speed of a fast NIC for each NIC whose speed is unknown; `None` if every speed
+/// is known.
 fn with_fast_links(facts: &HostFacts) -> Option<HostFacts> {
     facts.interfaces.iter().find(has_unknown_speed)?;
     let mut fast = facts.clone();
@@ -239,7 +239,8 @@ fn name_unknown_speeds(rule: &Rule, found: &mut [Found], whole: &View<'_>, fast:
 /// - Traffic of interfaces, and of TCP: in one variant, the interfaces have no packets and TCP has many
 ///   segments, so that TCP carries all traffic; in the other variant, the interfaces have many packets and
 ///   TCP has no segments.
-/// - Isolated processors: in the variant, all processors are isolated. In the unchanged host, none is.
+/// - Isolated processors: in the variant, all processors are isolated. In the unchanged host, only those
+///   are isolated that are known to be.
 fn variants(facts: &HostFacts) -> Vec<(Vec<&Unknown>, HostFacts)> {
     const TRAFFIC: [&str; 4] = ["rx_bytes", "rx_packets", "tx_bytes", "tx_packets"];
     const SEGMENTS: [&str; 2] = ["Tcp.InSegs", "Tcp.OutSegs"];
@@ -447,9 +448,8 @@ impl Found {
         self
     }
 
-    /// Returns the finding without changes that the host already has, and without sysctls that cannot
-    /// be set in this network namespace. Returns `None` if the whole fix is already made, unless the finding
-    /// is measured or has advice.
+    /// Returns the finding without changes that the host already has, and without read-only sysctls. Returns
+    /// `None` if the whole fix is already made, unless the finding is measured or has advice.
     fn with_possible_changes(mut self, facts: &HostFacts) -> Option<Self> {
         let remedy = &mut self.remedy;
         if remedy.changes.is_empty() {

@@ -114,7 +114,7 @@ fn slow(view: &View<'_>) -> Vec<Found> {
     let mut found = Vec::new();
     for nic in view.nics() {
         let (Some(speed), Some(supported)) = (nic.speed_bps, nic.supported_bps) else { continue };
-        // In half duplex, autonegotiation failed. The rule link-half-duplex reports this fault.
+        // In half duplex, the usual cause is a failed autonegotiation, which link-half-duplex reports.
         if let Some(text) = slow_words(nic).filter(|_| nic.duplex.as_deref() != Some("half")) {
             let effect = format!("at most {} of the NIC's rate", per_cent(speed as f64 / supported as f64));
             // A NIC that supports several speeds often runs at a lower speed on purpose.
@@ -272,7 +272,8 @@ fn many_pauses(
 ) -> Option<Pauses> {
     const SHARE: f64 = 0.01;
     const GRAVE_SHARE: f64 = 0.1;
-    // mlx5 also includes the frames of priorities in the counters of the link.
+    // mlx5 counts the frames of priorities also as frames of the link. If both counters are equal, all
+    // frames were those of priorities.
     let link = link.filter(|frames| Some(*frames) != priorities);
     let all = link.unwrap_or(0).saturating_add(priorities.unwrap_or(0));
     let time = paused_s(nic, direction).and_then(|paused| Some((paused, paused / view.needed_uptime_s()?)));

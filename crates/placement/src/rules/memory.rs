@@ -341,7 +341,8 @@ fn reclaim(view: &View<'_>) -> Vec<Found> {
 
 /// Returns the memory to keep free for bursts of received packets, kB.
 fn kept_free_kb(view: &View<'_>) -> u64 {
-    /// The memory is divided by this number. The upper limit is the size of the buffers of a few large rings.
+    /// One part in this number of the memory is kept free, within the limits below. The upper limit is the
+    /// size of the buffers of a few large rings.
     const PART: u64 = 100;
     const LEAST_KB: u64 = 65_536;
     const MOST_KB: u64 = 2_097_152;

@@ -213,8 +213,8 @@ fn pcie_shared(view: &View<'_>) -> Vec<Found> {
     found
 }
 
-/// Returns the packets lost between the wire and the stack: in the NIC before the ring, at the ring, in the driver.
-/// Each packet is counted once.
+/// Returns the packets lost between the wire and the stack: in the NIC before the ring, at the ring, in the
+/// driver. Each packet is counted once.
 pub(super) fn ring_losses(losses: &LossCounters) -> u64 {
     [losses.ring, losses.nic, losses.driver].into_iter().flatten().fold(0, u64::saturating_add)
 }
@@ -453,12 +453,13 @@ fn coalescing_long(view: &View<'_>) -> Vec<Found> {
     found
 }
 
-/// Drivers that adapt the coalescing time to the traffic with `rx-usecs 3` (`igb_set_coalesce`, `e1000_set_coalesce`).
+/// Drivers that adapt the coalescing time to the traffic with `rx-usecs 3` (`igb_set_coalesce`,
+/// `e1000_set_coalesce`).
 const SELF_TUNING: [&str; 3] = ["igb", "igc", "e1000e"];
 const SELF_TUNED: u32 = 3;
 
 fn coalescing_off(view: &View<'_>) -> Vec<Found> {
-    // An application that waits for answers needs this setting.
+    // An application that waits for answers needs interrupts without a wait.
     if view.latency_bound().is_some() {
         return Vec::new();
     }

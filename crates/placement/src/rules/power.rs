@@ -118,8 +118,8 @@ fn fast_nics<'a>(view: &View<'a>) -> Vec<&'a Interface> {
     view.nics().filter(|nic| nic.speed_bps.is_some_and(|speed| speed >= FAST)).collect()
 }
 
-/// Returns whether the driver lets the processor choose its frequency. With such a driver, `powersave` does not mean
-/// the lowest frequency, and the energy preference matters.
+/// Returns whether the driver lets the processor choose its frequency. With such a driver, `powersave` does
+/// not mean the lowest frequency, and the energy preference matters.
 fn chooses_itself(driver: &str) -> bool {
     matches!(driver, "intel_pstate" | "amd-pstate-epp")
 }
@@ -142,7 +142,7 @@ fn governor(view: &View<'_>) -> Vec<Found> {
         processor.governor.as_deref().is_some_and(|governor| governor != "performance") && !prefers
     };
     let slow_near = |nic: &Interface| -> BTreeSet<u32> {
-        // Interrupts that were moved are counted on their old processors.
+        // The counts of moved interrupts stay with their old processors, so include the present targets.
         let targets = if view.is_balanced(nic) { BTreeSet::new() } else { view.interrupt_targets(nic) };
         let served = view.interrupt_processors(nic).into_iter().chain(targets);
         let near = view.local_processors(nic).into_iter().chain(served);

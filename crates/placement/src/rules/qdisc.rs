@@ -292,7 +292,7 @@ fn drops(view: &View<'_>) -> Vec<Found> {
         let root = interface.qdiscs.iter().find(|qdisc| qdisc.is_root());
         let worst = leaves.iter().copied().max_by_key(|qdisc| qdisc.drops);
         let Some(worst) = worst.filter(|worst| worst.drops > 0).or(root).or(worst) else { continue };
-        // The interface's counter started earlier than the counters of its qdiscs.
+        // Do not use the interface's counter: it started earlier than the counters of its qdiscs.
         let packets = sent_by_qdiscs(interface);
         let one_in = |limit: u64| dropped.saturating_mul(limit) >= packets.saturating_add(dropped);
         if dropped < FEWEST || !one_in(ONE_IN) {

@@ -170,7 +170,7 @@ struct Overload {
 }
 
 /// Returns why the queues in use are too few: their processors are busy while other processors are not,
-/// or the ring had no free descriptor.
+/// or the ring had no free descriptor for so many packets that this loss has a high severity.
 fn overload(view: &View<'_>, nic: &Interface) -> Option<Overload> {
     const SHARE: f64 = 0.25;
     let servers = view.interrupt_processors(nic);
@@ -227,7 +227,7 @@ fn needed_queues(nic: &Interface, possible: u32) -> u32 {
             u32::try_from(speed.div_ceil(PER_QUEUE_BPS).max(LEAST)).unwrap_or(u32::MAX).min(possible)
         }
         Some(_) => 2.min(possible),
-        // Virtual NICs report no speed. They need as many queues as a NIC of 10 Gbit/s.
+        // Many virtual NICs report no speed. They need as many queues as a NIC of 10 Gbit/s.
         None => u32::try_from(LEAST).unwrap_or(4).min(possible),
     }
 }
@@ -408,7 +408,7 @@ fn rps_missing(view: &View<'_>) -> Vec<Found> {
         if one_processor.iter().any(|found| found.severity >= Medium && found.subject == nic.name) {
             continue;
         }
-        // Interrupts show the receiving processors. Without interrupts, the busy processor counts as
+        // Interrupts show the receiving processors. Without interrupts, the busiest processor counts as
         // the receiving processor.
         let mut servers = view.interrupt_processors(nic);
         if servers.is_empty() {
@@ -464,8 +464,8 @@ fn rps_missing(view: &View<'_>) -> Vec<Found> {
     found
 }
 
-/// Finds NICs whose RPS has no effect (a queue is steered only to the processor of its own interrupt), or overloads a
-/// processor (all queues are steered to one busy processor).
+/// Finds NICs whose RPS has no effect (a queue is steered only to the processor of its own interrupt), or
+/// overloads a processor (all queues are steered to one busy processor).
 fn rps_one(view: &View<'_>) -> Vec<Found> {
     view.nics().filter_map(|nic| rps_one_of(view, nic)).collect()
 }

@@ -46,7 +46,8 @@ fn has_flow_control(nic: &Interface) -> bool {
         losses.priority_pause_sent,
         losses.priority_pause_received,
     ];
-    // mlx5 has these counters only for priorities with flow control (mlx5e_grp_per_prio_pfc_fill_strings, en_stats.c).
+    // mlx5 has these counters only for priorities with flow control (mlx5e_grp_per_prio_pfc_fill_strings,
+    // en_stats.c).
     let of_priority = |name: &String| name.starts_with("tx_prio") && name.ends_with("_pause");
     nic.pause.is_some_and(|pause| pause.rx || pause.tx)
         || frames.into_iter().flatten().any(|frames| frames > 0)

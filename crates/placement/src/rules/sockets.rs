@@ -235,7 +235,7 @@ fn buffer_set(view: &View<'_>) -> Vec<Found> {
                 Direction::Send => socket.send_buffer,
                 Direction::Receive => socket.receive_buffer,
             };
-            // The kernel doubles the requested size, at most `limit` (socket(7), SO_SNDBUF).
+            // The kernel cuts the requested size to `limit`, and then doubles it (socket(7), SO_SNDBUF).
             let is_cut = |buffer: u64| number(limit).is_some_and(|limit| buffer == limit.saturating_mul(2));
             let largest = view.bulk(nic, direction).into_iter().filter_map(buffer).max().unwrap_or(0);
             let is_set = |socket: &&SocketFacts| {

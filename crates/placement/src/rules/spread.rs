@@ -558,7 +558,8 @@ fn collide(view: &View<'_>) -> Vec<Found> {
         let connections = view.connections(nic);
         let received = |socket: &SocketFacts| socket.tcp.as_ref().map_or(0, |tcp| tcp.bytes_received);
         let largest = connections.iter().map(|socket| received(socket)).max().unwrap_or(0);
-        // Flows that share a queue carry less. So the threshold is a part of the largest flow, not of all bytes.
+        // Flows that share a queue carry less. So the threshold is a part of the largest flow, not of all
+        // bytes.
         let is_large = |socket: &&SocketFacts| {
             received(socket) >= LEAST && received(socket).saturating_mul(PART_OF_LARGEST) >= largest
         };

@@ -173,7 +173,8 @@ pub(super) const RULES: &[Rule] = &[
 
 const FEWEST: u64 = 100;
 
-/// Returns the severity of a share of lost packets; `None` if too few packets were lost.
+/// Returns the severity of a share of lost packets; `None` if fewer than [`FEWEST`] packets, or less than one
+/// in `one_in`, were lost.
 fn share(lost: u64, of: u64, one_in: u64, grave_one_in: u64) -> Option<crate::Severity> {
     if lost < FEWEST || lost.saturating_mul(one_in) < of {
         return None;
@@ -213,7 +214,8 @@ fn backlog(view: &View<'_>) -> Vec<Found> {
         text,
         "packets are lost between the NIC and IP, which TCP's flow control cannot prevent",
     );
-    // Not derived from the present value: counters from before a raise must not cause another raise.
+    // The new limit does not depend on the present one: counters from before a raise must not cause
+    // another raise.
     const LEAST: u64 = 4096;
     let wanted = power_of_two(burst_packets(view).max(LEAST)).min(250_000);
     if let Some(steering) = super::queues::steered_to_dropper(view) {
@@ -260,7 +262,8 @@ fn squeezed(view: &View<'_>) -> Vec<Found> {
     let lines = &view.facts.softnet;
     let sum = |of: fn(&Softnet) -> u64| lines.iter().map(of).saturating_sum();
     let (processed, all) = (sum(|line| line.processed), sum(|line| line.squeezed));
-    // Counters of 32 bits in softnet_stat have wrapped if the interfaces received more packets.
+    // Counters of 32 bits in softnet_stat have wrapped if the interfaces received more packets than the
+    // counters show.
     let received = view.nics().map(Interface::received_packets).fold(0_u64, u64::saturating_add);
     let has_wrapped = received > processed;
     // If one CPU has most squeezes after a wrap, a smaller share counts: the others were in time.
@@ -331,7 +334,8 @@ fn small_budget(view: &View<'_>) -> Vec<Found> {
     let mut found = Vec::new();
     for (path, default) in DEFAULTS {
         if let Some(value) = view.facts.sysctl_number(path).filter(|value| *value < default) {
-            // `netdev_budget_usecs` is two jiffies since Linux 5.7, which is more below 1000 Hz (net/core/hotdata.c).
+            // `netdev_budget_usecs` is two jiffies since Linux 5.7, which is more below 1000 Hz
+            // (net/core/hotdata.c).
             let least = if path.ends_with("usecs") { "at least " } else { "" };
             let text =
                 format!("{} is {value}, the kernel's default is {least}{default}", path.replace('/', "."));
@@ -381,9 +385,9 @@ fn tcp_backlog(view: &View<'_>) -> Vec<Found> {
     vec![entry.advice("put applications on the node of their interrupts, on other cores: see app-remote-node and irq-on-application")]
 }
 
-/// Returns the packets that TCP dropped at receive queues, by counter. `RcvPruned`, `OfoPruned` and `PruneCalled` count
-/// events that cause drops (`tcp_prune_queue`, net/ipv4/tcp_input.c). On kernels without counters of packets, each
-/// `RcvPruned` counts as one packet.
+/// Returns the packets that TCP dropped at receive queues, by counter. `RcvPruned`, `OfoPruned` and
+/// `PruneCalled` count events that cause drops (`tcp_prune_queue`, net/ipv4/tcp_input.c). On kernels without
+/// counters of packets, each `RcvPruned` counts as one packet.
 pub(crate) fn receive_queue_drops(counters: &BTreeMap<String, u64>) -> Vec<(&'static str, u64)> {
     const PACKETS: [&str; 3] = ["TcpExt.TCPRcvQDrop", "TcpExt.TCPOFODrop", "TcpExt.TCPZeroWindowDrop"];
     let of = |name: &'static str| Some((name, *counters.get(name)?));
@@ -437,8 +441,8 @@ fn udp(view: &View<'_>) -> Vec<Found> {
         return Vec::new();
     }
     let goes_on = view.per_second(dropped).is_some_and(|rate| rate >= 0.1);
-    // As for losses at a NIC. A socket may have few of the host's datagrams, and the kernel counts none for each
-    // socket: 1,000 drops are one in a million only of a thousand million datagrams.
+    // The limit is one in a million datagrams, as for losses at a NIC. But the kernel does not count the
+    // datagrams of each socket, and a socket may have few of them. So 1,000 drops at one socket suffice.
     let of_one = sockets.iter().map(|socket| socket.drops).max().unwrap_or(0);
     if dropped.saturating_mul(1_000_000) < datagrams && of_one < 1000 && !goes_on {
         return Vec::new();
@@ -497,8 +501,8 @@ fn udp(view: &View<'_>) -> Vec<Found> {
     // present size, from 8 MiB to 64 MiB.
     const LEAST: u64 = 8 << 20;
     let larger = |default: u64| default.saturating_mul(4).clamp(LEAST, 67_108_864);
-    // A larger rmem_max has no effect on a socket that does not set SO_RCVBUF. New sockets have rmem_default, which
-    // rmem_max does not limit (`sock_init_data_uid`, net/core/sock.c).
+    // A larger rmem_max has no effect on a socket that does not set SO_RCVBUF. New sockets have rmem_default,
+    // which rmem_max does not limit (`sock_init_data_uid`, net/core/sock.c).
     let entry = match default.map(|default| (default, larger(default))) {
         Some((default, wanted)) if default < LEAST && default < wanted => {
             entry.sysctl("net/core/rmem_default", wanted)
@@ -746,7 +750,8 @@ fn neighbours(view: &View<'_>) -> Vec<Found> {
                     "`sysctl -w {name}.gc_thresh3=16384 {name}.gc_thresh2=8192 {name}.gc_thresh1=4096`"
                 )));
             };
-            // Not derived from the present value: counters from before a raise must not cause another.
+            // The new limit does not depend on the present one: counters from before a raise must not cause
+            // another raise.
             const WANTED: u64 = 16_384;
             let wanted = power_of_two(entries.saturating_mul(2)).max(WANTED);
             if most >= wanted {

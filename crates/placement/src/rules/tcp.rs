@@ -184,8 +184,8 @@ pub(super) const RULES: &[Rule] = &[
 use crate::Severity;
 
 /// Returns the part of a buffer that is available as window (`tcp_win_from_space`). Until Linux 6.5,
-/// `tcp_adv_win_scale` sets this part. Later kernels use half of the buffer until received segments
-/// show a better ratio.
+/// `tcp_adv_win_scale` sets this part. Later kernels measure it by the received segments, and begin with
+/// a quarter of the buffer or, since Linux 6.10, half. The function assumes half.
 fn window_of(view: &View<'_>, buffer: u64) -> u64 {
     if view.kernel_version().is_some_and(|kernel| kernel >= (6, 6)) {
         return buffer / 2;
@@ -204,7 +204,7 @@ fn power_of_two_for(product: u64) -> u64 {
     product.saturating_mul(2).checked_next_power_of_two().unwrap_or(u64::MAX).min(LARGEST_BUFFER)
 }
 
-/// Returns whether the largest buffer limited connections that carried much data.
+/// Returns whether the largest buffer, `most`, limited a connection that carried much data.
 fn is_held_up(view: &View<'_>, nic: &Interface, direction: Direction, most: u64) -> bool {
     const SHARE: u64 = 10;
     view.bulk(nic, direction).into_iter().any(|socket| match direction {
@@ -221,15 +221,15 @@ fn is_held_up(view: &View<'_>, nic: &Interface, direction: Direction, most: u64)
     })
 }
 
-/// Returns whether this last value of `tcp_wmem` may limit a connection's send buffer. A buffer of at most half
-/// of the value has another limit: the program has set the buffer (SO_SNDBUF), or the kernel a smaller
-/// `tcp_wmem` at that time. The kernel does not tell which buffers a program has set.
+/// Returns whether `most`, the last value of `tcp_wmem`, may limit a connection's send buffer. A buffer of at
+/// most half of `most` has another limit: the program has set the buffer (SO_SNDBUF), or `tcp_wmem` was
+/// smaller at that time. The kernel does not report which buffers a program has set.
 fn grows_to(socket: &SocketFacts, most: u64) -> bool {
     socket.send_buffer.is_none_or(|buffer| buffer == 0 || buffer.saturating_mul(2) > most)
 }
 
-/// Returns the total rate of the connections that carried much data, each with this window and its own round-trip time,
-/// bit/s.
+/// Returns the total rate of the connections that carried much data, each with this window and its own
+/// round-trip time, bit/s.
 fn rate_of_windows(view: &View<'_>, nic: &Interface, direction: Direction, window: u64) -> f64 {
     let connections = view.bulk(nic, direction);
     let times = connections.iter().filter_map(|socket| View::round_trip_of(socket));
@@ -310,9 +310,9 @@ pub(super) fn buffer_sizes(least: u64, default: u64, most: u64) -> String {
     format!("{} {default} {most}", least.min(default))
 }
 
-/// Returns text such as ` for 91 % of its time with data to send`, of the connections that sent much data with
-/// buffers that `most` may limit.
-/// The text is empty for the receive direction, and if no connection waited.
+/// Returns text such as ` for 91 % of its time with data to send`, of the connections that sent much data
+/// with buffers that `most` may limit. The text is empty for the receive direction, and if no connection
+/// waited.
 fn waited(view: &View<'_>, nic: &Interface, direction: Direction, most: u64) -> String {
     let mut connections = view.bulk(nic, direction);
     connections.retain(|socket| grows_to(socket, most));
@@ -350,7 +350,8 @@ fn socket_limits(view: &View<'_>) -> Vec<Found> {
     }
     let mut small = Vec::new();
     for path in ["net/core/rmem_max", "net/core/wmem_max"] {
-        // The kernel doubles the requested size, for overhead.
+        // The kernel doubles the requested size for overhead, so the limit itself need not exceed the
+        // product.
         let limit = view.facts.sysctl_number(path).and_then(|limit| u64::try_from(limit).ok());
         small.extend(limit.filter(|limit| *limit < product.min(LARGEST_BUFFER)).map(|limit| (path, limit)));
     }
@@ -435,8 +436,8 @@ fn memory(view: &View<'_>) -> Vec<Found> {
     // The kernel's default: the pressure value is a sixteenth of the memory, and the limit is 3/2 of the
     // pressure value (tcp_init_mem, net/ipv4/tcp.c).
     let default = facts.memory_bytes.map_or(0, |bytes| bytes / facts.page_bytes.max(1) / 16 / 4 * 3 * 2);
-    // After a raise, the counters still include the pressure from before. They do not justify another raise if
-    // the limit is at least the kernel's default, and far above the present use.
+    // After a raise, the counters still include the pressure from before. They do not justify another raise
+    // if the limit is at least the kernel's default, and far above the present use.
     let is_past = facts.memory_bytes.is_some() && high >= default && used <= high / 4;
     let factor = |value: u64| {
         let larger = if is_past { value } else { value.saturating_mul(2) };
@@ -537,8 +538,8 @@ fn scaling_off(view: &View<'_>) -> Vec<Found> {
     found
 }
 
-/// Returns whether TCP's memory is at the pressure value of `tcp_mem`, or entered memory pressure at least 10 times since
-/// boot (`TCPMemoryPressures`).
+/// Returns whether TCP's memory is at the pressure value of `tcp_mem`, or entered memory pressure at least 10
+/// times since boot (`TCPMemoryPressures`).
 pub(super) fn lacks_memory(view: &View<'_>) -> bool {
     const OFTEN: u64 = 10;
     let pressure = view.facts.sysctl_field("net/ipv4/tcp_mem", 1).filter(|pressure| *pressure > 0);
@@ -562,8 +563,8 @@ fn timestamps(view: &View<'_>) -> Vec<Found> {
 }
 
 fn mtu_probing(view: &View<'_>) -> Vec<Found> {
-    /// At least one timeout in this many sent segments shows a path that drops full-size segments: the peer
-    /// acknowledges nothing after such a segment.
+    /// At least one timeout in this many sent segments is a sign of a path that drops full-size segments: the
+    /// peer acknowledges nothing after such a segment.
     const TIMEOUTS_ONE_IN: u64 = 1000;
     const FEWEST: u64 = 1000;
     let jumbo = view.facts.interfaces.iter().find(|interface| {
@@ -636,8 +637,8 @@ fn slow_start(view: &View<'_>) -> Vec<Found> {
     if view.facts.sysctl_number("net/ipv4/tcp_slow_start_after_idle") != Some(1) {
         return Vec::new();
     }
-    // BBR's own model sets its rate after idle times: tcp_slow_start_after_idle_check (include/net/tcp.h) does not
-    // apply.
+    // BBR's own model sets its rate after idle times: tcp_slow_start_after_idle_check (include/net/tcp.h)
+    // does not apply.
     if view.facts.sysctl("net/ipv4/tcp_congestion_control").is_some_and(|name| name.starts_with("bbr")) {
         return Vec::new();
     }

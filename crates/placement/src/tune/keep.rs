@@ -6,7 +6,7 @@
 //!
 //! [interface.eth0]
 //! keep = ["ring *", "irq 45"]
-//! rules = ["mtu-small"]
+//! rules = ["mtu-standard"]
 //! ```
 
 use std::collections::BTreeMap;
@@ -106,7 +106,7 @@ impl Keep {
         &self.name
     }
 
-    /// Returns whether `tune` leaves the findings of a rule unfixed.
+    /// Returns whether `tune` leaves the findings of a rule unfixed on an interface.
     #[must_use]
     pub fn keeps_rule(&self, interface: &str, rule: &str) -> bool {
         let lists = [Some(&self.everywhere), self.interfaces.get(interface)];
@@ -181,7 +181,8 @@ enum Rest {
     OneOf(&'static [&'static str]),
 }
 
-/// The first words of the names of knobs ([`Knob::name`]) that rules can change, and the kind of text after each.
+/// The first words of the names of knobs ([`Knob::name`]) that rules can change, and the kind of text after
+/// each.
 const KINDS: [(&str, Rest); 15] = [
     ("sysctl", Rest::Text),
     ("gso-max-size", Rest::Nothing),

@@ -70,8 +70,9 @@ impl Left {
 pub struct TuningPlan {
     /// The items, the highest severity first.
     pub items: Vec<Item>,
-    /// The changes in the order in which they are made. The facts lack the files of queues that the
-    /// plan's channels add. These files need no undo, because they disappear with their queues.
+    /// The changes in the order in which they are made. A change may set a file of a queue that the plan's
+    /// channels add. The facts lack such a file, and it needs no undo, because it disappears with its
+    /// queue.
     pub steps: Vec<Step>,
     pub left: Vec<Left>,
     /// The process id of irqbalance, which must be stopped first, because it would undo the placement
@@ -91,8 +92,8 @@ impl TuningPlan {
         is_any
     }
 
-    /// Returns the first round of a plan for an interface, from the findings on its host. If `only` is not empty, the
-    /// plan is limited to these items.
+    /// Returns the first round of a plan for an interface, from the findings on its host. If `only` is not
+    /// empty, the plan is limited to these items.
     #[must_use]
     pub fn new(
         facts: &HostFacts,
@@ -168,8 +169,8 @@ impl TuningPlan {
         }
     }
 
-    /// Handles a running irqbalance, which moves interrupts every ten seconds. Interrupts that it would move are placed
-    /// only after it is stopped, or not at all.
+    /// Handles a running irqbalance, which moves interrupts every ten seconds. Interrupts that it would move
+    /// are placed only after it is stopped, or not at all.
     fn mind_balancer(&mut self, facts: &HostFacts, interface: &str, keep: &Keep) {
         let is_placement = |step: &Step| matches!(step.change.knob, Knob::InterruptAffinity(_));
         let Some(process) = running_balancer(facts).filter(|_| self.steps.iter().any(is_placement)) else {
@@ -235,8 +236,7 @@ pub fn owner<'a>(facts: &'a HostFacts, knob: &'a Knob) -> Option<&'a str> {
             let interrupt = facts.interrupts.iter().find(|interrupt| interrupt.number == *number)?;
             Some(interrupt.interface.as_str())
         }
-        // In net/ipv4/conf/eth0/rp_filter, the name is the interface. The names `all` and `default`
-        // belong to the host.
+        // The names `all` and `default` belong to the host.
         Knob::Sysctl(path) => {
             let mut parts = path.split('/').skip(2);
             let is_table = matches!(parts.next()?, "conf" | "neigh");
@@ -246,8 +246,8 @@ pub fn owner<'a>(facts: &'a HostFacts, knob: &'a Knob) -> Option<&'a str> {
     }
 }
 
-/// Rules that increase a limit because of counters since boot. After tune has raised the limit, the old losses still
-/// count, so these rules would raise it again.
+/// Rules that increase a limit because of counters since boot. After tune has raised the limit, the old
+/// losses still count, so these rules may raise it again.
 const GROWING: [&str; 9] = [
     "backlog-drops",
     "softnet-squeezed",
@@ -260,8 +260,8 @@ const GROWING: [&str; 9] = [
     "tcp-memory",
 ];
 
-/// Returns the limit that a rule raises once, because the size does not depend on the present value. After the raise, the
-/// old losses leave only advice in the rule's finding.
+/// Returns the limit that a rule raises only once: after the raise, the old losses leave only advice in the
+/// rule's finding.
 #[must_use]
 pub fn limit_raised_once(rule: &str) -> Option<Knob> {
     let path = match rule {
@@ -273,8 +273,9 @@ pub fn limit_raised_once(rule: &str) -> Option<Knob> {
     Some(Knob::Sysctl(path.to_owned()))
 }
 
-/// Returns the reason for not making a rule's change of a setting that tune has already changed for an interface;
-/// `None` if the change is allowed. `losing` contains the rules that explain current packet losses.
+/// Returns the reason for not making a rule's change of a setting that tune has already changed for an
+/// interface; `None` if the change is allowed. `losing` contains the rules that explain current packet
+/// losses.
 #[must_use]
 pub fn settled(rule: &str, set_for: &str, interface: &str, losing: &BTreeSet<&str>) -> Option<String> {
     if set_for != interface {
@@ -287,7 +288,8 @@ pub fn settled(rule: &str, set_for: &str, interface: &str, losing: &BTreeSet<&st
     })
 }
 
-/// Returns whether a new number of channels recreates or resets the knob.
+/// Returns whether a knob belongs to a queue or is an interrupt, so that a new number of channels may remove
+/// or recreate the knob.
 fn is_of_queue(knob: &Knob) -> bool {
     match knob {
         Knob::InterruptAffinity(_) => true,

@@ -51,8 +51,9 @@ fn moves_flows(change: &Change) -> bool {
 }
 
 impl TuningPlan {
-    /// Returns the plan for an interface, extended until nothing is left to change. A new number of channels, RSS table
-    /// or set of hash fields redistributes flows. Such a change is left out if it causes new findings.
+    /// Returns the plan for an interface, extended until nothing is left to change. A new number of
+    /// channels, RSS table or set of hash fields redistributes flows. If findings are new or more severe
+    /// after the plan, such a change is left out, provided that fewer findings are then new or more severe.
     #[must_use]
     pub fn settle(facts: &HostFacts, interface: &str, keep: &Keep, only: &[String]) -> Self {
         let before = check(facts);
@@ -143,8 +144,8 @@ impl TuningPlan {
     }
 
     /// Adds the sysctls of a fix that the rule no longer asks for, because the fix's other changes are
-    /// enough for the model. Omits sysctls that cause a finding. Adds no other knobs, because they may
-    /// depend on later changes of the plan.
+    /// enough for the model. Adds none of them if they cause a finding, or if a finding then changes one of
+    /// them. Adds no other knobs, because they may depend on later changes of the plan.
     fn complete(
         &mut self,
         finding: &Finding,
@@ -208,7 +209,8 @@ impl TuningPlan {
         }
     }
 
-    /// Names the rule of a finding at the item that makes the changes of its fix, if the rule has no item of its own.
+    /// Names the rule of a finding at the item that makes the changes of its fix, if the rule has no item of
+    /// its own.
     fn name_at_another_rule(&mut self, finding: &Finding) {
         let Self { items, steps, left, .. } = self;
         let has_own = steps.iter().any(|step| step.rule == finding.rule)

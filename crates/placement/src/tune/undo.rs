@@ -1,7 +1,7 @@
 //! Computes the changes that undo a plan.
 //!
-//! Each knob gets its previous value. Restoring the number of channels recreates the queues, the interrupts and the RSS
-//! table, as the plan did. So their settings are set again once the previous queues exist.
+//! Each knob gets its previous value. Restoring the number of channels recreates the queues, the interrupts
+//! and the RSS table, as the plan did. So their settings are set again once the previous queues exist.
 
 use evenkeel_model::change::{Change, Channels, Knob};
 use evenkeel_model::host::HostFacts;
@@ -34,7 +34,8 @@ pub fn undo(before: &HostFacts, after: &HostFacts, interface: &str, made: &[Chan
     back
 }
 
-/// Returns the changes that restore the settings of queues after the number of channels is changed and restored.
+/// Returns the changes that restore the settings of queues after the number of channels is changed and
+/// restored.
 #[must_use]
 pub fn of_queues(before: &HostFacts, interface: &str, channels: &[Change]) -> Vec<Change> {
     let mut host = before.clone();

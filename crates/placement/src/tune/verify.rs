@@ -42,7 +42,8 @@ struct Part {
 }
 
 impl Stretch {
-    /// Adds the traffic and losses between two readings, of an interface, the interfaces below it, and the host.
+    /// Adds the traffic and losses between two readings, of an interface, the interfaces below it, and the
+    /// host.
     pub fn add(&mut self, first: &HostFacts, second: &HostFacts, interface: &str) {
         let own = second.down_from(interface);
         let packets = |interface: &Interface| {
@@ -108,7 +109,7 @@ impl Part {
     }
 }
 
-/// The comparison of two watches at one place.
+/// The effect of the changes on the losses at one place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
@@ -133,7 +134,8 @@ pub struct Compared {
 pub struct Watched {
     #[serde(flatten)]
     pub effect: Effect,
-    /// The loss counters that could not be read before or after the changes.
+    /// The loss counters that could not be read before or after the changes, and the counters of qdiscs that
+    /// were replaced during a watch.
     pub not_read: BTreeSet<Unknown>,
 }
 
@@ -237,7 +239,8 @@ mod tests {
         );
     }
 
-    /// The counters of packets lack packets that a ring dropped, and contain those that a full receive buffer dropped.
+    /// The counters of packets lack packets that a ring dropped, and contain those that a full receive buffer
+    /// dropped.
     #[test]
     fn a_total_loss_is_traffic_and_a_ratio_of_one() {
         assert!(compare(&stretch(5000, 0), &stretch(0, 5000)).is_worse());
@@ -306,7 +309,8 @@ mod tests {
         assert_eq!(watched.not_read.iter().map(|gap| gap.why.as_str()).collect::<Vec<_>>(), ["eth0"]);
     }
 
-    /// The traffic of another interface loses the same share of its packets, and grows after the changes.
+    /// Another interface loses 1 % of its packets before and after the changes. Its traffic grows, so it
+    /// loses more packets, but not a larger share.
     #[test]
     fn losses_of_the_host_count_by_the_packets_of_all_interfaces() {
         let stretch = |loopback: u64| {

@@ -39,7 +39,6 @@ pub(super) struct Layout {
 
 pub(super) fn layout(drawing: &Drawing) -> Layout {
     let mut places: Vec<Place> = drawing.vertices.iter().map(size).collect();
-    // Vertices are in topological order, so one pass finds the layers.
     for (index, layer) in layers(drawing).into_iter().enumerate() {
         places[index].layer = layer;
     }
@@ -78,8 +77,8 @@ fn size(vertex: &super::Vertex) -> Place {
     }
 }
 
-/// Returns the layer of each vertex: the length of the longest path to it. Arrows lead only to later
-/// vertices.
+/// Returns the layer of each vertex: the length of the longest path to it. One pass suffices, because arrows
+/// lead only to later vertices.
 fn layers(drawing: &Drawing) -> Vec<usize> {
     let mut arrows: Vec<(usize, usize)> = drawing.arrows.iter().map(|arrow| (arrow.from, arrow.to)).collect();
     arrows.sort_unstable();

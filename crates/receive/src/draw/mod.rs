@@ -194,8 +194,8 @@ impl Drawing {
 /// Largest table that is drawn with one box per filter; more boxes would be unreadable.
 const MOST_FILTERS: usize = 32;
 
-/// Returns, for each node, the node that is drawn instead. The first filter of a very large table represents
-/// the other filters and their hashes.
+/// Returns, for each node, the node that is drawn instead. The first filter of a table with more than
+/// [`MOST_FILTERS`] filters represents all of them, and their RSS nodes.
 fn collapsed(graph: &ConfiguredGraph<'_>) -> Vec<usize> {
     let mut drawn_as: Vec<usize> = (0..graph.nodes().len()).collect();
     let mut firsts: BTreeMap<TableId, usize> = BTreeMap::new();

@@ -181,7 +181,7 @@ impl Filled {
         Some(removed)
     }
 
-    /// Replaces a filter by a filter that differs only in its queue.
+    /// Replaces a filter by a filter with the same match and priority.
     pub(super) fn redirect(&mut self, location: u32, filter: Filter) {
         if let Some(Some(slot)) = self.slots.get_mut(location as usize) {
             slot.filter = filter;

@@ -221,7 +221,7 @@ impl<'t> Parser<'t> {
     }
 }
 
-/// Returns the number for a name, or parses a decimal or hexadecimal (`0x`) number.
+/// Parses a name, or a decimal or hexadecimal (`0x`) number; `None` for other texts and numbers out of range.
 fn number<T: Copy + TryFrom<u32>>(text: &str, names: &[(&str, T)]) -> Option<T> {
     if let Some((_, number)) = names.iter().find(|(name, _)| *name == text) {
         return Some(*number);

@@ -166,7 +166,8 @@ impl Program {
         &self.chains[usize::from(self.flows[kind])]
     }
 
-    /// Returns whether any packet that `matches` describes reaches a table.
+    /// Returns whether a kind of packet that fits `matches` reaches a table. Ports and hardware addresses do
+    /// not count.
     pub(crate) fn brings(&self, matches: &FilterMatch, table: TableId) -> bool {
         let version_of = |address: Option<AddressMatch>| address.map(|address| bits(address.address()).1);
         let (source, destination) = (version_of(matches.source), version_of(matches.destination));
@@ -211,8 +212,8 @@ impl Program {
 }
 
 /// Returns the path of one kind of packet. The path must end in exactly one queue if no configuration node
-/// steers the packet. After a configuration node steers the packet, the packet must
-/// reach no queue and no further configuration node.
+/// steers the packet. After a configuration node steers the packet, the packet must reach no queue and no
+/// further configuration node.
 fn chain(graph: &Graph, header: &Header) -> Result<Chain, Fault> {
     let fault = |node: Option<NodeId>, problem: &str| {
         let problem = format!("{problem}: {}", described(header));

@@ -33,8 +33,8 @@ impl ConfiguredNic {
     /// - a table compares signatures, and a signature represents several flows
     /// - filters take exactly the part of a class that the hash would send to a queue
     ///
-    /// Fields that the class leaves open have the values of [`crate::FlowTuple`]'s packets. A class
-    /// with connection requests, another hardware address or Ethernet type consists of such packets.
+    /// Fields that the class leaves open have the values of [`crate::FlowTuple`]'s packets. If the class sets
+    /// an Ethernet type, a hardware address or `connection_request`, its packets have this value.
     #[must_use]
     pub fn queues_of(&self, class: &FilterMatch) -> QueueSet {
         if let Some(flow) = class.as_flow() {
@@ -50,9 +50,9 @@ impl ConfiguredNic {
         queues
     }
 
-    /// Returns whether packets of some flow reach a filter. Filters of higher precedence may match all
-    /// packets of the filter. The result is also true for a filter in a table that no flow's packets reach,
-    /// because the filter is for other packets, and for a filter in a table that compares signatures.
+    /// Returns whether packets of some flow reach a filter; false if filters of higher precedence match all
+    /// these packets. The result is also true for a filter in a table that no flow's packets reach, because
+    /// the filter is for other packets, and for a filter in a table that compares signatures.
     #[must_use]
     pub fn decides(&self, id: FilterId, filter: &Filter) -> bool {
         let Some(pattern) = self.compared(filter).filter(|_| !self.is_signature(filter.table)) else {
@@ -133,8 +133,8 @@ impl ConfiguredNic {
                         let Some(slot) = filled.slot(location) else { continue };
                         let filter = &slot.filter;
                         if is_signature {
-                            // Any flow may have the signature. So the filter does not exclude a flow,
-                            // and does not certainly take a flow.
+                            // Any flow of this protocol may have the signature, so its queue is possible.
+                            // No flow certainly has the signature, so the filter covers no part.
                             let kind = filter.matches.transport.map(Transport::number);
                             if kind == Some(header.protocol) && !covered(part, &taken) {
                                 queues.insert(filter.queue);
@@ -164,7 +164,7 @@ impl ConfiguredNic {
         }
     }
 
-    /// Adds the queues of an indirection table for packets of one kind.
+    /// Adds the queues that packets of one kind reach through an indirection table.
     fn add_rss_queues(
         &self,
         header: &Header,
@@ -223,7 +223,7 @@ impl ConfiguredNic {
     }
 }
 
-/// Returns the kinds of packets of a class, and the bits that the class fixes for each kind.
+/// Returns the kinds of packets of a class, and the header bits that each kind fixes.
 fn kinds(class: &FilterMatch) -> Vec<(Header, Pattern)> {
     let request = class.connection_request.unwrap_or(false);
     let own_address = if class.mac_destination.is_none() { !u64::from(u16::MAX) } else { 0 };

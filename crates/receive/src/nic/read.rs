@@ -94,7 +94,7 @@ pub(super) fn read(text: &str, origin: &str) -> Result<Parts, ScenarioError> {
     match (complaints.into_error(), parts) {
         (None, Some(parts)) => Ok(parts),
         (Some(error), _) => Err(error),
-        // Each missing part has been reported as an error.
+        // Cannot happen: each missing part has been reported as an error.
         (None, None) => Err(ScenarioError {
             kind: ScenarioErrorKind::Syntax,
             origin: origin.to_owned(),

@@ -7,9 +7,9 @@ use super::rss::{HashedPorts, Rss};
 use super::table::{FieldMatch, FilterFields, FilterTable, Precedence};
 use crate::filter::TableId;
 
-/// Maximum number of filters in a table, far more than any hardware has.
+/// Maximum number of filters in a table, which bounds the memory.
 const MOST_FILTERS: u32 = 1 << 20;
-/// Maximum number of indirection table entries (`struct ethtool_rxfh`, and drivers).
+/// Maximum number of indirection table entries, which bounds the memory.
 const MOST_ENTRIES: u32 = 1 << 16;
 
 /// Ways in which a table's filters match a field; see [`FieldMatch`].

@@ -12,8 +12,8 @@ pub struct RssKey(pub [u8; 40]);
 
 impl RssKey {
     /// The key of the test vectors in Microsoft's "Verifying the RSS hash calculation". Some drivers use it
-    /// by default (DPDK's driver for the Intel 82599). Linux drivers use a random key that is chosen at boot
-    /// (`netdev_rss_key_fill`).
+    /// by default (DPDK's driver for the Intel 82599). Most Linux drivers use a random key, which the kernel
+    /// chooses once per boot (`netdev_rss_key_fill`).
     pub const MICROSOFT: Self = Self([
         0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3, 0x8f, 0xb0, 0xd0,
         0xca, 0x2b, 0xcb, 0xae, 0x7b, 0x30, 0xb4, 0x77, 0xcb, 0x2d, 0xa3, 0x80, 0x30, 0xf2, 0x0c, 0x6a, 0x42,

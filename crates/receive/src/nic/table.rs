@@ -164,7 +164,7 @@ impl FilterFields {
         self.named().iter().any(|(_, field)| *field == FieldMatch::GlobalMask)
     }
 
-    /// Returns whether two different filters of the table never match the same packet.
+    /// Returns whether two filters of the table with different matches never match the same packet.
     pub(super) fn never_overlap(&self) -> bool {
         let one_mask = |field: FieldMatch| {
             matches!(field, FieldMatch::Ignored | FieldMatch::Exact | FieldMatch::GlobalMask)

@@ -46,11 +46,11 @@ pub enum BindProblem {
 impl PolicyFile {
     /// Creates the policy for these queues, without flows.
     ///
-    /// Classes get the highest queues, because RSS and the default of most NICs reach only the low
-    /// queues. The low queues are for flows without a class.
+    /// A class that names no queues gets the highest free queues. The low queues are for flows without a
+    /// class: RSS of some NICs reaches only low queues, and the default queue is usually queue 0.
     ///
     /// # Errors
-    /// Returns an error if the classes need more queues than exist, or name an unknown queue, or one
+    /// Returns an error if the classes leave no queue for the other flows, or name an unknown queue, or one
     /// class names a queue that another class uses exclusively.
     pub fn bind(&self, queues: &Arc<Queues>) -> Result<Policy, BindError> {
         let failed = |problem| BindError { origin: self.origin.clone(), problem };

@@ -199,8 +199,8 @@ fn parts(pattern: &Pattern) -> Vec<Pattern> {
     kinds.filter_map(|of| Pattern::of(&kind(of))?.and(pattern)).collect()
 }
 
-/// Returns whether every flow of a pattern matches one of the other patterns. Returns false if the
-/// limits of time do not allow a decision.
+/// Returns whether every flow of a pattern matches one of the other patterns. Returns false if the limits on
+/// patterns and splits do not allow a decision.
 pub(super) fn is_covered(pattern: &Pattern, others: &[Pattern]) -> bool {
     others.len() <= MOST_PAIRS && parts(pattern).iter().all(|part| covered(part, others))
 }

@@ -26,8 +26,8 @@ pub struct Cost {
 impl Cost {
     pub const ZERO: Self = Self { violations: 0, amount: 0 };
 
-    /// Number of steps in a cost of 1. The square of 5040 divides it, so a variance over up to ten queues is
-    /// exact.
+    /// Number of steps in a cost of 1. The square of 5040 divides it, so a variance of flow counts over up to
+    /// ten queues is exact.
     pub const UNIT: i128 = TERM_UNIT * WEIGHT_UNIT as i128;
 
     #[must_use]
@@ -104,7 +104,8 @@ pub struct Weight(u32);
 impl Weight {
     pub const ONE: Self = Self(WEIGHT_UNIT);
 
-    /// Creates a weight, rounded to three decimals. Returns `None` outside of 0.001 to 1000.
+    /// Creates a weight, rounded to three decimals. Returns `None` if the rounded weight is below 0.001, or
+    /// `weight` is above 1000.
     #[must_use]
     pub fn new(weight: f64) -> Option<Self> {
         const MOST: f64 = 1000.0;
@@ -171,8 +172,8 @@ pub trait CostFunction: fmt::Debug + Send {
         false
     }
 
-    /// Returns whether a queue has more load than its final share. The search moves flows of such queues
-    /// first, so that other flows can stay.
+    /// Returns whether a queue has more load than its final share; true if the function does not know. The
+    /// search moves flows of such queues first, so that other flows can stay.
     fn is_overloaded(&self, queue: QueueId) -> bool {
         let _ = queue;
         true
@@ -183,8 +184,7 @@ pub trait CostFunction: fmt::Debug + Send {
         false
     }
 
-    /// Returns a lower bound for the cost of any placement of the flows; `None` if only a full search could
-    /// find it.
+    /// Returns a lower bound for the cost of any placement of the flows; `None` if the function knows none.
     fn bound(&self) -> Option<Cost> {
         None
     }
@@ -202,7 +202,8 @@ pub trait CostFunction: fmt::Debug + Send {
     }
 
     /// Returns the fact that the function needs and that is unknown, so that the cost of the flow is
-    /// unknown. A flow that no process reads has no reader, and a new flow has no previous queue.
+    /// unknown. The reader of a flow that no process reads does not count as unknown, nor does a missing
+    /// previous queue: such a flow is new.
     fn unknown(&self, flow: &Flow) -> Option<Fact> {
         self.lacks(flow).filter(|fact| match fact {
             Fact::Rate => true,

@@ -27,9 +27,9 @@ const MOST_TERMS: usize = 16;
 /// Default share of the queues for high-priority flows, per cent: 4 of 10 queues, as in Dragonet's
 /// experiments (section 4.3).
 const ISOLATED_SHARE: f64 = 40.0;
-/// Longest name of a process, bytes (`TASK_COMM_LEN`, include/linux/sched.h).
+/// Longest name of a process, bytes (`TASK_COMM_LEN` without the final 0, include/linux/sched.h).
 const LONGEST_PROCESS: usize = 15;
-/// Labels that declare high-priority flows if the file has no class.
+/// Labels of the class that the policy `isolation` creates if the file has no class.
 const HIGH_PRIORITY: [&str; 4] = ["high", "hp", "high-priority", "high_priority"];
 
 #[derive(Clone, Debug)]
@@ -137,7 +137,7 @@ impl PolicyFile {
     }
 }
 
-/// A term of the file, before its script is read.
+/// The policy of a file or of a term, before its script is read.
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
     Balance,
@@ -301,8 +301,8 @@ impl Reader<'_> {
         let is_file = text.is_none();
         let script = text.or(file);
         let range = Nanoseconds::new(1_000_000)..=Nanoseconds::new(60_000_000_000);
-        // An invalid time limit has been reported. Continue with the default, so that the script is
-        // also checked.
+        // `quantity` reports an invalid time limit. Continue with the default, so that the script is also
+        // checked.
         let limit = time.as_ref().and_then(|field| field.quantity(range, "2s"));
         let limit = limit.unwrap_or(Nanoseconds::new(2_000_000_000));
         if let (Some(time), None) = (&time, &script) {
@@ -321,7 +321,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Compiles a script file. Errors have their position in the script file.
+    /// Compiles a script file. The place of an error is the key in the policy file; the text of the error
+    /// contains the position in the script file.
     fn compile_file(&self, script: &ScriptField<'_>) -> Option<Arc<Script>> {
         let path = script.field.string("the path of a script")?;
         let source = (self.scripts)(path);
@@ -343,7 +344,8 @@ impl Reader<'_> {
         self.complaints.push(kind, &(place..place), path, problem, "");
     }
 
-    /// Compiles a script from the policy file or from a script file. Errors have their position in that file.
+    /// Compiles a script from the policy file or from a script file. The place of an error in a script of the
+    /// policy file is its line and column there.
     fn compile(&self, script: &ScriptField<'_>) -> Option<Arc<Script>> {
         if script.is_file {
             return self.compile_file(script);

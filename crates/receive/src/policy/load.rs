@@ -19,7 +19,7 @@ pub enum Measure {
 const RATE_FRACTION: u32 = 10;
 
 /// The variance of the loads of k queues, by rate in (Mbit/s)²: `Σ (load - mean)² / k`. The mean is the load
-/// of all flows divided by k. So load on forbidden queues increases the variance.
+/// of all flows divided by k. Each other queue adds its `load² / k`, so flows on forbidden queues cost more.
 #[derive(Clone, Debug)]
 pub struct Balance {
     measure: Measure,

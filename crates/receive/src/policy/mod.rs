@@ -9,13 +9,13 @@
 //! file ─ parse ─> terms and classes ─ bind to queues ─> pools of queues, each with its terms ─ place, remove ─> cost
 //! ```
 //!
-//! - A *class* is a set of flows with exclusive queues (performance isolation, Algorithm 2 of the
-//!   paper), or pinned to queues.
+//! - A *class* is a set of flows that have exclusive queues (performance isolation, Algorithm 2 of the
+//!   paper), are pinned to queues, or share the queues of the rest.
 //! - The *rest* are the flows without a class.
 //! - A *pool* is a set of queues whose loads are compared with each other: the exclusive queues of one
 //!   class, or the queues that all other classes and the rest share.
 //!
-//! The cost is the weighted sum of the terms of each pool. A flow outside of its class's queues is a
+//! The cost is the weighted sum of the terms of all pools. A flow outside of its class's queues is a
 //! violation.
 
 mod bind;
@@ -220,8 +220,8 @@ impl Policy {
         self.pool_of(flow).terms.iter().any(|(_, term)| term.is_overloaded(queue))
     }
 
-    /// Returns a lower bound for the cost of any placement, if a bound is known: the flows of each
-    /// class distributed as evenly as possible over the queues of the class.
+    /// Returns a lower bound for the cost of any placement of the placed flows: the weighted sum of the
+    /// terms' bounds. Returns `None` if a term has no bound.
     #[must_use]
     pub fn bound(&self) -> Option<Cost> {
         let terms = self.pools.iter().flat_map(|pool| &pool.terms);
@@ -243,7 +243,7 @@ impl Policy {
         (flow.class, std::cmp::Reverse(burden.unwrap_or(0)))
     }
 
-    /// Returns the fact that a term needs and that is unknown, so that no cost of the flow is known.
+    /// Returns the fact that a term needs and that is unknown, so that the cost of the flow is unknown.
     #[must_use]
     pub fn unknown(&self, flow: &Flow) -> Option<Fact> {
         self.pool_of(flow).terms.iter().find_map(|(_, term)| term.unknown(flow))
@@ -333,7 +333,7 @@ impl Policy {
     /// queues, in the order of the file. The first match of a flow is its class.
     ///
     /// The list omits a class that gets no flow, and a class that would take flows of an earlier class
-    /// that is not in the list. Classes by process or cgroup are not in the list, and do not exclude
+    /// that is not in the list. Classes by name, process or cgroup are not in the list, and do not exclude
     /// other classes.
     #[must_use]
     pub fn classes_as_matches(&self) -> Vec<(ClassId, FilterMatch, &[QueueId])> {

@@ -11,8 +11,8 @@
 //! Each returns a number, or `reject(n)` for n flows on forbidden queues, or `reject(n, cost)`.
 //! - A queue has `index`, `flows`, `rate` (bit/s) and `count("class")`. In `flow_cost`, `queue` is only the
 //!   number.
-//! - A flow has `class`, `rate`, `protocol`, `source`, `source_port`, `destination`, `destination_port` and
-//!   `reader` (`()` if unknown).
+//! - A flow has `class`, `rate` (0 if unknown), `protocol`, `source`, `source_port`, `destination`,
+//!   `destination_port` and `reader` (`()` if unknown).
 //!
 //! A script can only compute: it has no access to files, clock, output, modules or sleep.
 //! - A call has at most [`MOST_OPERATIONS`] operations, and limits for strings, lists, maps and recursion.
@@ -45,7 +45,7 @@ use crate::policy::cost::{Cost, CostFunction, Fact, TERM_UNIT};
 pub const MOST_OPERATIONS: u64 = 50_000;
 /// Longest string, bytes.
 const LONGEST_STRING: usize = 1024;
-/// Longest list and largest map, including nested elements: the maximum number of queues of a NIC.
+/// Longest list and largest map, including nested elements.
 const MOST_ELEMENTS: usize = 1024;
 const MOST_VARIABLES: usize = 256;
 const MOST_FUNCTIONS: usize = 64;

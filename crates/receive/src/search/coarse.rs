@@ -57,9 +57,10 @@ struct Target<'c> {
 impl Search {
     /// Runs the first search. Returns whether a filter was missing.
     ///
-    /// The search installs filters for each class that has exclusive queues and that one filter can
-    /// express. New flows of such a class then never use a wrong queue. The search omits these filters
-    /// if they prevent filters for single flows and the placement without them costs less.
+    /// If the NIC has no class filters yet, the search tries to install them: for each class that one filter
+    /// can express, and that has other queues than the rest or shares packets with a later class that has.
+    /// These filters also steer new flows. The search omits them if they prevent filters for single flows and
+    /// the placement without them costs less.
     pub(super) fn settle_classes(&mut self, order: &[FlowIndex]) -> bool {
         let all = self.policy.default_queues();
         let listed = self.policy.classes_as_matches();
@@ -207,8 +208,8 @@ impl Search {
         }
     }
 
-    /// Repeats the search from other starting points, and keeps the best result: first with the other
-    /// one of two mutually exclusive tables, then with the indirection table fitted to the flows.
+    /// Repeats the search from other starting points, and keeps the best result: first with the larger of
+    /// two mutually exclusive tables, then with the indirection table fitted to the flows.
     pub(super) fn jump(&mut self, order: &[FlowIndex]) {
         let capacity = |search: &Self, table: &TableId| search.nic().model().tables()[table.index()].capacity;
         let excludes = |search: &Self, table: &TableId| search.nic().model().tables()[table.index()].excludes;
@@ -290,8 +291,8 @@ impl Search {
     /// Returns the candidate queues for an entry: for each class among the entry's flows, the allowed
     /// queues, or only the cheapest of them if the cost depends only on the queues' loads.
     fn sensible_queues(&self, entry: usize) -> Vec<QueueId> {
-        /// Number of queues to try per class. One queue is not enough, because load is not the only
-        /// cost.
+        /// Number of queues to try per class. One queue is not enough: the queues are sorted by the cost of
+        /// one flow, but an entry can have several flows.
         const TRIED: usize = 4;
         let limit = self.map.nic().rss_queues();
         let present = self.map.nic().indirection()[entry];

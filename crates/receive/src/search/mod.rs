@@ -15,10 +15,11 @@
 //!   └── flow map moves the affected flows, the policy's cost follows ◀───────────────────────────────────────┘
 //! ```
 //!
-//! When filters run out, the search *jumps*: it starts again with one filter per class, where one filter can
-//! express the class, then with the RSS indirection table fitted to the flows. It keeps the best result
-//! (`coarse.rs`). A flow on a forbidden queue can take the filter of a flow that would be on an allowed queue
-//! without it. Unmet requirements are reported ([`Search::unmet`]).
+//! Before the filters for single flows, the search tries filters for classes. When filters run out, the
+//! search *jumps*: it starts again with the larger of two mutually exclusive tables, then with the RSS
+//! indirection table fitted to the flows. It keeps the best result (`coarse.rs`). A flow on a forbidden queue
+//! can take the filter of a flow that would be on an allowed queue without it. Unmet requirements are
+//! reported ([`Search::unmet`]).
 //!
 //! Filters are removed lazily: a filter stays, and the next flow that needs one reuses it.
 //! [`Search::compact`] removes unused filters.

@@ -16,7 +16,8 @@ pub struct Optimum {
 /// bound or unknown.
 const MOST_PLACEMENTS: usize = 200_000;
 
-/// Returns the lowest cost of the flows if each flow had a filter. `policy` must not have flows yet.
+/// Returns the lowest cost of the flows if each flow had a filter, or a lower bound for this cost. `policy`
+/// must not have flows yet.
 ///
 /// Returns `None` if a flow has no allowed queue, or if a script failed. Also returns `None` if
 /// there are too many placements to try, and no bound is known.

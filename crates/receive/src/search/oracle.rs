@@ -6,8 +6,8 @@ use super::{Owner, Search};
 use crate::{Change, Filter, FilterId, FilterMatch, FlowIndex, Precedence, QueueId, TableId};
 
 impl Search {
-    /// Moves a flow to a queue with its present filter, a stale filter, or a new one. Returns whether
-    /// the flow is on the queue.
+    /// Moves a flow to a queue: removes its filter if the flow is then on the queue; otherwise uses its
+    /// present filter, a stale filter, or a new one. Returns whether the flow is on the queue.
     pub(super) fn steer(&mut self, index: FlowIndex, to: QueueId) -> bool {
         let Some(Some(placed)) = self.placed.get(index.index()) else { return false };
         let (tuple, own) = (placed.flow.tuple, placed.filter);
@@ -56,7 +56,7 @@ impl Search {
     }
 
     /// Returns the priority of a filter for a single flow: the location, if the location decides in the
-    /// table; otherwise a priority above the class filters.
+    /// table; otherwise the highest priority, because class filters have the lowest.
     fn priority(&self, table: TableId, location: u32) -> u32 {
         let table = &self.map.nic().model().tables()[table.index()];
         match table.precedence {
@@ -116,8 +116,8 @@ impl Search {
     }
 
     /// Gives a flow on a forbidden queue the filter of another flow that would be on an allowed queue
-    /// without its filter. `donors` holds the flows that can give up their filter; `None` before the
-    /// first use.
+    /// without its filter, if the cost then falls. `donors` holds the flows that can give up their filter;
+    /// `None` before the first use.
     pub(super) fn rob(&mut self, index: FlowIndex, donors: &mut Option<Donors>) {
         self.progress.step();
         let Some((flow, from)) = self.flow(index).copied().zip(self.map.queue(index)) else { return };

@@ -235,7 +235,7 @@ fn one_filter_does_for_a_class_with_one_queue() {
         check(&search);
         assert!(search.cost().is_accepted(), "{model}: {}", search.cost());
         assert_eq!(loads(&search), [0, 0, 0, 200], "{model}");
-        // i82599 needs one filter, which masks all fields except the port. ethtool rules must name
+        // i82599 needs one filter, which matches only the destination port. ethtool rules must name
         // protocol and IP version, so ntuple needs four filters.
         assert_eq!(search.nic().filters().count(), if model == "i82599" { 1 } else { 4 }, "{model}");
         // The filter also steers a flow that the search has not placed.
@@ -658,7 +658,7 @@ fn a_class_with_several_queues_shares_one_rule_through_a_context() {
     };
     let reached: Vec<QueueId> = with.nic().queues_of(&class).iter().collect();
     assert_eq!(reached, [6, 7, 8, 9].map(QueueId));
-    // A NIC with fewer contexts than classes uses one queue for each remaining class.
+    // Without a free context, the filter of the class names a single queue.
     let mut nic = nic("ntuple", 10);
     nic.allow_contexts(1);
     nic.add_context(&[QueueId(0), QueueId(1)]).unwrap();

@@ -54,14 +54,16 @@ impl Verdict {
         Self { flows, violations, improvable, unsure: 0, unknown: None }
     }
 
-    /// Returns whether no flow is on a forbidden queue; `None` if unknown, or without flows.
+    /// Returns whether no flow is on a forbidden queue. Returns `None` instead of true if the class of a flow
+    /// is unknown, or there are no flows.
     #[must_use]
     pub fn is_accepted(self) -> Option<bool> {
         self.unless_unsure(self.violations == 0)
     }
 
-    /// Returns whether no flow is on a forbidden queue, and no flow could be placed better; `None` if
-    /// unknown, or without flows.
+    /// Returns whether no flow is on a forbidden queue, and no flow could be placed better. Returns `None`
+    /// instead of true if the class of a flow is unknown, or there are no flows. Also returns `None` if no
+    /// flow is on a forbidden queue, but a fact that the policy needs is unknown.
     #[must_use]
     pub fn is_met(self) -> Option<bool> {
         if self.violations == 0 && self.unknown.is_some() {

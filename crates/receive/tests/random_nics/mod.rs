@@ -139,7 +139,7 @@ fn given<T>(draw: &mut Draw, field: FieldMatch, value: T) -> Option<T> {
     }
 }
 
-/// Generates a match that this table supports.
+/// Generates a match with fields that this table supports. The table can still refuse the match.
 pub fn matches_of(draw: &mut Draw, table: &FilterTable) -> FilterMatch {
     let fields = &table.fields;
     let is_ipv6 = draw.chance(4);

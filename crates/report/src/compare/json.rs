@@ -15,7 +15,7 @@ const SCHEMA: u32 = 2;
 ///
 /// - Metric keys are as recorded (`nfm.1s`), not nested.
 /// - `better` is `higher`, `lower` or `null`.
-/// - `interval` is `null` with too few repeats.
+/// - `interval` is `null` with too few repeats, or if some repeats lack the metric.
 /// - With a margin, the object also has `tolerance` (a share), and each metric has `within`.
 #[must_use]
 pub fn json(comparison: &Comparison) -> Value {

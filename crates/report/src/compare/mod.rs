@@ -1,7 +1,7 @@
 //! Compares two records of the same scenario: before and after a change, on two machines or kernels.
 //!
-//! The comparison of a metric is a [change](evenkeel_metrics::Change): a ratio of means with its
-//! confidence interval. The intervals of a comparison are simultaneous: two records of the same set-up
+//! The comparison of a metric is a [change](evenkeel_metrics::Change): a ratio or a difference of means with
+//! its confidence interval. The intervals of a comparison are simultaneous: two records of the same set-up
 //! show a difference in at most 2 of 100 comparisons on average, for any number of figures.
 //!
 //! With a margin, the comparison tests whether the two records are the *same* within the margin. They
@@ -43,11 +43,12 @@ pub struct Comparison {
     pub variants: Vec<VariantComparison>,
     pub only_in_first: Vec<String>,
     pub only_in_second: Vec<String>,
-    /// Variants of both records that have no common metric, each with the reason.
+    /// Common variants without repeats in a record, or without a common metric. Each entry has the reason.
     pub not_compared: Vec<String>,
-    /// Figures and repeats of common variants that one record lacks. Each entry names the record.
+    /// Figures and repeats of common variants that one record lacks, and requested figures that both lack.
+    /// Each entry names the record.
     pub lacking: Vec<String>,
-    /// Number of figures of common variants that one record lacks.
+    /// Number of figures of common variants that one record lacks, or that were requested and both lack.
     pub missing_figures: usize,
     /// Common variants whose figures are incomplete by the record's own counters. Each entry names the
     /// record.
@@ -81,7 +82,7 @@ impl Comparison {
         self.question.within.is_none() || (self.is_complete() && is_same())
     }
 
-    /// Returns whether both records have every figure and every variant, and count every packet.
+    /// Returns whether both records have every figure and every variant, and no variant is in `incomplete`.
     pub(crate) fn is_complete(&self) -> bool {
         self.missing_figures == 0 && self.missing_variants() == 0 && self.incomplete.is_empty()
     }
@@ -119,7 +120,7 @@ pub enum Verdict {
     Worse,
     /// The metric has changed, but neither direction is better.
     Different,
-    /// Too few repeats for an interval.
+    /// No interval: too few repeats, or some repeats lack the metric.
     Undecided,
 }
 

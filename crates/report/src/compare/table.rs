@@ -8,8 +8,8 @@ use crate::catalogue::describe;
 use crate::format::wrapped;
 use crate::grid::{Cell, Column, Emphasis, Grid, TableOptions};
 
-/// Returns the answer, the two records by their `names`, and a table of the differences. With `all`,
-/// the table has every figure.
+/// Returns the answer, the two records by their `names`, and a table of the differences. With `all`, or if
+/// the question names metrics, the table has every compared figure.
 #[must_use]
 pub fn render(comparison: &Comparison, names: [&str; 2], all: bool, options: TableOptions) -> String {
     let mut text = String::new();

@@ -8,9 +8,9 @@ use super::{Comparison, MetricComparison, VariantComparison};
 use crate::catalogue::{Description, describe};
 use crate::format::{self, kernel, number, rate, seconds, signed, trimmed};
 
-/// Ratios above this limit are displayed as a factor, not as a change in per cent.
+/// From this ratio on, a change is displayed as a factor, not in per cent.
 const FACTOR: f64 = 3.0;
-/// Number of figures per variant in the answer. The table has all figures.
+/// Maximum number of figures per variant in the answer.
 const SPELT_OUT: usize = 3;
 const VARIANTS_SPELT_OUT: usize = 2;
 
@@ -202,8 +202,8 @@ fn of_variant(variant: &VariantComparison) -> String {
     }
 }
 
-/// Returns the intervals of the first variant's main figures. A change larger than the interval would
-/// have been detected.
+/// Returns the intervals of the changes of the main figures, for the first variant that has an interval.
+/// An interval shows how large an undetected change can be.
 fn headline_ranges(comparison: &Comparison) -> Vec<String> {
     let has_interval = |metric: &&MetricComparison| metric.change.interval.is_some();
     let judged = |variant: &&VariantComparison| variant.metrics.iter().any(|metric| has_interval(&metric));

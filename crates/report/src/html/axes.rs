@@ -34,7 +34,7 @@ impl Scale {
     }
 
     pub(super) fn logarithmic(low: f64, high: f64) -> Self {
-        // A record can contain any value. Clamp times to the limits of the axis.
+        // A record can contain any value. Clamp the values to the limits of an axis.
         let (low, high) = (low.clamp(LEAST, MOST), high.clamp(LEAST, MOST));
         let (low, high) = if high > low { (low, high) } else { (low / 2.0, high * 2.0) };
         // Leave space for a marker at each end.

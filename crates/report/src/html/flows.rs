@@ -1,5 +1,5 @@
-//! The rate of each flow over time, from the raw series of one repeat per variant. For scenarios with
-//! requests, the figure has the answered requests per second instead.
+//! The rate of each flow over time, from the raw series of one repeat per variant. If no series can be
+//! drawn, the figure has the answered requests of each group of clients instead, if they are recorded.
 
 use std::path::Path;
 
@@ -28,7 +28,7 @@ struct Panel {
     variant: usize,
     /// Number of the repeat, from 1.
     repeat: usize,
-    /// Start of each point in seconds.
+    /// Start of each point, in seconds since the start of the measurement.
     times: Vec<f64>,
     lines: Vec<(String, Vec<f64>)>,
 }
@@ -110,8 +110,8 @@ fn from_series(source: &Source<'_>, variants: &Variants) -> (Vec<Panel>, Vec<Str
     (panels, remarks)
 }
 
-/// Reads a series that matches the record. The error contains no directory name, because users may send the page to other
-/// people.
+/// Reads a series. Returns an error if it does not match the record. The error contains no directory name,
+/// because users may send the page to other people.
 fn read(
     directory: &Path,
     record: &Record,

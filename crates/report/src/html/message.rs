@@ -1,4 +1,5 @@
-//! The message of a plot: the variant with the best mean of a metric, and the baseline.
+//! The message of a plot: the variant with the best mean of a metric and the baseline, or that no
+//! difference is shown.
 
 use evenkeel_metrics::LEAST_REPEATS;
 use evenkeel_model::record::{Record, VariantRecord};

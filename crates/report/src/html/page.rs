@@ -13,7 +13,7 @@ const SCRIPT: &str = include_str!("page.js");
 /// SHA-256 of [`SCRIPT`] in base64. The browser runs no other script.
 const SCRIPT_HASH: &str = "ONRtJXTaMf7Rx9Iz7uEIwd9lOgPGgbBuB6fTgMFLtDQ=";
 
-/// Returns the page of a record. Reads the raw series of one repeat of each variant.
+/// Returns the page of a record. Reads the raw series of one repeat of each of the first 24 variants.
 #[must_use]
 pub fn record(source: &Source<'_>) -> String {
     let variants = Variants::of(source.record.variants.iter().map(|variant| variant.name.as_str()));

@@ -44,8 +44,8 @@ pub(super) fn summary(record: &Record, level: Level) -> Markup {
     }
 }
 
-/// Returns one line about the machine. Returns `None` for the simulator, whose result does not depend
-/// on the machine.
+/// Returns one line about the machine. Returns `None` without facts about the machine, as for the simulator,
+/// whose result does not depend on the machine.
 fn host(record: &Record) -> Option<String> {
     let fact = |key: &str| record.host.get(key);
     let cpus = fact("cpus").map(|cpus| format!("{cpus} CPUs"));

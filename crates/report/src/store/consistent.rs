@@ -1,7 +1,8 @@
 //! Checks that the figures of a repeat are possible for its scenario.
 //!
 //! The bounds hold for any run. When the measured time starts, a receiver can hold at most one full buffer of
-//! unread data. In the simulator, these are also at most the bytes that the line carried in the warm-up.
+//! unread data. In the simulator, the unread data of all receivers is also at most the bytes that the line
+//! can carry in the warm-up.
 
 use std::collections::BTreeMap;
 
@@ -109,7 +110,7 @@ fn check_times(record: &Record, scenario: &Scenario) -> Result<(), Implausible> 
     Ok(())
 }
 
-/// Checks the values and verdicts of expectations against the repeats. Does not compute the intervals again,
+/// Checks the values and verdicts of expectations against the repeats. Does not compare the intervals,
 /// because their method may depend on the Evenkeel version that wrote the record.
 ///
 /// # Errors
@@ -172,8 +173,8 @@ pub fn check_in_run(
         let late = if run.world == "sim" { 0.0 } else { run.warmup };
         let seconds = if run.seconds > 0.0 { run.seconds } else { 1.0 };
         // A simulation starts with the warm-up and with empty buffers, and its line has exactly the
-        // recorded rate. Its buffers therefore hold at most the bytes of the warm-up when the
-        // measurement starts.
+        // recorded rate. When the measurement starts, its buffers therefore hold at most the bytes that the
+        // line can carry in the warm-up.
         let slack = if run.world == "sim" { slack.min(rate * run.warmup) } else { slack };
         if throughput * seconds > (rate * (seconds + late) + slack) * (1.0 + ROUNDING) {
             let line = format!("the scenario, whose line carries {rate} bit/s");
@@ -211,7 +212,7 @@ fn check_queues(repeat: &RepeatRecord, scenario: &Scenario, variant: &Variant) -
         let stated = format!("the queues of its scenario_text, {most}");
         return Err(against("the number of queues", recorded as f64, stated));
     }
-    // A qdisc can hide the queues of the device.
+    // A qdisc can hide the queues of the device. The record then has no queues.
     let beyond = |queue: &u32| recorded > 0 && *queue as usize >= recorded;
     match repeat.flows.iter().filter_map(|flow| flow.queue).find(beyond) {
         Some(queue) => Err(against("a flow's queue", queue.into(), format!("its {recorded} queues, from 0"))),

@@ -71,7 +71,7 @@ impl Writer {
     /// Writes a series. [`Self::finish`] reports an error of this function. Calls `goes_on` with the
     /// share that has been written. Stops writing if `goes_on` returns false.
     pub fn add(&self, series: &Series, goes_on: &mut dyn FnMut(f64) -> bool) {
-        // Several threads may call this function at the same time.
+        // Several threads may call this function at the same time, so do not hold the lock during the write.
         if self.written().is_err() {
             return;
         }
@@ -105,9 +105,10 @@ impl Writer {
     ///
     /// # Errors
     /// Returns an error in these cases:
-    /// - a series could not be written, belongs to no repeat, or has flows of different lengths
+    /// - the write of a series failed or was stopped
+    /// - a series belongs to no repeat, or has flows of different lengths
     /// - a figure is not finite, which JSON cannot represent
-    /// - a write fails
+    /// - the write of the record fails
     pub fn finish(self, record: &Record) -> Result<Record, StoreError> {
         let mut record = record.clone();
         check_finite(&record)?;

@@ -21,7 +21,7 @@ use flate2::write::GzEncoder;
 
 use super::StoreError;
 
-/// Limit of the decompressed size, against decompression bombs. No run produces more.
+/// Limit of the decompressed size in bytes, against decompression bombs.
 const LARGEST_UNPACKED: u64 = 1 << 30;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,8 +36,8 @@ pub struct Series {
 }
 
 impl Series {
-    /// Returns the first difference from the figures of the same repeat in the record, which the run computed from the
-    /// series.
+    /// Returns the first difference from the figures of the same repeat in the record, which the run
+    /// computed from the series.
     pub(crate) fn contradiction(&self, record: &Record, repeat: &RepeatRecord) -> Option<String> {
         let (here, there) = (self.flows.len(), repeat.flows.len());
         if here != there {

@@ -52,8 +52,8 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Finds the rules that match no present interface. A rule counts as used even if earlier rules take its
-    /// interfaces.
+    /// Finds the rules that want a worker, but match no present interface. A rule counts as used even if
+    /// earlier rules take its interfaces.
     fn find_idle_rules(&mut self, found: &[Interface]) {
         (self.missing, self.idle_rules) = (Vec::new(), Vec::new());
         let used: BTreeSet<usize> = found
@@ -72,7 +72,7 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Gives the workers of a renamed interface its new name.
+    /// Gives the workers and the pause of a renamed interface its new name.
     fn follow_name(&mut self, interface: &Interface, now: Instant) {
         let is_managed =
             self.configuration.rule_of(interface).is_some_and(|(_, rule)| rule.kinds().next().is_some());

@@ -10,8 +10,8 @@
 //! | the program answers | as soon as its processor is free; the processor copies the value, and TCP sends the copied part in the meantime |
 //! | the response has arrived | when an interrupt passes its last byte to the receiver's TCP; the completion time is measured from the request to this event |
 //!
-//! Requests pass no queue, like acknowledgements. Between responses a connection is idle. After its
-//! last segment has left the NIC, the connection adds no weight to any queue, and the next response may
+//! Requests pass no queue, like acknowledgements. Between responses a connection is idle. After the
+//! completion of its last segment, the connection adds no weight to any queue, and the next response may
 //! use another queue.
 
 use evenkeel_model::scenario::ClientGroup;

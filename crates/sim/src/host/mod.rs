@@ -83,7 +83,7 @@ pub(crate) struct TransmitQueue {
     pub(crate) ring: RingSpace,
     /// Segments that have left but are not completed.
     pub(crate) sent: Vec<Segment>,
-    /// Frame bytes sent since counting began.
+    /// Frame bytes sent since the start of the simulation.
     pub(crate) bytes: u64,
     pub(crate) drops: u64,
 }
@@ -199,7 +199,8 @@ impl Simulation {
     /// Creates two idle hosts. Bins of length `bin` start at `begin`.
     ///
     /// # Errors
-    /// Returns an error if the settings do not fit a qdisc, or a number is outside the simulated range.
+    /// Returns an error if the settings do not fit a qdisc or each other, or a number is outside the
+    /// simulated range.
     pub fn new(
         settings: Settings,
         parameters: Parameters,
@@ -224,7 +225,7 @@ impl Simulation {
             gso_max_bytes: settings.gso_bytes,
             tso: settings.offload,
             small_queue_limit: settings.small_queue_limit,
-            // In Titan's kernel (4.4), one option enables both transmit batching and this limit
+            // In Titan's kernel (4.4), the option that enables transmit batching also removes this floor
             // (`CONFIG_TCP_XMIT_BATCH`, `tcp_write_xmit`).
             small_queue_floor: !settings.transmit_batching || parameters.profile != Profile::Linux4_4,
             handshake_rtt: parameters.handshake_rtt,
@@ -532,7 +533,7 @@ fn check(settings: &Settings, parameters: &Parameters) -> Result<(), SimulationE
     let most = MAX_QUEUES as u64;
     let ranges = [
         ("the number of queues", "1 to 256", u64::from(settings.queues), 1..=most),
-        // The calendar has a slot for each end of each flow.
+        // The calendar has at most 2^24 slots. Each flow takes two, or three with a client.
         ("the number of flows", "4,000,000 at most", u64::from(settings.flows), 0..=4_000_000),
         ("the number of receive queues", "at least 1", u64::from(parameters.receive_queues), 1..=u64::MAX),
         // `IXGBE_MIN_TXD`.

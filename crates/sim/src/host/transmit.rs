@@ -68,7 +68,7 @@ impl Simulation {
         if transmits {
             self.catch_up();
             if self.queues[vector as usize].sent.is_empty() {
-                // Enqueues to other rings have delayed the completion.
+                // No segment has left yet, for example because enqueues to other rings delayed it.
                 self.expect_completion(vector);
                 return;
             }

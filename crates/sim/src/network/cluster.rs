@@ -59,11 +59,12 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Creates idle hosts with the same settings, and their transfers. The settings' number of flows is
-    /// ignored. Flow `i` is the `i`-th transfer in the order of sending hosts.
+    /// Creates idle hosts with the same settings, and their transfers. The number of flows and the probe in
+    /// the settings are ignored. Flow `i` is the `i`-th transfer in the order of sending hosts.
     ///
     /// # Errors
-    /// Returns an error if the settings do not fit a qdisc, or the topology has no path for a transfer.
+    /// Returns an error if a setting is outside the simulated range or does not fit a qdisc, the topology is
+    /// invalid, or a transfer has no path.
     pub fn new(
         topology: &Topology,
         settings: &Settings,
@@ -164,7 +165,8 @@ impl Cluster {
     /// complete.
     ///
     /// # Errors
-    /// Returns an error if no event is pending, or no new data has arrived at any host for minutes.
+    /// Returns an error if the simulation makes no progress: no event is pending, events continue without
+    /// packets, or no new data has arrived at any host for minutes of simulated time.
     pub fn run(&mut self, until: Time) -> Result<bool, SimulationError> {
         let mut earliest = self.now;
         while self.reception.unfinished() > 0 && self.now < until {
@@ -266,8 +268,8 @@ impl Cluster {
         (route.host, route.local)
     }
 
-    /// Returns the payload in bytes that a flow has received in order, and the number of its packets
-    /// that arrived after a later packet.
+    /// Returns the payload in bytes that a flow's receiver has in order, and the number of packets that
+    /// arrived while an earlier packet was missing.
     pub(crate) fn received(&self, flow: u32) -> (u64, u64) {
         let receiver = self.reception.receiver(flow);
         (receiver.delivered(), receiver.out_of_order_packets())

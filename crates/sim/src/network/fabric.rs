@@ -29,7 +29,7 @@ pub(super) struct Fabric {
     ways: Vec<Way>,
     hops: Vec<Hop>,
     /// Packets on each link, by direction, with the number of the hop at the end. The calendar has the
-    /// first packet of each link and direction.
+    /// arrival of the first packet of each link and direction.
     lines: Vec<VecDeque<(Packet, u32)>>,
     /// Packets in flight to their first switch.
     entering: Vec<Packet>,

@@ -1,4 +1,5 @@
-//! A port's rate: converts bytes to time and back. Needs no division if a byte takes whole picoseconds.
+//! A port's rate: converts bytes to time and back. Needs no division if a byte takes a whole number of
+//! picoseconds.
 
 use crate::time::{SECOND, Span};
 
@@ -28,7 +29,8 @@ impl Rate {
     #[inline]
     pub(super) fn time_of(&self, bytes: u32) -> Span {
         match self.byte {
-            // The product of 2^32 bytes, 8 ps and 10^12 fits into 128 bits, and the quotient into 64.
+            // The product of 2^32 bytes, 8 bits and 10^12 ps fits into 128 bits. The quotient fits into 64
+            // bits for a packet of up to 2 MB, even at 1 bit/s.
             0 => (u128::from(bytes) * u128::from(8 * SECOND) / u128::from(self.bits_per_second)) as Span,
             byte => u64::from(bytes) * byte,
         }

@@ -22,7 +22,8 @@ struct ReceiveQueue {
     /// Packets in order of their arrival times.
     arriving: VecDeque<Packet>,
     unfinished: Vec<u32>,
-    /// Whether the last packet of a flow in `unfinished` has arrived.
+    /// Whether the last packet of a flow has arrived. Every interrupt then checks all flows in
+    /// `unfinished`, until none is left.
     ending: bool,
 }
 
@@ -51,7 +52,7 @@ pub(super) struct Reception {
 }
 
 impl Reception {
-    /// Creates the receivers of flows with this many receive queues, and at least `interval` between two
+    /// Creates the receivers of all flows on `queues` receive queues. At least `interval` passes between two
     /// interrupts of a queue.
     pub(super) fn new(readers: Vec<Reader>, queues: u32, interval: Span, mss: u32) -> Self {
         let mut all = vec![ReceiveQueue::default(); queues as usize];
@@ -133,8 +134,8 @@ impl Reception {
                 self.unfinished -= 1;
             }
             queue.unfinished.retain(|flow| !is_complete(*flow));
-            // A flow stays unfinished if its last packet overtook others. Each interrupt then checks
-            // the flow.
+            // A flow stays unfinished if its last packet overtook others, so later interrupts check it
+            // again.
             queue.ending = !queue.unfinished.is_empty();
         }
     }

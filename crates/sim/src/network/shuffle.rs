@@ -38,8 +38,8 @@ pub(crate) fn run(
         buffer_bytes: scenario.switch.as_ref().map_or(0, |switch| switch.buffer.bytes()),
         alpha_exponent: ALPHA_EXPONENT,
     };
-    // Split the line's latency between the two sides of the switch. The switch also stores each whole
-    // packet.
+    // Split the line's latency between the two links of a path. The switch adds the transmission time of
+    // each packet, because it stores the whole packet.
     let topology = Topology::star(hosts, switch, settings.rate, parameters.line_latency / 2);
     engine::set_up(observer)?;
     let mut cluster =
@@ -169,7 +169,7 @@ mod tests {
         assert!(names.iter().eq(expected.iter()));
         assert!(raw.flows.iter().all(|flow| flow.payload_bytes == 2_000_000));
         let elapsed = raw.elapsed.unwrap().as_u64() as f64 / 1e9;
-        // Five flows of 2 MB leave each host at 10 Gbit/s, minus headers.
+        // Each host sends five flows of 2 MB, plus headers, at 10 Gbit/s.
         let least = 5.0 * 2e6 * 8.0 / 1e10 * (1538.0 / 1448.0);
         assert!(elapsed > least && elapsed < 2.0 * least, "{elapsed}");
         assert!(raw.flows.iter().all(|flow| flow.completion_s.unwrap() <= elapsed));

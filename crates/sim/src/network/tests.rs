@@ -154,7 +154,8 @@ fn what_never_arrives_is_an_error() {
     );
 }
 
-/// Checks that retransmissions after a flow's last, short packet do not count as progress.
+/// Checks that duplicates of a flow's last, short packet do not count as progress. The full packets do
+/// not fit into the switch's buffer.
 #[test]
 fn what_arrives_again_and_again_is_no_progress() {
     let only_short_ones_fit = SwitchConfig { buffer_bytes: 1000, ..SWITCH };
@@ -249,8 +250,8 @@ fn packets_that_arrive_at_once_have_an_order() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Checks that every transfer completes in any network and with any number of drops. The length of
-    /// the slices must not change the result.
+    /// Checks transfers over two leaves and two spines with different rates and buffers. All transfers
+    /// must complete despite drops, and the length of the slices must not change the result.
     #[test]
     fn everything_arrives(
         pairs in prop::collection::vec((0_u32..4, 1_u32..4, 1_u64..150_000), 1..12),

@@ -58,7 +58,7 @@ pub(super) struct Routes<'a> {
     host_ports: Vec<usize>,
     /// Output ports of each switch: the link, and the node at its other end.
     ports: Vec<Vec<(u32, Node)>>,
-    /// Number of links from a switch (row) to a switch (column). `u32::MAX` if there is no path.
+    /// Number of links to a switch (row) from a switch (column). `u32::MAX` if there is no path.
     distances: Vec<Vec<u32>>,
 }
 

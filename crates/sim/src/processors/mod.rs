@@ -4,8 +4,8 @@
 //! completes.
 //!
 //! - Softirq work has priority. On a saturated processor, softirq work delays interrupts.
-//! - An application's work runs after all softirq work. On a saturated processor, the application's
-//!   flows run out of data.
+//! - An application's work runs after all work that was raised before. On a saturated processor, the
+//!   application's flows run out of data.
 //!
 //! A thread with a dedicated core (a poll-mode thread, a client) is an application without softirqs.
 //! `process_scheduler` models processes that share processors by time slices, wake each other and
@@ -19,7 +19,7 @@ use crate::time::{Span, Time};
 struct Processor {
     softirq_until: Time,
     all_until: Time,
-    /// Work raised since counting began.
+    /// Work since counting began, including work that was raised before but not complete.
     busy: Span,
 }
 

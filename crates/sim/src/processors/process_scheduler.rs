@@ -8,9 +8,9 @@
 //! resumes when the woken process blocks. This is `wake_affine` with a synchronous wake-up, as sockets
 //! use it. The test bed's processes share a processor in this way.
 //!
-//! Each processor has at most one process that is preempted in this way, and for at most one slice if other
-//! processes wait. Raised work, such as a softirq, delays the process on its processor. Raised work runs in
-//! order of arrival.
+//! Each processor has at most one process that is preempted in this way. At the end of the slice, this
+//! process returns to the queue. Raised work, such as a softirq, delays the process on its processor. Raised
+//! work runs in order of arrival.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -62,7 +62,7 @@ struct Processor<T> {
     /// preempted.
     woken: Option<u32>,
     displaced: Option<u32>,
-    /// Time at which the processor took a process from the queue.
+    /// Time at which the processor last took a process from the queue.
     slice_began: Time,
     times: Times,
 }
@@ -92,7 +92,8 @@ enum State {
 #[derive(Clone, Copy, Debug, Default)]
 struct Process {
     state: State,
-    /// Run time (`vruntime`). A wake-up raises it, so that sleep does not count.
+    /// Run time (`vruntime`). A wake-up raises it to the scheduler's `clock`, so that a process gains no
+    /// advantage from sleep.
     had: Span,
     user: Span,
     system: Span,
@@ -110,7 +111,7 @@ impl Process {
 pub(crate) enum Done<T> {
     Work(T),
     Piece(u32),
-    /// Only a context switch.
+    /// A context switch: another process is on the processor.
     Switched,
 }
 
@@ -119,7 +120,7 @@ pub(crate) struct ProcessScheduler<T> {
     processors: Vec<Processor<T>>,
     processes: Vec<Process>,
     ready: BTreeSet<(Span, u32)>,
-    /// Run time of the process that was selected last.
+    /// Largest run time that a process had when it was taken from the queue.
     clock: Span,
     slice: Span,
     window: (Time, Time),
@@ -219,8 +220,8 @@ impl<T: Copy> ProcessScheduler<T> {
         self.queue(now, process, Some(latency), calendar);
     }
 
-    /// Queues a process for any processor on which it may run. With `latency`, wakes one of these
-    /// processors if it is idle.
+    /// Queues a process for any processor on which it may run. With `latency`, wakes an idle one of these
+    /// processors, if there is one.
     fn queue(&mut self, now: Time, process: u32, latency: Option<Work<T>>, calendar: &mut Calendar) {
         let state = &mut self.processes[process as usize];
         state.state = State::Ready;
@@ -252,7 +253,8 @@ impl<T: Copy> ProcessScheduler<T> {
 
     /// Starts the next work on a processor: raised work, or the rest of a piece. Otherwise returns
     /// [`Done::Switched`] after a context switch, or [`Done::Piece`] with a process that needs its next
-    /// piece. After [`Done::Piece`], [`Self::run`] or [`Self::block`] must follow.
+    /// piece. After [`Done::Piece`], [`Self::run`] or [`Self::block`] must follow. Returns `None` if the
+    /// processor already works, starts work, or has nothing to run.
     pub(crate) fn go_on(&mut self, now: Time, number: Slot, calendar: &mut Calendar) -> Option<Done<T>> {
         let processor = &mut self.processors[number as usize];
         if processor.running.is_some() {
@@ -367,7 +369,7 @@ impl<T: Copy> ProcessScheduler<T> {
         }
     }
 
-    /// Returns the part of a span that is inside the measurement. The span ends now.
+    /// Returns the part of a span that is inside the measurement. The span ends at `now`.
     fn counted(&self, now: Time, span: Span) -> Span {
         let (begin, end) = self.window;
         let from = Time(now.0.saturating_sub(span)).max(begin);

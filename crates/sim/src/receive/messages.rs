@@ -7,22 +7,22 @@ use crate::costs::queue_pairs::ReceiveCosts;
 use crate::time::{SECOND, Span};
 
 impl ReceiveCosts {
-    /// Returns the time of a queue pair's thread for a request.
+    /// Returns the time that a queue pair's thread takes for a request.
     pub(super) fn receiving(&self, request: &Message) -> Span {
         self.receive + self.byte * request.payload
     }
 
-    /// Returns the time of a queue pair's thread for a response.
+    /// Returns the time that a queue pair's thread takes for a response.
     pub(super) fn transmitting(&self, response: &Message) -> Span {
         self.transmit + self.byte * response.payload
     }
 
-    /// Returns the time of a client's thread for one message of a transaction.
+    /// Returns the time that a client's thread takes for one message of a transaction.
     pub(super) fn handling(&self, message: &Message) -> Span {
         self.client / 2 + self.byte * message.payload
     }
 
-    /// Returns the time of the application for a transaction.
+    /// Returns the time that the application takes for a transaction.
     pub(super) fn answering(&self, server: ServerKind, transaction: &Transaction) -> Span {
         let fixed = match server {
             ServerKind::Echo => self.echo,

@@ -15,7 +15,7 @@
 //! - An application thread on its own core answers the requests of one queue.
 //! - Clients are threads that keep a number of requests per flow in flight.
 //!
-//! All service is first come, first served, and each operation takes constant time
+//! All service is first come, first served. The time of an operation depends only on the size of its messages
 //! ([`ReceiveCosts`](crate::costs::queue_pairs::ReceiveCosts)). Results vary with the placement of flows, the
 //! sharing of queues, and the share of sets.
 

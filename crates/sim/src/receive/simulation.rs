@@ -16,7 +16,7 @@ use crate::processors::Processors;
 use crate::random::{Component, Generator};
 use crate::time::{MILLISECOND, NANOSECOND, SECOND, Span, Time, span_of};
 
-/// A client sends its first request within this time after its arrival.
+/// A client begins to create its first request within this time after its arrival.
 const STARTS_WITHIN: Span = MILLISECOND;
 /// Upper bound of the latency histogram in ns: one hour.
 const LONGEST_NS: u64 = 3_600_000_000_000;
@@ -29,7 +29,6 @@ pub struct ClientSpec {
     pub flows: u32,
     /// Requests in flight per flow.
     pub outstanding: u32,
-    /// Whether the client's flows have high priority.
     pub high_priority: bool,
     pub from: Time,
     /// Time at which the client leaves; [`Time::NEVER`] if the client stays.
@@ -109,7 +108,7 @@ pub struct Account {
     pub sent: u64,
     /// Responses that clients have read, or will read when their thread is free.
     pub answered: u64,
-    /// Requests in progress: in client threads, in rings, in service and in applications.
+    /// Requests in progress: in client threads, on the wire, in rings, in service and in applications.
     pub under_way: u64,
     /// Requests lost because a receive ring was full.
     pub lost: u64,
@@ -441,7 +440,7 @@ impl ReceiveSimulation {
     }
 
     /// Sends a response to the client. The client reads the response when its thread is free, and
-    /// creates the next request.
+    /// creates the next request unless the client has left.
     ///
     /// Responses arrive at a client in the order of sending, so the time at which the client's thread
     /// completes this work is already known.

@@ -51,8 +51,8 @@ pub(super) struct Steering {
 }
 
 impl Steering {
-    /// Creates a NIC with this many queues and without flows. Returns an error if the NIC does not
-    /// support the settings.
+    /// Creates a NIC with this many queues and without flows. Returns an error if the NIC model or the
+    /// policy is unknown or invalid, or the NIC does not support the number of queues or the policy.
     pub(super) fn new(knobs: &ReceiveKnobs, queues: u32) -> Result<Self, String> {
         let name = knobs.nic.to_string();
         let model = match knobs.nic.own() {

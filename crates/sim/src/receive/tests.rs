@@ -55,7 +55,7 @@ fn simulation(
     ReceiveSimulation::new(&setting, clients, ReceiveCosts::DRAGONET, seed).unwrap()
 }
 
-/// Returns the answered requests per second of a group's clients, and their mean time in nanoseconds.
+/// Returns a group's answered requests per second, and their mean response time in nanoseconds.
 fn figures(simulation: &ReceiveSimulation, group: usize) -> (f64, f64) {
     let of_group = simulation.clients().filter(|(spec, ..)| spec.group == group);
     let (requests, sum) = of_group.fold((0, 0), |(requests, sum), (_, counts, ns, _)| {
@@ -75,7 +75,7 @@ fn echo() -> Transaction {
     Transaction::of(ServerKind::Echo, ByteSize::from_bytes(1024), RATE)
 }
 
-/// Returns the time of a client's thread for a transaction: to send the request and to read the response.
+/// Returns the time that a client's thread takes to send the request and to read the response.
 fn client_work(costs: &ReceiveCosts, transaction: &Transaction) -> Span {
     costs.handling(&transaction.request) + costs.handling(&transaction.response)
 }
@@ -139,7 +139,7 @@ fn a_queue_cannot_do_more_than_its_thread() {
 #[test]
 fn the_line_is_a_limit_too() {
     let echo = Transaction::of(ServerKind::Echo, ByteSize::from_bytes(1024), RATE);
-    // Twenty queues can serve twice as many requests as the line carries.
+    // Twenty queues can serve 1.6 times as many requests as the line carries.
     let simulation = run_echo(20, (0..100).map(|_| client(0, 1, 16)).collect());
     close(figures(&simulation, 0).0, SECOND as f64 / echo.request.wire as f64, 1e-3);
 }
@@ -185,8 +185,8 @@ fn what_isolation_gains_follows_from_the_clients_own_work() {
         simulation.run(END).unwrap();
         figures(&simulation, 0).0
     };
-    // Compare the gains in docs/explanation/simulator.md. With balancing the queues are the limit. With
-    // isolation the client is the limit.
+    // See docs/explanation/simulator.md for the gains. With balancing, the queues are the limit. With
+    // isolation, the client is the limit.
     let balanced = 10.0 * SECOND as f64 / memcached_queue_work(&ReceiveCosts::DRAGONET) / 20.0;
     for work in [12_000, 15_240, 20_000].map(|nanoseconds| nanoseconds * NANOSECOND) {
         let gain = SECOND as f64 / work as f64 / balanced;
@@ -282,8 +282,8 @@ fn overflowing(timeout: Option<Span>) -> ReceiveSimulation {
 
 #[test]
 fn what_a_ring_cannot_hold_is_lost_and_given_up_after_the_time_for_that() {
-    // Without a timeout, clients do not retry. Only the requests in the ring, in threads and in other
-    // stages remain.
+    // Without a timeout, clients do not replace lost requests. The rest of the 64 requests remains in
+    // progress.
     let never = overflowing(None);
     let account = never.account();
     assert_eq!((account.lost > 20, account.given_up), (true, 0), "{account:?}");

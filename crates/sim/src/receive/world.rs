@@ -46,8 +46,8 @@ pub(crate) fn assess(scenario: &Scenario, variant: &Variant, requests: &Requests
     Ok(())
 }
 
-/// Converts an error of a repeat. A policy's script is part of the scenario, and can fail only after
-/// flows exist.
+/// Converts an error of a repeat. A policy's script is part of the scenario, so its failure is an input
+/// error. [`assess`] does not detect the failure, because the script runs only with flows.
 fn failed(job: &Job<'_>, knobs: &ReceiveKnobs, error: RequestsError) -> SimError {
     let name = &job.variant.name;
     match error {

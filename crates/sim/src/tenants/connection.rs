@@ -25,7 +25,7 @@ pub(super) struct Connection {
     /// Whether small packets are sent immediately (`TCP_NODELAY`).
     no_delay: bool,
     /// Bytes written by the program, and bytes passed to the sender. The difference waits for a full
-    /// packet or for space.
+    /// packet, for an acknowledgement, or for space in the receive window.
     written: u64,
     given: u64,
     /// End of the last small packet in the stream (`snd_sml`).
@@ -116,8 +116,8 @@ impl Connection {
         self.receiver.delivered() - self.read
     }
 
-    /// Returns whether the receiver sends a window update: the window was full, and half of the window
-    /// is free.
+    /// Returns whether the receiver sends a window update: the window was full, and at least half of the
+    /// window is free.
     pub(super) fn opens_window(&mut self) -> bool {
         let opens = self.window_full && self.readable() <= RECEIVE_WINDOW / 2;
         self.window_full &= !opens;

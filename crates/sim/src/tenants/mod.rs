@@ -61,7 +61,7 @@ fn disciplines(
     built.map(|disciplines| (tree, disciplines)).map_err(|error| error.to_string())
 }
 
-/// Returns the simulator's settings for a point, or the reason why the simulator cannot run the point.
+/// Returns a point's settings and notes on its simulation, or the reason why the simulator cannot run it.
 pub(crate) fn assess(
     scenario: &Scenario,
     point: &TenantPoint,

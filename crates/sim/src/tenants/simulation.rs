@@ -526,7 +526,7 @@ impl Simulation {
     }
 
     /// Raises the softirq of a segment's receiver, on the processor that receive packet steering selects for
-    /// the flow. Without GRO, the cost of the work is per packet.
+    /// the flow. GRO may instead merge the segment into a waiting one. Without GRO, the cost is per packet.
     fn arrive(&mut self, segment: Segment) {
         let processor = self.receiver_of(segment.flow);
         if self.aggregation && self.merge(processor, &segment) {
@@ -542,7 +542,7 @@ impl Simulation {
     }
 
     /// Returns the processor for the packets of a flow. Requests and their answers have different
-    /// processors.
+    /// processors if there are several.
     fn receiver_of(&self, number: u32) -> Slot {
         let back = u32::from(number >= self.forward);
         let flow = if back > 0 { self.connections[number as usize].reverse.unwrap_or(0) } else { number };

@@ -139,7 +139,7 @@ fn bytes_are_conserved_in_every_setup() {
         for flow in &raw.flows {
             assert_eq!(flow.backlogged, std::iter::once(0..200).collect::<Vec<_>>(), "{name}");
         }
-        // Payload that was sent but not read is in flight.
+        // The difference is payload that has left the device, but that the receiver's TCP has not delivered.
         let packets: u64 = raw.flows.iter().flat_map(|flow| &flow.packets).sum();
         assert!((of_flows - packets * 66).abs_diff(payload(&raw) as u64) < 5 * 200_000, "{name}");
     }

@@ -62,7 +62,7 @@ impl Program {
             started: false,
             is_on: false,
             asked_to_wait: false,
-            // At the start, the program cannot have missed an event.
+            // A program waits from the beginning, because it cannot have missed an event.
             waits: true,
             piece: 0,
             left,

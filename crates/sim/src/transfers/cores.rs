@@ -52,7 +52,7 @@ pub struct Process {
     pub flow: u32,
     pub end: End,
     pub is_ready: bool,
-    /// Time that it has run, as the scheduler counts it.
+    /// Run time of the process as the scheduler counts it. A wake-up may raise it.
     run: Span,
 }
 

@@ -81,13 +81,11 @@ pub struct CopyCycles {
 pub struct Machine {
     pub name: String,
     pub nodes: u32,
-    /// Physical cores of a node. Only a placement can name the second thread of a core.
+    /// Physical cores of a node. The second thread of a core is not simulated.
     pub cores_per_node: u32,
     /// Clock in Hz of a core with at most two active cores in its package.
     pub turbo_hz: f64,
-    /// Clock in Hz with all cores active.
     pub all_cores_hz: f64,
-    /// Base clock in Hz.
     pub base_hz: f64,
     pub cycles: Cycles,
     pub copy: CopyCycles,

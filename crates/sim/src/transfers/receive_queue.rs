@@ -77,7 +77,7 @@ pub struct ReceiveQueue {
     /// bytes written before it.
     arriving: VecDeque<(Train, u64)>,
     ring: VecDeque<(Train, u64)>,
-    /// Buffers that GRO holds until the end of a poll that empties the ring.
+    /// Buffers that GRO holds to add further packets, until a poll empties the ring at the latest.
     held: Vec<Buffer>,
     pub buffers: Vec<Buffer>,
 }
@@ -113,8 +113,8 @@ impl ReceiveQueue {
 
     /// Moves the packets that have arrived into the ring. Drops packets without a free descriptor.
     ///
-    /// Descriptors become free only at the end of a poll. The end of a poll calls this function, so the
-    /// order is exact.
+    /// Descriptors become free only in [`Self::end_poll`]. The caller first admits the packets that have
+    /// arrived before, so the order is exact.
     pub fn admit(&mut self, now: Time) {
         while let Some((train, written)) = self.arriving.front_mut() {
             let arrived = train.arrived(now);
@@ -213,14 +213,14 @@ impl ReceiveQueue {
                 buffer.bytes += more.payload;
                 buffer.packets += more.packets();
                 written_before += u64::from(more.payload);
-                // A short packet ends the merge (`skb_gro_receive`).
+                // A short packet ends the merge (`tcp_gro_receive`).
                 if !more.payload.is_multiple_of(more.mss) {
                     let full = self.held.remove(at);
                     self.buffers.push(full);
                 }
                 continue;
             }
-            // GRO holds at most 8 flows (`MAX_GRO_SKBS`).
+            // Before Linux 4.19, GRO holds at most 8 flows (`MAX_GRO_SKBS`).
             if self.held.len() >= 8 {
                 let oldest = self.held.remove(0);
                 self.buffers.push(oldest);

@@ -27,7 +27,7 @@ pub struct ReceiverCores {
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub machine: Machine,
-    /// Machine of the senders, with the nodes and cores of `machine`. `None` selects `machine`.
+    /// Machine of the senders, with as many nodes and cores as `machine`. `None` selects `machine`.
     pub sender: Option<Machine>,
     pub senders: u32,
     pub receivers: u32,
@@ -35,7 +35,7 @@ pub struct Settings {
     pub start_interval: Span,
     /// Rates of the ports of a sending host in bit/s. Flows are assigned to the ports round robin.
     pub ports: Vec<u64>,
-    /// Rate and buffer (bytes) of the link between the switches. `None` for a direct path.
+    /// Rate (bit/s) and buffer (bytes) of the link between the switches. `None` for a direct path.
     pub switch: Option<(u64, u64)>,
     /// Queue length in the switch's buffer in bytes. Above this length, the switch marks packets of
     /// flows with ECN.
@@ -43,8 +43,8 @@ pub struct Settings {
     /// Round-trip time without queues.
     pub round_trip: Span,
     /// The part of the round-trip time from the senders to the receivers. The interconnect serves
-    /// transfers in the order of events. A packet that is in flight for a long time would therefore
-    /// delay readers that use the interconnect in the meantime.
+    /// transfers in the order of events, so a packet in flight delays readers that use the interconnect
+    /// before the packet arrives. Keep this part short if packets cross the interconnect.
     pub forward: Span,
     pub mss: u32,
     pub descriptors: u32,
@@ -58,7 +58,7 @@ pub struct Settings {
     /// Whether to record the state of each flow's TCP in each bin.
     pub tcp_series: bool,
     pub profile: Profile,
-    /// Limits of `tcp_rmem` and `tcp_wmem` in bytes.
+    /// Largest buffers in bytes: the last values of `tcp_rmem` and `tcp_wmem`.
     pub receive_buffer: u64,
     pub send_buffer: u64,
     /// Time that an application works on each MiB after reading it.

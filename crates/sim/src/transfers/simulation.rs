@@ -35,7 +35,7 @@ const WEIGHT: u32 = 64;
 const MOST_ACKS: usize = 64;
 /// Largest piece in bytes that a process copies without a softirq in between.
 const PIECE: u32 = 64 << 10;
-/// Losses of a flow within this time are one event.
+/// Retransmissions of a flow within this time are one event.
 pub const EVENT: Span = 100 * MILLISECOND;
 
 events! {

@@ -72,7 +72,7 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// Creates a socket. Its buffer grows to `limit` bytes (the last value of `tcp_rmem`).
+    /// Creates a socket. Its receive buffer grows up to `limit` bytes (the last value of `tcp_rmem`).
     #[must_use]
     pub fn new(receiver: Receiver, limit: u64, send_buffer: u64, mss: u32) -> Self {
         // `tcp_default_init_rwnd`, `tcp_fixup_rcvbuf`: eight times the memory of an initial receive window.
@@ -145,7 +145,7 @@ impl Socket {
     /// and returns `None`.
     pub fn receive(&mut self, now: Time, buffer: &Buffer) -> Option<crate::tcp::Reply> {
         let queued = self.readable_bytes + self.receiver.out_of_order_bytes();
-        // TCP always admits one more buffer (`tcp_rmem_schedule`).
+        // The last admitted buffer may exceed the limit (`tcp_try_rmem_schedule`).
         if OVERHEAD * queued > self.buffer.max(OVERHEAD * u64::from(buffer.bytes)) {
             self.pruned += u64::from(buffer.packets);
             return None;
@@ -225,7 +225,7 @@ impl Socket {
     /// Grows the receive buffer if the application read more data in a round trip than before. The new window
     /// is two to four times this data (`tcp_rcv_space_adjust`, Linux 4.15).
     fn adjust(&mut self, now: Time, rtt: Span) {
-        // The receiver estimates the round trip with the clock of timestamps (`TCP_TS_HZ`).
+        // The receiver measures the round trip with timestamps, whose unit is 1 ms (`TCP_TS_HZ`).
         if now.since(self.space_since) < rtt.max(MILLISECOND) {
             return;
         }

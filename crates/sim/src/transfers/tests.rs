@@ -95,8 +95,8 @@ fn a_small_ring_overflows() {
 
 const TWO_CORES: &str = "tcp100g-two-cores";
 
-/// The work of the application limits the throughput. Only in `same`, it shares a core with the packet
-/// processing.
+/// Checks that the work of the application limits the throughput. Only in the variant `same`, the
+/// application shares a core with the packet processing.
 #[test]
 fn the_application_s_work_limits_the_throughput() {
     let gbps = |variant| gbps(&measure(settings(TWO_CORES, variant, |_| {}), 1, 200, 500));
@@ -147,7 +147,7 @@ fn listed_cores_do_the_work_of_named_ones() {
     let listed = Settings { receiver_cores: Some(cores), ..named.clone() };
     let run = |settings: Settings| measure(settings, 3, 50, 50).1.read;
     assert_eq!(run(named.clone()), run(listed.clone()));
-    // All entries of the indirection table select the core of the first reader.
+    // The table's only entry selects the core of the first reader.
     let queues = ReceiverCores { queues: vec![8], indirection: vec![0], readers: vec![8] };
     let slow = Settings { receiver_cores: Some(queues), ..listed };
     assert!(gbps(&measure(slow, 3, 50, 50)) < 0.7 * gbps(&measure(named, 3, 50, 50)));

@@ -18,7 +18,7 @@ fn group(count: u32, sizes: &[u64], timed: bool) -> ClientGroup {
     ClientGroup { count, sizes, timed, priority: 0 }
 }
 
-/// Returns settings with these clients. Interrupts and programs of the host do not share processors.
+/// Returns settings with these clients and eight processors.
 fn fetching(clients: Vec<ClientGroup>) -> Settings {
     let flows = clients.iter().map(|group| group.count).sum();
     Settings { processors: 8, flows, clients, ..base() }
@@ -47,7 +47,7 @@ fn a_value_of_one_packet_takes_what_its_stations_take() {
     let expected = 2 * parameters.line_latency + parameters.application_latency + 12_304 * NANOSECOND;
     let fetched = fetched_by(&settings, parameters, 1, Time(10 * MILLISECOND));
     assert_eq!(fetched.len() as u64, (10 * MILLISECOND - 70 * MICROSECOND) / expected);
-    // The first request arrives within the interrupt interval that begins with the simulation.
+    // Skip the first value: its request waits for the interrupt interval that begins with the simulation.
     for &value in &fetched[1..] {
         assert_eq!(value, Fetched { client: 0, bytes: 1448, took: expected });
     }

@@ -59,8 +59,8 @@ proptest! {
                 let hosts = scenario.hosts.count as usize;
                 prop_assert_eq!(raw.flows.len(), hosts * (hosts - 1));
                 prop_assert!(raw.flows.iter().all(|flow| flow.payload_bytes == bytes));
-                // The queues send at least the payload of all flows, and the headers. Retransmissions count
-                // again.
+                // The queues send at least the payload of all flows, and the headers of one packet per flow.
+                // Retransmissions count again.
                 let sent: u64 = raw.queues.iter().map(|queue| queue.bytes).sum();
                 let least: u64 = raw.flows.iter().map(|flow| flow.payload_bytes + 66).sum();
                 prop_assert!(sent >= least, "{} < {}", sent, least);

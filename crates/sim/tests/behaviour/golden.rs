@@ -1,4 +1,4 @@
-//! Golden runs: compares the results with stored results.
+//! Golden runs: compare the results with stored results.
 
 use std::fmt::Write;
 use std::path::Path;

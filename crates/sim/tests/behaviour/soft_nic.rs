@@ -59,7 +59,7 @@ fn queues_share_the_line_evenly() {
         assert_eq!(raw.queues.iter().map(|queue| queue.flows).sum::<u32>(), 12);
         for queue in raw.queues.iter().filter(|queue| queue.flows > 0) {
             let found = queue.bytes as f64 / share(&raw);
-            // A single flow sometimes has no segment ready.
+            // The shares differ slightly, because a flow alone on its queue sometimes has no segment ready.
             assert!((0.97..1.03).contains(&found), "{variant}: {:?}", raw.queues);
         }
         // Tokens count frames without preamble and gap: 1514 bytes for 1448 bytes of payload.

@@ -193,7 +193,7 @@ fn bytes_per_second((before, after): &(Snapshot, Snapshot)) -> f64 {
 }
 
 /// Checks the packet rate of a core that only polls: its clock divided by the cycles of a packet. The
-/// window is smaller than the ring, so no packet is lost. The rest of the host takes no time.
+/// window is smaller than the ring, so no packet is lost. TCP, system calls and copies take no time.
 #[test]
 fn one_core_has_the_packet_rate_of_its_cycles() {
     let knobs = TransferKnobs {

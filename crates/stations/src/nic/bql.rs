@@ -1,16 +1,15 @@
 //! Byte queue limits (BQL): limit the bytes that the stack enqueues to a transmit ring.
 //!
-//! The stack reports the bytes that it enqueues (`netdev_tx_sent_queue`). It also reports the bytes
-//! that the driver has completed (`netdev_tx_completed_queue`; both functions are in
-//! include/linux/netdevice.h). A queue is stopped only after it exceeds its limit, so the excess is at
-//! most one segment.
+//! The driver reports the bytes that it enqueues (`netdev_tx_sent_queue`) and the bytes that it has
+//! completed (`netdev_tx_completed_queue`; both functions are in include/linux/netdevice.h). A queue is
+//! stopped only after it exceeds its limit, so the excess is at most one segment.
 
 use crate::time::{MILLISECOND, SECOND, Span, Time};
 
 /// The limit of one transmit queue. Bytes are [`Segment::frame_bytes`](crate::segment::Segment::frame_bytes).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ByteQueueLimit {
-    /// No limit: the driver does not support BQL, for example veth.
+    /// No limit, as with a driver that does not support BQL, for example veth.
     Off,
     Dynamic(Dql),
 }
@@ -64,8 +63,8 @@ pub struct DqlConfig {
 
 impl Default for DqlConfig {
     /// Returns the kernel's settings: no smallest limit, `DQL_MAX_LIMIT`
-    /// (include/linux/dynamic_queue_limits.h), a hold time of `HZ` jiffies (`netdev_queue_add_kobject`,
-    /// net/core/net-sysfs.c), and `CONFIG_HZ=250`.
+    /// (include/linux/dynamic_queue_limits.h), a hold time of `HZ` jiffies (`netdev_init_one_queue`,
+    /// net/core/dev.c), and `CONFIG_HZ=250`.
     fn default() -> Self {
         let largest_object = u64::from(u32::MAX / 16);
         Self {
@@ -267,8 +266,8 @@ mod tests {
             queue.queued(1_514);
             assert_eq!(queue.may_enqueue(), available);
         }
-        // The queue exceeds its limit by 1514 but is not empty, and the queue did not exceed the limit
-        // in the previous round. The limit does not change.
+        // The queue exceeds its limit by 1514 but is not empty. The excess of the previous round does
+        // not count, because the limit has changed since. The limit does not change now.
         queue.completed(1_514, START);
         assert_eq!(queue.limit(), 4_542);
         assert!(queue.may_enqueue());
@@ -362,7 +361,7 @@ mod tests {
         // 10 000 - 2 * 4000 = 2000 would be slack, but the ring was empty at the previous round.
         queue.completed(4_000, Time(2 * SECOND));
         assert_eq!(queue.limit(), 10_000);
-        // The queue is empty here.
+        // The round empties the queue, so there is no slack to measure.
         queue.completed(4_000, Time(4 * SECOND));
         assert_eq!(queue.limit(), 10_000);
     }

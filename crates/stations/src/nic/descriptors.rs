@@ -24,7 +24,7 @@ pub const fn least_descriptors(largest_segment: u32) -> u32 {
 /// in pieces of 16 KiB.
 ///
 /// `ixgbe_tx_map` counts page fragments separately. A full TCP segment has two or three fragments of up to 32
-/// KiB, so this count is one or two below the worst case.
+/// KiB, so the driver's number can be higher by one or two.
 #[must_use]
 pub const fn descriptors_of(segment: &Segment) -> u32 {
     2 + segment.payload.div_ceil(DATA_PER_DESCRIPTOR_BYTES)

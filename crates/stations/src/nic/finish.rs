@@ -95,8 +95,9 @@ impl Nic {
         }
     }
 
-    /// Returns the departure of the first packet of the newest segment of `queue`, under the
-    /// assumptions of [`Nic::next_finish`]. Returns [`Time::NEVER`] if the queue has no segment.
+    /// Returns the departure of the first unsent packet of the newest segment of `queue`, under the
+    /// assumptions of [`Nic::next_finish`]. Returns [`Time::NEVER`] if the queue has no segment. In round
+    /// robin without interleaving, the result may be too early.
     #[must_use]
     pub fn first_packet_of_newest(&self, queue: u32) -> Time {
         let newest = self.rings[queue as usize].segments().len().checked_sub(1);
@@ -111,7 +112,7 @@ impl Nic {
 
     /// Returns the earliest departure of the first unsent packet of any segment for which `wanted`
     /// holds, or [`Time::NEVER`] if no such segment exists. The function searches only rings for which
-    /// `has_some` holds.
+    /// `has_some` holds. In round robin without interleaving, the result may be too early.
     #[must_use]
     pub fn earliest_packet(&self, has_some: impl Fn(u32) -> bool, wanted: impl Fn(&Segment) -> bool) -> Time {
         let reach = |(place, &queue): (usize, &u32)| {
@@ -206,7 +207,8 @@ impl Nic {
         // Match the NIC's service once, not per ring.
         let others = match (self.config().service, self.config().interleave) {
             (Service::RoundRobin, true) => self.bytes_of_others(place, turns, bytes_in_rounds),
-            // Every ring sends its first segment in one turn.
+            // A turn sends one segment. This counts only each ring's first segment, so the result is too
+            // early if another segment of a ring precedes the packet.
             (Service::RoundRobin, false) => self.bytes_of_others(place, turns, |ring, _| ring.left_bytes()),
             (Service::Deficit { .. }, true) => self.bytes_of_others(place, turns, bytes_of_fitting_packets),
             (Service::Deficit { .. }, false) => self.bytes_of_others(place, turns, bytes_of_fitting_segments),

@@ -2,8 +2,8 @@
 //!
 //! - [`Nic`]: rings of segments that share one wire, served by round robin or by deficit round robin,
 //!   packet by packet (TSO interleaving) or segment by segment.
-//! - [`ByteQueueLimit`]: how many bytes the stack enqueues to a ring (BQL).
-//! - [`RingSpace`]: how many descriptors a ring has.
+//! - [`ByteQueueLimit`]: how many bytes the stack may enqueue to a ring (BQL).
+//! - [`RingSpace`]: how many free descriptors a ring has.
 
 mod bql;
 mod descriptors;

@@ -17,7 +17,7 @@ use crate::{
 pub(super) struct Shape {
     /// Number of packets; at least 1, except in the default value.
     pub(super) packets: u32,
-    /// Wire bytes of each packet except the last.
+    /// Wire bytes of each packet except the last. Equal to `last` if there is only one packet.
     pub(super) full: u32,
     pub(super) last: u32,
 }

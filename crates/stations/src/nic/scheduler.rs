@@ -232,8 +232,8 @@ impl Nic {
         self.interrupt_rounds(sink);
     }
 
-    /// Catches up with `now` if no packet ends up to `now`; in steady rounds, if no segment ends up to
-    /// `now`. Returns whether the NIC has caught up.
+    /// Catches up with `now` if no packet ends by then. In steady rounds, the condition is that neither a
+    /// segment nor the rounds end by then. Returns whether the NIC has caught up.
     #[inline]
     pub fn skip_to(&mut self, now: Time) -> bool {
         let nothing_left = self.next_change > now;
@@ -245,8 +245,9 @@ impl Nic {
 
     /// Computes all departures up to and including `now`, and reports the segments that have left.
     ///
-    /// The NIC may report packets of an unfinished segment later: when the segment has left, or on a
-    /// call of [`Nic::tell`]. Packets that the caller does not need individually then form few trains.
+    /// In steady rounds, the NIC reports packets of an unfinished segment later: when the segment has left,
+    /// when the rounds end, or on a call of [`Nic::tell`]. Packets that the caller does not need individually
+    /// then form few trains.
     #[inline]
     pub fn catch_up<S: Departures>(&mut self, now: Time, sink: &mut S) {
         self.caught_up = now;

@@ -7,8 +7,8 @@
 //!
 //! - In steady rounds, a ring's state is updated only when its first segment has left or when its state
 //!   is read.
-//! - Steady rounds end when a ring may become empty or reach a packet of another size, and when another
-//!   ring becomes non-empty.
+//! - Steady rounds end when a ring may become empty or reach a packet of another size, when another ring
+//!   becomes non-empty, and on a call of [`Nic::advance`].
 //!
 //! Only round robin with interleaving has steady rounds. In deficit round robin a turn holds several
 //! packets, so rings soon have less data than a turn, and weights change. Steady rounds would end too
@@ -25,7 +25,8 @@ use crate::{segment::Segment, time::Time};
 /// Minimum number of rounds. With fewer rounds, the passes over all rings at the beginning and the end
 /// cost more than they save.
 const LEAST_ROUNDS: u32 = 2;
-/// Each failure doubles the interval between checks, at most this many times.
+/// Each consecutive failure doubles the interval to the next check, at most this many times. Rounds that
+/// are not steady, or not for long, are a failure.
 const MOST_FAILURES: u32 = 4;
 
 /// Steady rounds. They begin at the NIC's position, with the first ring in the list.
@@ -57,7 +58,6 @@ impl Turns {
         self.bytes_of(u64::from(self.done))
     }
 
-    /// Returns the number of packets that the ring has sent in these turns, up to its last update.
     #[inline]
     pub(super) fn done(&self) -> u32 {
         self.done
@@ -148,7 +148,7 @@ impl Nic {
         true
     }
 
-    /// Delays the next check for steady rounds. The delay grows with each consecutive failure.
+    /// Delays the next check for steady rounds. Each consecutive failure doubles the delay, up to a limit.
     fn put_off(&mut self, round_bytes: u64) {
         self.look_at = self.position + (round_bytes << self.failures);
         self.failures = (self.failures + 1).min(MOST_FAILURES);

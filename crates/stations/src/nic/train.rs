@@ -17,12 +17,12 @@ pub struct Train<'a> {
     pub first: u32,
     /// Number of packets, at least 1.
     pub packets: u32,
-    /// Frame bytes of all packets, without framing on the wire.
+    /// Bytes of all packets with their headers, without the framing on the wire.
     pub frame_bytes: u64,
     pub(super) pace: Pace,
     /// Wire bytes of each packet except the last.
     pub(super) packet_bytes: u32,
-    /// Wire bytes of the last packet, which is shorter at the end of a segment.
+    /// Wire bytes of the last packet. Only the last packet of a segment may be shorter than the others.
     pub(super) last_bytes: u32,
 }
 
@@ -31,7 +31,7 @@ pub(super) struct Pace {
     pub(super) wire: Wire,
     /// Wire position at which the first turn begins.
     pub(super) begin: u64,
-    /// Number of packets in the first turn before the train.
+    /// Number of packets that the ring sent in the first turn before the train.
     pub(super) place: u32,
     /// Packets sent back to back in one turn.
     pub(super) burst: u32,
@@ -75,8 +75,8 @@ impl Train<'_> {
 }
 
 impl Pace {
-    /// Returns the position at which packet `index` of this pace begins, if each earlier packet has
-    /// `packet_bytes`. The first index is 0.
+    /// Returns the wire position at which packet `index` of the train begins, if each earlier packet has
+    /// `packet_bytes`. The first packet of the train has index 0.
     #[inline]
     pub(super) fn position_of(&self, index: u32, packet_bytes: u32) -> u64 {
         let index = self.place + index;

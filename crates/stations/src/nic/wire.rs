@@ -4,8 +4,8 @@ use crate::time::{SECOND, Time};
 
 /// Maps positions to time. A position is the number of bytes on the wire since a busy period began.
 ///
-/// Byte `p` has left `p * 8 s / rate` after the origin, rounded down to a picosecond. Every time is
-/// computed from the origin, so rounding errors never accumulate.
+/// The first `p` bytes have left `p * 8 s / rate` after the origin, rounded down to a picosecond. Every time
+/// is computed from the origin, so rounding errors never accumulate.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wire {
     /// A byte takes `numerator / denominator` picoseconds. The fraction is reduced.

@@ -1,9 +1,9 @@
-//! `cake`: common applications kept enhanced (`net/sched/sch_cake.c`; Høiland-Jørgensen, Täht, Morton,
-//! *Piece of CAKE*, LANMAN 2018), without its shaper.
+//! `cake`: common applications kept enhanced (`net/sched/sch_cake.c`; Høiland-Jørgensen, Täht, Morton, *Piece
+//! of CAKE*, LANMAN 2018), without its shaper.
 //!
-//! Segments are split into packets. A packet's priority selects the tin, and its hash selects a queue
-//! in a set of eight. A tin serves its queues by deficit round robin, new queues first, and each queue
-//! has CoDel. Backlogged tins share the rate by their weights.
+//! Segments are split into packets, unless [`CakeConfig::split`] is false. A packet's priority selects the
+//! tin, and its hash selects a queue in a set of eight. A tin serves its queues by deficit round robin, new
+//! queues first, and each queue has CoDel. Backlogged tins share the rate by their weights.
 //!
 //! Not modelled:
 //!
@@ -63,7 +63,7 @@ impl CakeConfig {
 #[derive(Clone, Debug)]
 struct Tin {
     queues: FqCodel,
-    /// Hash of the flow of each queue (`tags`).
+    /// Hash of the last flow of each queue (`tags`).
     tags: Vec<u32>,
     deficit: i64,
 }
@@ -99,7 +99,7 @@ pub(super) struct Cake {
     config: CakeConfig,
     tins: Vec<Tin>,
     current: usize,
-    /// In bytes.
+    /// Memory of the queued packets in bytes (the sum of [`truesize`]).
     memory: u64,
 }
 
@@ -207,8 +207,8 @@ mod tests {
         assert!((first / second - 1.0).abs() < 0.03, "{first} {second}");
     }
 
-    /// Checks that the latency-sensitive tin, with a quarter of best effort's weight, gets a fifth of
-    /// the rate. If the tin needs less, it waits for at most one packet of the other tin.
+    /// Checks that the latency-sensitive tin, with a quarter of best effort's weight, gets a fifth of the
+    /// rate. With one tin, the two flows get equal rates.
     #[test]
     fn tins_share_by_weight() {
         let templates =
@@ -227,7 +227,7 @@ mod tests {
     fn sets_of_eight_keep_flows_apart() {
         let mut tin = Tin::new(&CakeConfig::default());
         let mut found = std::collections::BTreeSet::new();
-        // The hashes of the eight flows select the same queue.
+        // The hashes of the eight flows have the same first choice of a queue.
         for flow in 0..8 {
             let hash = 5 + flow * QUEUES as u32;
             let index = tin.queue_of(hash);

@@ -33,14 +33,16 @@ pub(super) struct CodelParameters {
     pub(super) interval: Span,
 }
 
-/// State of one queue (`struct codel_vars`).
+/// Count of drops. The interval between drops is `interval` / sqrt(`count`). A dropping state that begins
+/// soon after another continues from the other's count.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Codel {
     /// Number of drops in the dropping state.
     pub(super) count: u32,
     last_count: u32,
     dropping: bool,
-    /// 1 / sqrt(`count`), as a fraction of 2^16.
+    /// Time at which the delay will have exceeded the target for an interval. `None` while the delay is below
+    /// the target or the queue is short.
     reciprocal_root: u16,
     /// Time at which the delay will have exceeded the target for an interval; `None` while the delay is
     /// below the target.
@@ -58,7 +60,8 @@ impl Codel {
         drop_next: Time::ZERO,
     };
 
-    /// Returns the next segment, after drops (`codel_dequeue`).
+    /// Returns the next segment; `None` if the queue is empty. First drops segments if the delay has exceeded
+    /// the target for an interval (`codel_dequeue`).
     pub(super) fn dequeue(
         &mut self,
         now: Time,
@@ -98,7 +101,8 @@ impl Codel {
         next
     }
 
-    /// Returns whether the delay has exceeded the target for an interval (`codel_should_drop`).
+    /// Returns whether the delay has been at least the target for longer than an interval
+    /// (`codel_should_drop`). A short queue ends this period.
     fn should_drop(
         &mut self,
         now: Time,
@@ -217,9 +221,9 @@ mod tests {
                 drops.push((millisecond, queue.dropped - before));
             }
         }
-        // The delay is above the target since 10 ms, so the first drop is at 110 ms. By the exact control
-        // law at counts 1, 2 and 3, the next drops would follow after 100, 71 and 58 ms. The Newton steps
-        // from 1 give 0.5, 0.5625, ... instead: 211, 261, 317, ...
+        // The first dequeue, at 10 ms, finds a delay above the target, so the first drop is the first dequeue
+        // after 110 ms. By the exact control law at counts 1, 2 and 3, the next drops would follow after 100,
+        // 71 and 58 ms. The Newton steps from 1 give 0.5, 0.5625, ... instead: 211, 261, 317, ...
         assert_eq!(drops[0], (111, 1));
         assert_eq!(drops[1], (211, 1));
         let gaps: Vec<u64> = drops.windows(2).map(|pair| pair[1].0 - pair[0].0).collect();
@@ -228,8 +232,8 @@ mod tests {
 
     #[test]
     fn a_new_dropping_state_takes_up_the_last_rate() {
-        // The last dropping state ended at a count of 20. 10 of its drops were its own. The root
-        // matches a count of 10.
+        // The last dropping state began at a count of 10 and ended at a count of 20. The root matches the
+        // difference, a count of 10.
         let left = Codel {
             count: 20,
             last_count: 10,

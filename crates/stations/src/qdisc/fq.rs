@@ -14,12 +14,14 @@ const BANDS: usize = 3;
 const BAND_QUANTA: [i64; BANDS] = [9 << 16, 3 << 16, 1 << 16];
 /// Number of chains in the table of flows: 2^`fq_trees_log`. The kernel has trees instead.
 const CHAINS: usize = 1024;
-/// The qdisc removes a flow that has had no segments for this time (`FQ_GC_AGE`).
+/// A flow without segments for longer than this time expires (`FQ_GC_AGE`). The next lookup in its chain
+/// removes it.
 const FORGET_AFTER: Span = 3 * SECOND;
-/// The qdisc refills the credit of a flow that has had no segments for this time (`flow_refill_delay`).
+/// The next segment of a flow that had no segments for longer than this time raises the flow's credit to at
+/// least a quantum (`flow_refill_delay`).
 const REFILL_AFTER: Span = 40 * MILLISECOND;
-/// While no flow has segments, at most this number of segments may bypass the flows' queues
-/// (`fq_fastpath_check`).
+/// Largest length of the fast path's queue. A segment takes the fast path while the queues of all flows are
+/// empty (`fq_fastpath_check`).
 const FAST_PATH_SEGMENTS: u32 = 8;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,7 +70,7 @@ enum State {
     /// The flow is on a list of the band of the segment that activated it. Its band can change only
     /// while it is on no list.
     Listed,
-    /// Time since which the flow is on no list.
+    /// The flow has been on no list since this time.
     Detached(Time),
 }
 
@@ -167,7 +169,7 @@ impl Fq {
                 }
                 idle_bands += 1;
             } else {
-                // The band may have segments and only lack credit.
+                // The band may have segments and only lack credit, so it does not count as idle.
                 idle_bands = 0;
             }
             self.band = (self.band + 1) % BANDS;
@@ -200,8 +202,8 @@ impl Fq {
             }
             let band = &mut self.bands[self.band];
             if new {
-                // A new flow moves behind the old flows. Otherwise the flow could starve them by
-                // returning as a new flow.
+                // A new flow without segments moves behind the old flows. Otherwise the flow could starve
+                // them by returning as a new flow.
                 band.new_flows.pop(&mut self.flows);
                 band.old_flows.push(&mut self.flows, index);
             } else {
@@ -305,8 +307,8 @@ mod tests {
     fn credit_comes_back_after_a_pause() {
         for (pause, expected) in [(40, [1, 2, 2, 1]), (41, [1, 1, 2, 2])] {
             let mut qdisc = occupied();
-            // 10 frames use up the initial quantum. When flow 1 is empty, one frame of its next quantum
-            // of two frames remains. The qdisc detects this when it serves flow 3.
+            // 10 frames use up the initial quantum. When flow 1 is empty, one frame of its next quantum of
+            // two frames remains. The next visit detaches the flow.
             fill(&mut qdisc, Time::ZERO, 1, 0..11, 1448);
             fill(&mut qdisc, Time::ZERO, 3, 0..14, 1448);
             assert_eq!(drain(&mut qdisc, Time::ZERO).len(), 33);

@@ -121,8 +121,8 @@ pub enum Classifier {
 }
 
 impl Classifier {
-    /// Returns the class of a segment, or `None` if no filter matches the flow. `classes` must be at
-    /// least 1.
+    /// Returns the class of a segment, or `None` if the table has no valid entry for its flow. `classes` must
+    /// be at least 1.
     #[inline]
     fn class(&self, segment: &Segment, classes: usize) -> Option<usize> {
         match self {
@@ -184,8 +184,8 @@ pub trait Discipline: fmt::Debug + Send {
     /// Returns the frame bytes of all packets in the queue ([`Segment::frame_bytes`] of each segment).
     fn backlog_bytes(&self) -> u64;
 
-    /// Appends the number of times that this discipline delayed a segment to `found`, if it is a shaper
-    /// ([`Qdisc::overlimits`]).
+    /// If this discipline is a shaper, appends to `found` how often it had segments but was not allowed to
+    /// send one ([`Qdisc::overlimits`]).
     fn overlimits(&self, _found: &mut Vec<u64>) {}
 
     /// Returns `Box::new(self.clone())`.
@@ -209,8 +209,8 @@ pub struct Qdisc {
 }
 
 impl Qdisc {
-    /// Creates an empty qdisc. In disciplines that hash flows, the seed determines which flows share a
-    /// bucket.
+    /// Creates an empty qdisc. In `sfq`, the seed determines which flows share a bucket. Disciplines with
+    /// classes pass seeds derived from it to the disciplines below them.
     ///
     /// # Errors
     /// Returns an error if a parameter is outside its range.
@@ -242,9 +242,9 @@ impl Qdisc {
 
     /// Returns a segment that [`Self::enqueue`] or [`Self::dequeue`] dropped and did not return, if any.
     ///
-    /// `fq_codel` drops segments at dequeue, and up to 64 segments when it is full. `tbf` may drop several
-    /// packets of a segment that it splits. With such disciplines, call this function until it returns
-    /// `None`.
+    /// `fq_codel` and `cake` may drop segments at dequeue, and several segments in one enqueue. `tbf` may
+    /// drop several packets of a segment that it splits. With disciplines that are or contain one of these,
+    /// call this function until it returns `None`.
     #[inline]
     pub fn pop_dropped(&mut self) -> Option<Segment> {
         self.dropped.pop()
@@ -265,8 +265,8 @@ impl Qdisc {
         self.discipline.backlog_bytes()
     }
 
-    /// Returns how often each shaper (`htb`, `hfsc`, `tbf`) had segments and was not allowed to send
-    /// one (`overlimits`). A parent precedes its children, and the children are in order.
+    /// Returns how often each shaper (`htb`, `hfsc`, `tbf`) had segments and was not allowed to send one
+    /// (`overlimits`). A parent precedes its children, and the children are in order of definition.
     #[must_use]
     pub fn overlimits(&self) -> Vec<u64> {
         let mut found = Vec::new();

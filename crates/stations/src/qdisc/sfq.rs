@@ -171,7 +171,8 @@ impl Sfq {
         ((mixed >> 32) as usize) & (self.buckets.len() - 1)
     }
 
-    /// Handles a segment for a flow at its depth. The length of the queue does not change.
+    /// Handles a segment for a flow at its depth: drops the segment or, with `head_drop`, the oldest segment
+    /// of the flow. The length of the queue does not change.
     fn enqueue_to_full(&mut self, index: u32, item: Item, dropped: &mut Vec<Segment>) {
         let queue = &mut self.slots[index as usize].queue;
         let oldest = if self.config.head_drop { self.pool.pop_front(queue) } else { None };

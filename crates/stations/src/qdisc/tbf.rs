@@ -79,7 +79,7 @@ pub(super) struct Tbf {
     /// When the shaper last counted the tokens (`t_c`).
     checkpoint: Time,
     inner: Box<AnyDiscipline>,
-    /// The first segment. The shaper removes it from the inner qdisc to read its length
+    /// The next segment to send. The shaper removes it from the inner qdisc to read its length
     /// (`qdisc_peek_dequeued`).
     head: Option<Item>,
     backlog: Backlog,

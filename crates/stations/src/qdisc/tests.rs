@@ -1,4 +1,4 @@
-//! Invariants of all disciplines, and theoretical bounds of some disciplines.
+//! Invariants of most disciplines, and theoretical bounds of some disciplines.
 
 #![allow(clippy::expect_used)]
 
@@ -10,7 +10,7 @@ use super::testing::{Saturated, segment};
 use super::*;
 use crate::time::{MICROSECOND, MILLISECOND, Span};
 
-/// Returns the disciplines that dequeue whenever they have a segment, with limits that the tests reach.
+/// Returns disciplines that dequeue whenever they have a segment, with limits that the tests reach.
 fn work_conserving() -> Vec<Kind> {
     let sfq = SfqConfig { limit: 30, depth: 12, flows: 6, ..SfqConfig::default() };
     let fq_codel = FqCodelConfig { limit: 25, flows: 16, ..FqCodelConfig::default() };
@@ -36,7 +36,7 @@ fn work_conserving() -> Vec<Kind> {
     ]
 }
 
-/// Returns the disciplines that may wait although they have a segment.
+/// Returns disciplines that may wait although they have a segment.
 fn shaping() -> Vec<Kind> {
     let sfq = SfqConfig { limit: 30, depth: 12, flows: 6, ..SfqConfig::default() };
     let class = |rate, priority, content| HtbClass {
@@ -110,7 +110,7 @@ fn trees() -> impl Strategy<Value = Vec<HtbClass>> {
     prop::collection::vec(tree, 1..3)
 }
 
-/// Enqueued segments that have not left.
+/// Packets and bytes in the qdisc, and the last dequeued sequence number of each flow.
 #[derive(Default)]
 struct Ledger {
     packets: u64,
@@ -288,8 +288,8 @@ proptest! {
         }
     }
 
-    /// Checks that, over any interval, a bucket passes at least the rate, and at most the rate plus a
-    /// burst.
+    /// Checks that, from the start to any later time, a backlogged bucket passes at least the rate, and at
+    /// most the rate plus a burst.
     #[test]
     fn tbf_keeps_its_rate(
         megabits in 1u64..5000,
@@ -317,7 +317,7 @@ proptest! {
                 }
             }
         }
-        // The bucket was never idle: every wait except the last was for tokens of the next segment.
+        // No tokens were lost: every wait was only for the missing tokens of the next segment.
         let least = rate as f64 / 8.0 * now.seconds();
         prop_assert!(sent as f64 >= least * (1.0 - 1e-9) - 1.0);
     }

@@ -7,7 +7,7 @@
 //! | mode | pacing gain | window gain | until |
 //! |---|---|---|---|
 //! | startup | 2.885 | 2.885 | the bandwidth grew by less than a quarter in three rounds |
-//! | drain | 1/2.885 | 2.885 | at most a BDP is in flight |
+//! | drain | 1/2.885 | 2.885 | at most the target is in flight: a BDP and the budget for offloads |
 //! | probe bandwidth | 5/4, 3/4, six times 1 | 2 | the minimum RTT is 10 s old |
 //! | probe RTT | 1 | 4 packets | 200 ms and a round trip have passed |
 //!
@@ -277,7 +277,7 @@ impl Bbr {
         }
     }
 
-    /// Returns whether the phase of the cycle is over, by its length and its target
+    /// Returns whether the phase of the cycle is over, by its length, its target and losses
     /// (`bbr_is_next_cycle_phase`).
     fn phase_is_over(&self, ack: &Acknowledged, pacing_rate: u64) -> bool {
         let gain = self.pacing_gain();
@@ -344,7 +344,7 @@ impl Bbr {
     }
 
     /// Updates the minimum RTT. If the minimum is old, empties the queue to measure it again
-    /// (`bbr_update_min_rtt`). Returns whether an RTT probe was under way.
+    /// (`bbr_update_min_rtt`). Returns whether the acknowledgement belongs to an RTT probe.
     fn update_minimum_rtt(&mut self, ack: &Acknowledged, window: &mut u32) -> bool {
         if self.minimum_rtt_at == Time::NEVER {
             self.minimum_rtt_at = ack.now;

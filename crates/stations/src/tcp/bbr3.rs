@@ -9,7 +9,7 @@
 //!
 //! | mode | pacing gain | window gain | until |
 //! |---|---|---|---|
-//! | startup | 2.77 | 2 | the bandwidth grew by less than a quarter in three rounds, or a round had at least six losses and a loss rate above 2 % |
+//! | startup | 2.77 | 2 | the bandwidth grew by less than a quarter in three rounds, or a round of recovery had at least six acknowledgements with losses and a loss rate above 2 % |
 //! | drain | 1/2.885 | 2 | at most the BDP is in flight |
 //! | down | 0.91 | 2 | at most the BDP, and at most 85 % of `inflight_hi`, is in flight, or the next probe is due (see cruise) |
 //! | cruise | 1 | 2 | 2 to 3 s since the last probe, or as many rounds as the BDP has packets, at most 63 |
@@ -62,7 +62,7 @@ const PROBE_RTT_GAIN: u32 = UNIT / 2;
 const MINIMUM_RTT_AGE: Span = 10 * SECOND;
 /// Age of the recent minimum RTT at which BBR measures the minimum again (`bbr_probe_rtt_win_ms`).
 const PROBE_RTT_INTERVAL: Span = 5 * SECOND;
-/// Shortest time of an RTT probe (`bbr_probe_rtt_mode_ms`).
+/// Number of acknowledgements with losses in a round that may end the startup (`bbr_full_loss_cnt`).
 const PROBE_RTT_TIME: Span = 200 * MILLISECOND;
 /// Number of losses in a round that may end the startup (`bbr_full_loss_cnt`).
 const FULL_LOSSES: u8 = 6;
@@ -102,8 +102,8 @@ pub(super) struct Bbr3 {
     bounds: Bounds,
     /// The bounds before recovery (`undo_bw_lo` and others).
     prior_bounds: Bounds,
-    /// Largest bandwidth and largest number of packets delivered in a round trip (`bw_latest`,
-    /// `inflight_latest`).
+    /// Largest bandwidth sample, and largest number of packets delivered in the interval of a sample, in the
+    /// present loss round (`bw_latest`, `inflight_latest`).
     bandwidth_latest: u64,
     in_flight_latest: u32,
     minimum_rtt: Span,

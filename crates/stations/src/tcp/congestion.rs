@@ -179,7 +179,8 @@ impl Window {
         }
     }
 
-    /// Handles congestion by setting the threshold. The caller reduces the window.
+    /// Handles congestion: sets the threshold. BBR keeps the threshold and saves its window. The caller
+    /// reduces the window.
     pub fn reduce(&mut self, now: Time) {
         self.credit = 0;
         self.threshold = match &mut self.algorithm {

@@ -11,12 +11,12 @@ const C_1024: u64 = 410;
 /// CUBIC's unit of time is 2^-10 s, so a cubed time has a scale of 2^30. Multiplied by C, the scale is
 /// 2^40.
 const CUBE_SHIFT: u32 = 40;
-/// Acknowledged packets per packet of growth of the Reno-friendly window, per packet of the window, in
-/// eighths. The value is 15/8 ≈ 1/α with α = 3 (1 − β) / (1 + β) (RFC 9438, section 4.3).
+/// The Reno-friendly window grows by a packet per 15/8 times the window in acknowledged packets. The factor,
+/// in eighths, is approximately 1/α with α = 3 (1 − β) / (1 + β) (RFC 9438, section 4.3).
 const FRIENDLY_EIGHTHS: u32 = 8 * (BETA_SCALE + BETA) / 3 / (BETA_SCALE - BETA);
-/// CUBIC recomputes the increment after at most this number of jiffies (`HZ / 32`).
+/// While the window does not change, CUBIC keeps `count` for this number of jiffies (`HZ / 32`).
 const RECOMPUTE_JIFFIES: u64 = SECOND / JIFFY / 32;
-/// Largest `count` before the first loss: the window grows by at least 1/20 per round trip.
+/// Largest `count` while W_max is 0: the window grows by at least 1/20 per round trip.
 const UNPROBED_COUNT: u32 = 20;
 /// Smallest `count`: the window grows by at most half per round trip.
 const LEAST_COUNT: u32 = 2;
@@ -143,8 +143,8 @@ impl Cubic {
         }
     }
 
-    /// Handles a loss with fast convergence (RFC 9438, section 4.7). Returns the slow-start threshold,
-    /// packets (`bictcp_recalc_ssthresh`).
+    /// Handles congestion: ends the epoch and sets W_max, with fast convergence (RFC 9438, section 4.7).
+    /// Returns the slow-start threshold, packets (`bictcp_recalc_ssthresh`).
     pub fn reduced(&mut self, window: u32) -> u32 {
         self.epoch = Time::NEVER;
         self.last_max =
@@ -361,7 +361,7 @@ mod tests {
         }
     }
 
-    /// Returns the window after `seconds` of congestion avoidance with an ACK clock of one RTT.
+    /// Returns the window after `seconds` of congestion avoidance with ACKs spread evenly over each RTT.
     fn grown(start: u32, max: u32, rtt: Span, seconds: u64) -> u32 {
         let mut cubic = Cubic::new(Profile::Linux6_18);
         cubic.last_max = max;
@@ -385,8 +385,7 @@ mod tests {
     fn windows_follow_the_curve() {
         for (seconds, packets) in [(3, 910_u32), (5, 973), (9, 1000), (12, 1010), (15, 1083)] {
             let window = grown(700, 1000, 100 * MILLISECOND, seconds);
-            // The window follows its target with a delay of up to one RTT, which is 9 packets at t = 3
-            // s.
+            // The window follows its target with a delay of up to one RTT, which is 4 packets at t = 3 s.
             assert!(window.abs_diff(packets) <= 12, "{window} after {seconds} s instead of {packets}");
         }
     }

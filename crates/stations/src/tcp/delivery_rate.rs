@@ -62,7 +62,7 @@ impl DeliveryRate {
     }
 
     /// Returns the flight of a packet ([`InFlightHistory::flight`]). Returns `None` if flights are not
-    /// recorded.
+    /// recorded, or without a stamp of `sent_at`.
     pub fn flight(&self, sent_at: Time, end: u64, lost_ever: u64, mss: u32) -> Option<Flight> {
         self.flights.as_ref()?.flight(sent_at, end, lost_ever, mss)
     }

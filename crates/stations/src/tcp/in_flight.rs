@@ -39,7 +39,7 @@ pub(super) struct InFlightHistory {
     /// One stamp for all packets of the same time.
     stamps: VecDeque<Stamp>,
     /// Number of stamps at which old stamps are removed. With this limit, the search for the oldest
-    /// outstanding packet costs a constant time per transmission.
+    /// outstanding packet costs a constant amortized time per transmission.
     removal_at: usize,
 }
 

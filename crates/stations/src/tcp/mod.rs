@@ -32,7 +32,7 @@
 //! | a retransmission is | one packet | a segment |
 //! | PRR (`tcp_cwnd_reduction`) below the threshold | conservative; slow start after a delivered retransmission | slow start; one more packet when the head advances |
 //! | after a timeout | all packets are lost, window 1 | packets sent at least an RTT ago are lost, window is packets in flight + 1 |
-//! | tail loss probe after | max(2 RTT, 10 ms) | 2 RTT + 2 ms |
+//! | tail loss probe after | max(2 RTT, 10 ms); for a single packet max(2 RTT, 1.5 RTT + 200 ms) | 2 RTT + 2 ms; for a single packet 2 RTT + [`SenderConfig::minimum_timeout`] |
 //!
 //! Equal in the two profiles: CUBIC with its constants, Reno, RTT and timeout estimation, PRR above the
 //! threshold (RFC 6937), D-SACK undo, restart after idle, and the pacing rate. The pacing rate sizes
@@ -43,14 +43,16 @@
 //! - Sequence numbers are 64-bit stream offsets from 0. There is no handshake
 //!   ([`SenderConfig::handshake_rtt`] replaces its RTT sample), no FIN and no Nagle's algorithm
 //!   (`TCP_NODELAY`). Only DCTCP uses ECN.
-//! - Times are picoseconds; the kernel uses microseconds or jiffies. Exceptions are HyStart in 4.4 and
-//!   CUBIC's update once per jiffy, where the coarse clock matters. A jiffy is 4 ms.
+//! - Times are picoseconds; the kernel uses microseconds or jiffies. Exceptions, where the coarse clock
+//!   matters, are HyStart and `tcp_tso_should_defer` in 4.4, and CUBIC's update once per jiffy. A jiffy
+//!   is 4 ms.
 //! - The minimum RTT is that of the whole connection; the kernel's expires after 300 s.
 //! - Linux 4.4 detects loss as in RFC 6675, without its FACK heuristic.
 //! - Not modelled: F-RTO, undo by timestamps, adaptive RACK windows, window reduction after a
 //!   successful tail loss probe, the check for an original that is still in a queue of the host, ACK
 //!   compression at the receiver.
-//! - The receive window and the send buffer never shrink or grow.
+//! - The receive window and the send buffer have no automatic tuning. The host can move the window
+//!   ([`Sender::set_window_end`]) and size the buffer ([`Sender::buffered_packets`]).
 //! - Every buffer is charged 1280 bytes in addition to its payload. In Linux 4.4 the head holds the
 //!   first 1424 bytes of an application's write, so the first buffer of a write costs 400 bytes less.
 //!   This does not change Table 3 of the Titan paper.
@@ -105,7 +107,7 @@ pub enum CongestionControl {
     Bbr(BbrKernel),
     /// BBR version 3 (the branch `v3` of google/bbr), without ECN. The sender always paces its packets.
     Bbr3,
-    /// DCTCP (RFC 8257, `net/ipv4/tcp_dctcp.c`): reduces the window by the share of packets with ECN
+    /// DCTCP (RFC 8257, `net/ipv4/tcp_dctcp.c`): reduces the window by half of the share of packets with ECN
     /// marks.
     Dctcp,
     /// TCP LoLa, with or without reaction to loss (`evenkeel_transmit::lola`).

@@ -88,7 +88,7 @@ impl Progress {
     pub fn round_trips(&self) -> (Option<Time>, Option<Time>) {
         let (mut first, mut last) = (self.first_sent, self.last_sent);
         if self.retransmission_acknowledged {
-            // Karn's rule: a retransmitted packet gives no RTT sample.
+            // Karn's rule: an acknowledgement that covers a retransmitted packet gives no cumulative sample.
             (first, last) = (None, None);
         }
         (first.or(self.first_sacked), self.last_sacked.or(last))
@@ -233,7 +233,6 @@ impl Scoreboard {
         self.entries.iter().filter(|entry| !entry.has(SACKED)).map(|entry| entry.sent_at).min()
     }
 
-    /// Removes and returns the recorded losses.
     pub fn take_losses(&mut self) -> Vec<LostPackets> {
         self.losses.as_mut().map(std::mem::take).unwrap_or_default()
     }
@@ -476,8 +475,8 @@ impl Scoreboard {
                 if entry.has(EVER_RETRANSMITTED) {
                     continue;
                 }
-                // The remaining entries were sent later, or were marked lost and retransmitted. An
-                // entry that is not lost never lies below a retransmitted entry.
+                // The remaining entries were sent later. Only a tail loss probe retransmits an entry above an
+                // entry that is not lost, and the probe was sent later, too.
                 break;
             }
             let remaining = (entry.sent_at + rule.slack).since(rule.limit);
@@ -513,7 +512,8 @@ impl Scoreboard {
         self.due_from = self.due_from.min(self.entries[index].sequence);
     }
 
-    /// Returns the first byte and the length of the first due data, at most `most_packets` packets.
+    /// Returns the first byte and the length of the first due data, at most `most_packets` packets; `None` if
+    /// no data is due.
     pub fn first_due(&mut self, most_packets: u32) -> Option<(u64, u32)> {
         if self.due == 0 {
             return None;
@@ -529,8 +529,8 @@ impl Scoreboard {
         Some((entry.sequence, entry.payload))
     }
 
-    /// Returns the first byte and the length of the last packet, if it is neither SACKed nor
-    /// retransmitted. A flow without new data sends this packet as its tail loss probe.
+    /// Returns the first byte and the length of the last packet, if it is not SACKed and no retransmission of
+    /// it is in flight. A flow without new data sends this packet as its tail loss probe.
     pub fn last_packet(&mut self) -> Option<(u64, u32)> {
         let last = self.entries.back()?;
         if last.has(SACKED | RETRANSMITTED) {
@@ -623,7 +623,8 @@ impl Scoreboard {
         self.due -= if entry.is_due() { packets } else { 0 };
     }
 
-    /// Returns whether the sums match the entries, and the entries have no gap.
+    /// Returns whether the sums match the entries, the entries cover the outstanding data without a gap, and
+    /// no entry from `marked_to` on has a mark.
     #[cfg(test)]
     pub fn is_consistent(&self, unacknowledged: u64, next: u64) -> bool {
         let mut fresh = Self::new(self.mss);

@@ -174,7 +174,7 @@ fn apply(backend: &mut NtupleBackend<Machine, Machine>, search: &Search) -> Resu
     backend.apply(&Placement { nic: search.nic(), flows: &[], classes: &[] })
 }
 
-/// Returns the queue that the device's rules and RSS select for a flow.
+/// Returns the queue of the first rule that matches a flow; `None` if no rule matches.
 fn ruled(machine: &Machine, flow: &FlowTuple) -> Option<u32> {
     let inside = machine.0.borrow();
     let matching = |rule: &&Rule| {

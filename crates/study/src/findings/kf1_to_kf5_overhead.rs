@@ -1,5 +1,5 @@
-//! Key findings KF1 to KF5 of section 5.2: bandwidth and processor time of qdiscs. KN is the negative
-//! result of section 7.1.
+//! Key findings KF1 to KF5, from the experiments of section 5.2: bandwidth and processor time of qdiscs. KN
+//! is the negative result of section 7.1.
 
 use std::collections::BTreeMap;
 

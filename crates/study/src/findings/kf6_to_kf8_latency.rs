@@ -1,4 +1,5 @@
-//! Key findings KF6 to KF8 of sections 5.3 and 6.2: latency without load and under load.
+//! Key findings KF6 to KF8, from the experiments of sections 5.3 and 6.2: latency without load and under
+//! load.
 
 use evenkeel_model::record::metric;
 
@@ -113,7 +114,7 @@ pub(super) fn kf8(results: &Results) -> Finding {
     if let Ok(bandwidth) = effect(results, PRIORITY, metric::THROUGHPUT, &with, &without, crowded) {
         draft.ratio("throughput_ratio", &bandwidth);
     }
-    // Also report the ratio for numbers of clients below those in the thesis.
+    // Also report the ratio for fewer clients than the finding covers.
     if let Ok(any) = effect(results, PRIORITY, &mean_latency(), &with, &without, |point| {
         point.number("clients").is_some_and(|clients| clients > 0.0 && clients < 40.0)
     }) {

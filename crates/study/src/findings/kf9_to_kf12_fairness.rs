@@ -1,4 +1,5 @@
-//! Key findings KF9 to KF12 of section 6.3: fairness with equal and with mixed lengths of writes.
+//! Key findings KF9 to KF12, from the experiments of section 6.3: fairness with equal and with mixed lengths
+//! of writes.
 
 use std::collections::BTreeMap;
 

@@ -26,7 +26,7 @@ use crate::results::{Point, Results};
 /// The thesis' classless setups, and pfifo_fast. The thesis omits pfifo_fast because it behaves like
 /// pfifo.
 const CLASSLESS: [&str; 3] = ["pfifo", "pfifo_fast", "mq-fq_codel"];
-/// All setups of the thesis except HTB, and pfifo_fast.
+/// All setups of the thesis except HTB. Also pfifo_fast.
 const NOT_HTB: [&str; 5] = ["pfifo", "pfifo_fast", "mq-fq_codel", "drr", "qfq"];
 const ALL: [&str; 6] = ["pfifo", "pfifo_fast", "mq-fq_codel", "drr", "qfq", "htb"];
 /// The setups that a finding on all qdiscs needs: the setups of the thesis.
@@ -43,7 +43,7 @@ pub enum Verdict {
     Confirmed,
     /// The figures contradict the finding, or are inconclusive.
     NotConfirmed,
-    /// A setup or point was not measured, or a measured point lacks a metric.
+    /// A setup or point was not measured, or the measured points do not suffice for a figure.
     NotMeasurable,
 }
 
@@ -66,7 +66,7 @@ pub struct Finding {
     pub statement: &'static str,
     pub criterion: &'static str,
     pub verdict: Verdict,
-    /// Ratios with their intervals, by name.
+    /// Ratios and means with their intervals, by name. KN also has processor times without intervals.
     pub figures: Map<String, Value>,
     /// Smallest number of repeats of the figures.
     pub n: usize,
@@ -135,8 +135,8 @@ impl Draft {
         }
     }
 
-    /// Returns the finding as not measurable. The reason is that points lack a metric, or that setups
-    /// or a point are missing.
+    /// Returns the finding as not measurable. The reason is `lack` or, if it is `None`, that setups or points
+    /// are missing.
     fn missing(self, results: &Results, scenario: &str, setups: &[&str], lack: Lack) -> Finding {
         let reason = lack.unwrap_or_else(|| why_missing(results, scenario, setups));
         self.done(Verdict::NotMeasurable, reason)
@@ -235,7 +235,7 @@ fn unmeasured(
     setups.iter().filter_map(reason).collect()
 }
 
-/// Names the setups of a figure, and the missing setups of the thesis.
+/// Names the setups of a figure, and the setups of `all` that the figure lacks.
 fn with_whom(effect: &Effect, all: &[&str]) -> String {
     let missing: Vec<&str> = all
         .iter()

@@ -430,7 +430,7 @@ fn a_verdict_needs_all_of_its_figures() {
     assert_eq!(lost.len(), before.len(), "{lost:?}");
 }
 
-/// If every setup lacks a metric in the same cells, the findings must not use the other cells alone.
+/// If every setup lacks a metric in the same cells, the recommendations must not use the other cells alone.
 #[test]
 fn half_of_the_cells_recommend_nothing() {
     let mut half = whole();

@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn a_bin_without_a_sample_has_the_smaller_of_its_neighbours() {
         assert_eq!(least(&[(100, 7), (131, 5), (145, 8)], 5), (vec![7, 5, 5, 5, 8], 3));
-        // There was no backlog before or after the sample.
+        // A bin without a sample before it or after it gets 0.
         assert_eq!(least(&[(111, 7)], 3), (vec![0, 7, 0], 1));
         assert_eq!(least(&[], 2), (vec![0, 0], 0));
     }

@@ -15,7 +15,7 @@ use crate::error::TestbedError;
 use crate::traffic::on_off::Schedule;
 use crate::traffic::request_response::Exchange;
 
-/// Difference between the meter's count and the counts of sender and receiver above which the repeat
+/// Relative difference between the meter's count and the counts of sender and receiver above which the repeat
 /// gets a note.
 const LARGEST_METER_ERROR: f64 = 0.02;
 
@@ -134,7 +134,7 @@ const LEFT_UNREAD_BYTES: u64 = 2 * 61_440;
 ///
 /// - The receiver stopped reading between the two readings of the meter. Its count must be between the
 ///   readings, except for unread bytes.
-/// - The received bytes must not exceed the sent bytes.
+/// - The last reading of the meter must not exceed the sent bytes.
 fn unexplained(metered: Range<u64>, report: &FlowReport) -> f64 {
     let beyond = |more: u64, less: u64| more.saturating_sub(less) as f64 / more.max(1) as f64;
     let unread = beyond(metered.start.saturating_sub(LEFT_UNREAD_BYTES), report.received_bytes);
@@ -150,7 +150,8 @@ fn backlogged(ranges: Vec<Range<usize>>) -> Vec<Range<usize>> {
     ranges.into_iter().filter(|range| !range.is_empty()).collect()
 }
 
-/// Returns half of the round-trip time of each request that was sent in the measured time, µs.
+/// Returns half of the round-trip time of each request that was sent in the measured time, µs. For a request
+/// without an answer, this is half of its waiting time.
 pub(super) fn latencies_us(exchanges: &[Vec<Exchange>], measured: Range<u64>) -> Vec<f64> {
     let in_time = exchanges.iter().flatten().filter(|exchange| measured.contains(&exchange.sent_ns));
     in_time.map(|exchange| exchange.took_ns as f64 / 2_000.0).collect()

@@ -25,21 +25,21 @@ use crate::repeat::{MOST_BUSY, retransmitted_segments, tcp_counter};
 
 #[derive(Clone, Debug)]
 pub(crate) struct InFront {
-    /// The tree of qdiscs. If there is a line, the tree is below the line.
+    /// The tree of qdiscs. If there is a line, the tree includes its shapers.
     pub(crate) tree: QdiscTree,
-    /// Rules that are installed before the filters of a qdisc.
+    /// Rules that the kernel checks before the filters of a qdisc, and the handle of this qdisc.
     pub(crate) rules: Option<(Handle, FilterRules)>,
     /// Whether a shaped line is the bottleneck.
     pub(crate) line: bool,
 }
 
-/// Rows of the meter for other flows: the control connection of each bulk tenant, and the connection of each
-/// probe.
+/// Further rows of the meter, in addition to two rows per bulk tenant (data and control connection) and one
+/// row per probe.
 const SPARE_METER_ROWS: u32 = 64;
 /// Delay before the measurement begins, so that all threads know its start time in advance.
 const LEAD: Duration = Duration::from_millis(1);
-/// Time for answers after the end of the measured time. A request without an answer after this time
-/// counts as unanswered.
+/// Time for answers after the end of the measured time. A request without an answer after this time counts
+/// with its waiting time.
 const GRACE: Duration = Duration::from_millis(20);
 
 /// Counters at the beginning or the end of the measurement.

@@ -171,7 +171,6 @@ impl Sources {
         Ok(())
     }
 
-    /// Ends the probes. Returns their exchanges.
     pub(super) fn finish_probes(&mut self) -> Result<Vec<Vec<Exchange>>, TestbedError> {
         self.probes.iter().for_each(|probe| {
             probe.client.stop();
@@ -341,7 +340,6 @@ fn start_iperf(
         .collect())
 }
 
-/// Stops clients as soon as they are connected.
 struct Holder {
     looked: Instant,
 }

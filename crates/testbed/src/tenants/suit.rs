@@ -109,7 +109,7 @@ fn name_of(classifier: Classifier) -> &'static str {
     }
 }
 
-/// Returns the qdiscs and rules of a point.
+/// Returns the qdisc tree and the idle filter rules of a point.
 pub(crate) fn in_front(
     point: &TenantPoint,
     scenario: &Scenario,
@@ -143,7 +143,8 @@ const LINE_HEADROOM: f64 = 2.0;
 const WARMUP: Nanoseconds = Nanoseconds::from_millis(200);
 const DURATION: Nanoseconds = Nanoseconds::from_millis(800);
 const BIN: Nanoseconds = Nanoseconds::from_millis(100);
-/// Number of flows of the capacity measurement. More flows would take longer to start.
+/// Number of flows of the capacity measurement, rounded up for each group of bulk clients. More flows would
+/// take longer to start.
 const TRIAL_FLOWS: u32 = 8;
 
 /// Returns the rate of a scenario.
@@ -152,6 +153,7 @@ const TRIAL_FLOWS: u32 = 8;
 ///   refer to this rate.
 /// - With a line, the rate leaves headroom for the CPUs. A trial measures the CPUs' capacity with the
 ///   point with the shortest writes, behind a line with one FIFO at the requested or nominal rate.
+///   Returns an error if the capacity is too low for the requested rate or for every rate of `LINES_BPS`.
 pub(crate) fn settle(
     scenario: &Scenario,
     tenants: &Tenants,

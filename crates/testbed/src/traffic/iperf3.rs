@@ -101,7 +101,7 @@ fn check_congestion_control(name: &str) -> Result<(), ArgumentError> {
     Err(ArgumentError { tool: TOOL, option: "--congestion", detail })
 }
 
-/// The report of an iperf3 client or server that completed its run.
+/// The report of an iperf3 client or server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
     /// Name and version, such as `iperf 3.12`.
@@ -117,18 +117,18 @@ pub struct Stream {
     pub remote: SocketAddr,
     /// Bytes written to the sending socket; `None` in a server's report.
     pub sent: Option<Transfer>,
-    /// Bytes read from the receiving socket. A client gets this number from its server.
+    /// Bytes read from the receiving socket. A client gets this number from its server; after SIGTERM, the
+    /// client prints 0.
     pub received: Transfer,
-    /// Retransmitted segments; `None` in a server's report.
+    /// Retransmitted segments; `None` in a server's report, or if the client does not print the number.
     pub retransmits: Option<u64>,
-    /// Counts of the reporting side, in order of time.
+    /// Bytes of the reporting side per interval, in order of time.
     pub intervals: Vec<Interval>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Transfer {
     pub bytes: u64,
-    /// Duration of the transfer.
     pub seconds: f64,
 }
 
@@ -154,7 +154,7 @@ pub enum ParseError {
     Json { origin: String, line: usize, column: usize, detail: String },
     #[error("{origin}: iperf3 failed: {message}")]
     Failed { origin: String, message: String },
-    /// Valid JSON in which a member is missing or contradicts another member.
+    /// Valid JSON in which a member is missing, has an unsupported value, or contradicts another member.
     #[error("{origin}: wrong field in iperf3's JSON, `{field}`: {detail}; run the scenario again")]
     Field {
         origin: String,

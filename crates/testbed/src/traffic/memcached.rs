@@ -42,10 +42,10 @@ pub struct LoadOptions {
 
 #[derive(Clone, Debug, Default)]
 pub struct LoadResult {
-    /// Time from due to answered, for each answered request.
+    /// Time from the due time of a request to its complete answer, for each answered request.
     pub latencies_ns: Vec<u64>,
     pub due: usize,
-    /// Time from the first request to the end of the load, including the wait for late answers.
+    /// Time from the first request to the end of the load. An open loop includes the wait for late answers.
     pub elapsed: Duration,
 }
 
@@ -66,7 +66,7 @@ impl LoadResult {
     }
 }
 
-/// Time to wait for answers after the last request was due.
+/// Time limit for the answers of an open loop, from the end of the sending time.
 const DRAIN: Duration = Duration::from_secs(2);
 /// Time limit for a single answer before the load begins.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -113,7 +113,8 @@ struct Load<'o> {
 /// Runs a load on a server from inside a namespace, on a separate thread.
 ///
 /// # Errors
-/// Returns an error if the server cannot be reached, or an answer is invalid.
+/// Returns an error if the thread cannot be pinned, the server cannot be reached or closes a connection, or
+/// an answer is invalid.
 pub fn load(namespace: &Namespace, options: &LoadOptions) -> Result<LoadResult, TestbedError> {
     namespace.run(|| {
         if let Some(cpu) = options.cpu {
@@ -280,7 +281,8 @@ impl Load<'_> {
         Ok(())
     }
 
-    /// Reads all available answers. Calls `answered` with the connection of each answer.
+    /// Sends unsent bytes and reads all available answers. Calls `answered` once per answer with the index of
+    /// its connection.
     fn receive(&mut self, mut answered: impl FnMut(&mut Self, usize) -> io::Result<()>) -> io::Result<()> {
         for on in 0..self.connections.len() {
             self.connections[on].flush()?;

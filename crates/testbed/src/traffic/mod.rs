@@ -4,12 +4,11 @@
 //! flows. The two modules are pure: they convert options to arguments, and text to typed figures. Other
 //! modules start, place and end the processes.
 //!
-//! [`memcached`] creates the load on a memcached server itself, because no packaged tool has an open
-//! loop.
+//! [`memcached`] creates the load on a memcached server itself, in an open loop if a rate is given.
 //!
 //! Parsers do not trust the output of a tool: a signal or a full disk can truncate it, and iperf3
 //! reports a failed run with exit code 0. A parser returns complete figures, or an error that names the
-//! fault. A parser never replaces a missing figure by zero.
+//! fault.
 
 pub mod iperf3;
 pub mod memcached;

@@ -1,9 +1,9 @@
 //! On-off sources, each on one TCP connection. iperf3 does not support on and off times.
 //!
 //! A source consists of a writing thread, and a reading thread at the other end. During its on time, a
-//! source always has data. `SO_SNDBUF` and `TCP_NOTSENT_LOWAT` limit the data below its socket. The
-//! source therefore stops sending at the end of its on time, without draining megabytes from its
-//! buffer.
+//! source always has data. `SO_SNDBUF` and `TCP_NOTSENT_LOWAT` limit the data in its socket and its qdisc.
+//! The source therefore stops sending soon after the end of its on time, instead of draining megabytes
+//! from its buffer.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;

@@ -1,7 +1,7 @@
 //! Request-response probes over TCP: one request at a time, answered by a message of the same length. A
 //! probe records the time of each exchange.
 //!
-//! Probes measure like sockperf's ping-pong and netperf's `TCP_RR`. However, sockperf 3.7 needs 2.5 s
+//! Probes measure like sockperf's ping-pong and netperf's `TCP_RR`. However, sockperf 3.7 needs 2.4 s
 //! before its first sample, which is longer than the measurement of a point in a sweep. A probe
 //! consists of two threads, client and server, each with its own socket.
 
@@ -81,7 +81,7 @@ fn answer(stream: &mut TcpStream, stop: &AtomicBool, message_bytes: usize) -> io
     loop {
         match stream.read_exact(&mut message).and_then(|()| stream.write_all(&message)) {
             Ok(()) => {}
-            // The client has ended and closed the connection.
+            // The probe is stopping, or the client has closed the connection.
             Err(error)
                 if stop.load(Ordering::Relaxed)
                     || matches!(

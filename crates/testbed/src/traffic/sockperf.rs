@@ -80,7 +80,7 @@ pub fn server_args(bind: Ipv4Addr, port: u16) -> Vec<OsString> {
 pub struct Log {
     /// Samples in order of time; never empty.
     pub samples: Vec<Sample>,
-    /// Number of unanswered requests, as sockperf counted them.
+    /// Number of unanswered requests, as sockperf counted them; 0 if the log does not have the number.
     pub dropped: u64,
 }
 
@@ -259,8 +259,8 @@ impl Table<'_> {
         if self.samples.last().is_some_and(|last| sent_ns < last.sent_ns) {
             return Err(error("txTime", format!("{sent} is before the txTime of the previous line")));
         }
-        // The last column repeats the difference of the other two columns. This check therefore detects
-        // a lost digit in any column.
+        // The last column is the difference of the two times, or half of it. This check therefore detects
+        // a lost digit in any of the three columns.
         let expected_us = round_trip_ns as f64 / (1_000.0 * self.trips_per_value);
         match value.parse::<f64>() {
             Ok(value_us) if (value_us - expected_us).abs() < 0.002 && has_decimals(value, 3) => {}

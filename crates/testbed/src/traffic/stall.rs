@@ -1,6 +1,6 @@
-//! A page whose first write sleeps. read(2) into the page sleeps while it owns the socket, because the
-//! kernel copies to the page with the socket locked (`tcp_recvmsg`). A page fault of a real application
-//! can sleep for a similar time, for example on a swapped page.
+//! A buffer with a missing page, which makes read(2) sleep while it owns the socket: the kernel copies to
+//! the page with the socket locked (`tcp_recvmsg`). A page fault of a real application can sleep for a
+//! similar time, for example on a swapped page.
 //!
 //! The page is registered with userfaultfd(2) (Documentation/admin-guide/mm/userfaultfd.rst).
 
@@ -23,7 +23,8 @@ const MISSING_MODE: u64 = 1;
 /// `struct uffdio_register` and `struct uffdio_zeropage`: start, length, mode, result.
 type Range = [u64; 4];
 
-/// A buffer for reads whose first page is missing before each read.
+/// A buffer for read(2). [`Self::missing`] removes its first page, so that the next access to this page
+/// sleeps.
 #[derive(Debug)]
 pub struct StallingBuffer {
     start: *mut u8,

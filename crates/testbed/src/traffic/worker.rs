@@ -92,7 +92,7 @@ impl<T> Drop for Worker<T> {
 pub(crate) type Ends = (TcpStream, TcpStream);
 
 /// Opens one connection from the sender to each port of the receiver's address. A socket stays in the
-/// namespace in which it was created.
+/// namespace in which it was created, so the threads that use it need not enter the namespace.
 pub(crate) fn connect(
     sender: &Namespace,
     receiver: &Namespace,

@@ -27,18 +27,20 @@ pub(super) struct TransferBed {
     index: u32,
 }
 
-/// Packets by place since the test bed was built. Drops at a socket are counted in buffers; GRO may have
-/// merged several packets in a buffer.
+/// Numbers of packets by place since the test bed was built. Drops at a socket are counted in buffers; GRO
+/// may have merged several packets in a buffer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Packets {
     /// Packets that the sender's device sent.
     pub(super) sent: u64,
-    /// Packets that the sender's device dropped. They are not in `sent` (`veth_get_stats64`, drivers/net/veth.c).
+    /// Packets that the sender's device dropped. They are not in `sent` (`veth_get_stats64`,
+    /// drivers/net/veth.c).
     pub(super) unsent: u64,
     /// Packets that the receiver's device dropped before the ring.
     pub(super) unreceived: u64,
-    /// Packets that went to a ring, and packets that the ring's thread took.
+    /// Packets that the program sent to a ring, including the packets that a full ring dropped.
     pub(super) enqueued: u64,
+    /// Packets that the ring's thread took.
     pub(super) taken: u64,
     /// Packets that went to no ring: neither TCP nor UDP, fragments, source-routed packets, and packets that
     /// the program could not send to a ring.

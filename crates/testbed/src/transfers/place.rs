@@ -21,7 +21,7 @@ pub(super) struct Places {
 }
 
 /// Places the sender on the last processor, and the applications on the first ones. Returns the reason if
-/// there are too few processors.
+/// there are too few processors, or if the test bed does not support the placement of the interrupts.
 pub(super) fn place(knobs: &TransferKnobs, processors: &[usize]) -> Result<Places, String> {
     let flows = knobs.flows as usize;
     let (rings, for_what) = match knobs.interrupts {
@@ -54,7 +54,7 @@ pub(super) fn place(knobs: &TransferKnobs, processors: &[usize]) -> Result<Place
     Ok(Places { sender: *sender, readers: readers.to_vec(), rings })
 }
 
-/// Returns the settings of a variant, or all reasons why the test bed cannot run it.
+/// Returns the settings of a variant with notes, or all reasons why the test bed cannot run it.
 pub(crate) fn assess(
     scenario: &Scenario,
     variant: &Variant,

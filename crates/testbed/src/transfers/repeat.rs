@@ -209,8 +209,9 @@ const SENDER: &str = "sender";
 const READER: &str = "reader";
 const RING: &str = "ring";
 
-/// Returns the drops in the measured time. The drops of the rings up to the end are exact, because the
-/// rings are empty then; those before the measured time may include the packets that were in a ring.
+/// Returns the drops in the measured time, by place. The number of the rings also includes drops after the
+/// measured time, until the rings are empty. Packets in a ring at the start of the measured time count as
+/// earlier drops, so this number can be too small.
 fn drops(before: &Packets, after: &Packets, last: &Packets) -> [Option<u64>; 5] {
     let ring = last.missing().saturating_sub(before.missing());
     [

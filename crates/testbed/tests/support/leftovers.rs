@@ -1,4 +1,4 @@
-//! The kernel objects of a process, and checks that no object remains after the process has ended.
+//! The kernel objects that a process holds, and checks that they are gone after a test.
 //!
 //! Objects are identified by number (BPF id, namespace inode, process id and start time). Names do not
 //! suffice, because other runs use the same names.

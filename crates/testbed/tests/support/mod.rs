@@ -71,7 +71,8 @@ pub fn charged_states(bed: &Bed, bulk: &Bulk) -> Vec<FlowState> {
         let steady = bed.select.counters().picks == before.picks
             && states.len() == bulk.ends().len()
             && states.iter().all(|state| state.charged_weight > 0);
-        // The two sums are from the same time, because this test bed has no other senders.
+        // This test bed has no other senders. If the sums are equal, no flow was charged or released
+        // between the two readings.
         let charged: u32 = states.iter().map(|state| state.charged_weight).sum();
         (steady && weights == charged).then_some(states)
     })

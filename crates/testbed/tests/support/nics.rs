@@ -19,7 +19,8 @@ pub const QUEUES: u32 = 4;
 /// Time limit for a link to come up. On igb, the link negotiates its speed.
 const LINK_LIMIT: Duration = Duration::from_secs(30);
 
-/// A pair of interfaces of one driver. Dropping the pair restores the settings of the interfaces.
+/// A pair of interfaces of one driver. Dropping the pair restores the XPS maps and moves the interfaces back
+/// to their first namespace.
 pub struct Nics {
     pub sender: Namespace,
     pub receiver: Namespace,

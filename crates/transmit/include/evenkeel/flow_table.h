@@ -19,9 +19,9 @@
  * pages. Multiplicative hashing spreads these runs over the table.
  *
  * Each CPU takes cookies from its own range (gen_cookie_next(), include/linux/cookie.h). If a run of one
- * range maps to a run of another range, the next runs of both do, too. So two probes each share one of
- * four multipliers: the golden ratio and the primes of xxHash. Ranges that meet under one of them are
- * apart under the others. */
+ * range maps to the slots of a run of another range, the next runs of both ranges collide as well. So two
+ * probes each share one of four multipliers: the golden ratio and the primes of xxHash. Ranges that collide
+ * under one multiplier are apart under the others. */
 static inline __attribute__((always_inline)) ek_u32 ek_slot(ek_u64 cookie, ek_u32 step)
 {
 	ek_u64 multiplier = step < 2   ? 0x9e3779b97f4a7c15ULL

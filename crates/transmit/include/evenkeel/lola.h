@@ -6,9 +6,9 @@
  * Source: Hock, Neumeister, Zitterbart, Bless: "TCP LoLa: Congestion Control for Low Latencies and High
  * Throughput", IEEE LCN 2017. The queueing delay is Q = RTTnow - RTTmin, and the states are:
  *
- *     slow start --- Q > 2 * balance_us, or ssthresh --> CUBIC increase
+ *     slow start --- Q > slow_start_us, or window at ssthresh --> CUBIC increase
  *     CUBIC increase --- Q > balance_us --> fair flow balancing
- *     fair flow balancing --- Q > target_us --> hold
+ *     CUBIC increase, fair flow balancing --- Q > target_us --> hold
  *     hold --- after hold_us --> tailored decrease of cwnd --> CUBIC increase
  *
  * In fair flow balancing, each flow keeps the same amount of data X(t) in the queue. X grows with the
@@ -41,7 +41,7 @@
 /* Largest window: 100 GB with packets of 1500 bytes. Up to this window, the products in this file fit
  * 64 bits. */
 #define EK_LOLA_MAX_CWND (1u << 26)
-/* Fixed point of gamma, beta and C (as in the kernel's tcp_cubic.c). */
+/* Denominator of gamma, beta and cubic (as in the kernel's tcp_cubic.c). */
 #define EK_LOLA_ONE 1024u
 /* N_RTT_SAMPLE of RFC 9406. */
 #define EK_LOLA_SLOW_START_SAMPLES 8u
@@ -84,18 +84,18 @@ enum ek_lola_phase {
 	EK_LOLA_HOLD = 3,
 };
 
-/* The state of a flow. A new flow has only zero bytes. */
+/* The state of a flow. ek_lola_init initializes it. */
 struct ek_lola {
 	ek_u64 epoch_us;      /* start of the CUBIC curve; 0: it starts with the next ACK */
 	ek_u64 phase_us;      /* start of fair flow balancing or of the hold */
 	ek_u64 window_us;     /* start of the measurement; samples before it are not used for RTTnow */
 	ek_u64 last_us;       /* last sample */
 	ek_u32 rtt_min_us;    /* base RTT; 0: unknown */
-	ek_u32 rtt_now_us;    /* result of the last measurement; 0: none since the last decrease */
+	ek_u32 rtt_now_us;    /* result of the last measurement; 0: none since a decrease, loss or pause */
 	ek_u32 rtt_before_us; /* result of the measurement before the last one */
 	ek_u32 window_min_us; /* smallest sample of this measurement */
 	ek_u32 window_samples;
-	ek_u32 cwnd_max;     /* window before the last decrease; 0: the curve starts at the window */
+	ek_u32 cwnd_max;     /* W_max of the CUBIC curve (RFC 9438); 0: the curve starts at the window */
 	ek_u32 k_ms;         /* time from the start of the curve to cwnd_max */
 	ek_u32 credit;       /* acknowledged packets that have not increased the window yet */
 	ek_u32 cwnd;         /* result of the last ek_lola_grow; 0: none yet */
@@ -116,7 +116,7 @@ struct ek_lola_ack {
 	ek_u32 cwnd;
 	ek_u32 ssthresh;
 	ek_u32 mss;     /* bytes */
-	ek_u32 limited; /* the window limits the flow; without this it does not grow */
+	ek_u32 limited; /* the window limits the flow; if 0, the window does not grow */
 };
 
 struct ek_lola_window {

@@ -74,7 +74,7 @@ struct ek_segment {
 enum ek_outcome {
 	EK_KEPT = 0,      /* kept its queue, to which it was already charged */
 	EK_PICKED = 1,    /* picked a queue and was charged */
-	EK_RECHARGED = 2, /* released before, but still held on its queue: charged again */
+	EK_RECHARGED = 2, /* held on a queue to which it was not charged: charged to this queue */
 	EK_UNCHARGED = 3, /* the segment has no payload */
 	EK_CONTENDED = 4, /* every compare-and-swap failed, or the flow was forgotten: sent uncharged */
 };
@@ -261,7 +261,7 @@ EK_INLINE ek_u32 ek_claim(ek_u32 *weight, const struct ek_segment *segment, ek_u
 				return queue;
 		}
 		/* Other cores keep changing this queue, which had the smallest weight in the last
-		 * search. */
+		 * search. Add the weight without a comparison. */
 	} else {
 		queue = ek_hash_queue(segment->hash, segment->pool) & (EK_MAX_QUEUES - 1);
 	}
@@ -317,8 +317,8 @@ EK_INLINE int ek_forget(ek_u64 *flow, ek_u64 seen)
 	       __sync_val_compare_and_swap(flow, seen, EK_WORD_FORGOTTEN) == seen;
 }
 
-/* Returns whether the flow is in the common case: backlogged, charged, and held on its queue (`held_on`
- * as in struct ek_segment). The segment then uses EK_WORD_QUEUE(seen). */
+/* Returns whether the flow is in the common case: not idle, charged, and held on its queue (`idle` and
+ * `held_on` as in struct ek_segment). The segment then uses EK_WORD_QUEUE(seen). */
 EK_INLINE int ek_stays(ek_u64 seen, ek_u32 idle, ek_u32 held_on)
 {
 	return !idle && seen & EK_WORD_CHARGED && (held_on == EK_NO_QUEUE || held_on == EK_WORD_QUEUE(seen));

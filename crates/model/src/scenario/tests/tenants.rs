@@ -223,7 +223,8 @@ fn filter_rules_need_a_qdisc_with_classes() {
         with("pfifo").replace("[1, 3, 10, 30, 100, 300, 1000]", "[0]").replace(", rules = [1, 1000]", "");
     parse(&none, "own.toml", variant_tables()).unwrap();
 
-    // A setup of the user has every point of a sweep; a world refuses the points that it cannot run.
+    // A setup of the user has every point of a sweep. `tree` refuses points with rules for a setup without
+    // classes.
     let further = ["pfifo".to_owned()];
     let setups = Setups { catalogue: None, further: &further };
     let scenario = parse_with(text, "own.toml", variant_tables(), setups).unwrap();

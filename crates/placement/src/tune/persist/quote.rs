@@ -5,8 +5,8 @@ use std::fmt::Write;
 
 use evenkeel_model::shell::Line;
 
-/// Returns a line of `sysctl.d(5)`. In names, `*`, `?` and `[` are patterns; a first character of `#`, `;` or `-` has a
-/// special meaning.
+/// Returns a line of `sysctl.d(5)`. In names, `*`, `?` and `[` are patterns; a first character of `#`, `;` or
+/// `-` has a special meaning.
 pub(super) fn sysctl(name: &str, value: &str) -> Option<String> {
     let is_plain = |character: char| character.is_ascii_alphanumeric() || "._-/:@+".contains(character);
     let starts_well = name.starts_with(|first: char| first.is_ascii_alphanumeric());
@@ -32,8 +32,8 @@ impl UdevRule {
         Self::new(interface, &format!(r#"ATTR{{{file}}}="{value}""#))
     }
 
-    /// Returns the rule that runs a command. udev and the shell quote differently, so only a command that needs no
-    /// quotes is accepted.
+    /// Returns the rule that runs a command. udev and the shell quote differently, so only a command that
+    /// needs no quotes is accepted.
     pub(super) fn run(interface: &str, line: &Line) -> Option<Self> {
         let is_plain =
             |character: char| character.is_ascii_alphanumeric() || " ._-@/=:,+".contains(character);

@@ -125,8 +125,8 @@ pub(super) fn sizes(facts: &Facts<'_>) -> Checked {
     Ok(())
 }
 
-/// Checks times against the line: the bytes of a flow or a value cross the line at its rate, within the
-/// simulated time.
+/// Checks the times of a simulation. A time is at least the time that the bytes of a flow or of a fetched
+/// value take on the line, and at most the warm-up plus the measured time.
 pub(super) fn line(facts: &Facts<'_>) -> Checked {
     let (Some(run), Some((scenario, _))) = (facts.run.filter(|_| facts.is_simulated()), facts.known) else {
         return Ok(());

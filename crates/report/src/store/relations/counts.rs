@@ -7,7 +7,6 @@ use super::{Checked, Facts, ROUNDING, against, at_most, is_part, is_whole, same}
 /// Retransmissions of a flow within this time are one event. In seconds.
 const EVENT: f64 = 0.1;
 
-/// Checks that counts are whole numbers.
 pub(super) fn whole(facts: &Facts<'_>) -> Checked {
     let is_count = |key: &str| {
         [metric::RETRANSMITS, metric::OUT_OF_ORDER].contains(&key)
@@ -21,8 +20,9 @@ pub(super) fn whole(facts: &Facts<'_>) -> Checked {
     Ok(())
 }
 
-/// Checks the answered requests of probes: both the number of requests and the number of late requests
-/// must be whole. In a simulation, also checks the rate of requests against the mean latency.
+/// Checks the answered requests of probes: the number of requests must be a positive whole number, and the
+/// number of late requests a whole number. In a simulation, also checks the rate of requests against the
+/// mean latency.
 pub(super) fn transactions(facts: &Facts<'_>) -> Checked {
     let Some((run, rate)) = facts.timed_run().zip(facts.of(metric::TRANSACTIONS)) else { return Ok(()) };
     let count = rate * run.seconds;
@@ -87,7 +87,7 @@ pub(super) fn throughput(facts: &Facts<'_>) -> Checked {
 pub(super) fn of_flows(facts: &Facts<'_>) -> Checked {
     let flows = &facts.repeat.flows;
     // The test bed reads the retransmissions of its flows separately from the retransmissions of the
-    // sender's namespace.
+    // sender's namespace, so the sum over its flows can differ.
     let is_sum = facts.is_simulated() || facts.of(metric::RETRANSMITS_PER_S).is_some();
     let retransmits: Option<u64> = flows.iter().map(|flow| flow.retransmits).sum();
     let out_of_order: Option<u64> = flows.iter().map(|flow| flow.out_of_order).sum();

@@ -23,8 +23,8 @@ pub(super) fn jain_of_flows(facts: &Facts<'_>) -> Checked {
     Ok(())
 }
 
-/// Checks the NFM. A window's value is the difference between two flows, divided by their fair share of
-/// the window.
+/// Checks the NFM. A window's value is the largest difference between the bytes of two flows, divided by a
+/// flow's fair share of the window.
 ///
 /// - The difference in any window is at most the bytes of the largest flow.
 /// - The largest value is at most the sum of all values.
@@ -38,7 +38,7 @@ pub(super) fn nfm(facts: &Facts<'_>) -> Checked {
     let bytes = || flows.iter().map(|flow| flow.bytes as f64);
     let (sum, most, least) =
         (bytes().sum::<f64>(), bytes().fold(0.0, f64::max), bytes().fold(f64::INFINITY, f64::min));
-    // Bytes as a multiple of the fair share of this time.
+    // Bytes as a multiple of a flow's fair share of `seconds`.
     let share = |bytes: f64, seconds: f64| bytes * 8.0 * flows.len() as f64 / (run.rate_bps as f64 * seconds);
     let always_compete = facts.is_simulated() && facts.repeat.tenants.is_none() && flows.len() > 1;
     let fills = |length: f64| {

@@ -59,7 +59,7 @@ impl<'r> Facts<'r> {
     }
 
     /// Returns the duration of a shuffle in seconds, from its payload and throughput. Returns `None` for
-    /// other workloads, without flows and without throughput.
+    /// other workloads, and without a run, flows or throughput.
     fn elapsed(&self) -> Option<f64> {
         self.run.filter(|run| run.seconds == 0.0 && !self.repeat.flows.is_empty())?;
         let throughput = self.of(metric::THROUGHPUT).filter(|bps| *bps > 0.0)?;
@@ -92,7 +92,7 @@ const RELATIONS: [(&[&str], Relation); 19] = [
     (&[metric::COMPLETION], completion::spread),
     (&[metric::COMPLETION], completion::sizes),
     (&[metric::COMPLETION], completion::line),
-    // Half a round trip is not longer than the probe.
+    // Half a round trip is not longer than half of the time in which it was measured.
     (&[metric::LATENCY], order::round_trips),
     // Requests and response times of each group, its clients, and all groups.
     (&[metric::REQUESTS, metric::RESPONSE], requests::groups),

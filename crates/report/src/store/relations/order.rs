@@ -1,5 +1,5 @@
-//! Checks figures of the same values against each other: percentiles in order, means between percentiles, and no
-//! part above its total.
+//! Checks figures of the same values against each other: percentiles are in order, a mean fits the
+//! percentiles, and no part exceeds its total.
 
 use std::collections::BTreeSet;
 

@@ -223,7 +223,8 @@ fn described<'r>(facts: &Facts<'r>, name: &str) -> Option<&'r RequestClients> {
     scenario.workload.requests()?.clients.iter().find(|group| group.name == name)
 }
 
-/// Returns the part of the measured time in which the clients of a group run, in seconds.
+/// Returns the part of the measured time in which the clients of a group run, in seconds; `None` if it is 0
+/// or unknown.
 fn presence(facts: &Facts<'_>, name: &str) -> Option<f64> {
     let seconds = facts.timed_run()?.seconds;
     let described = described(facts, name)?;

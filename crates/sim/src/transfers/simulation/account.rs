@@ -10,7 +10,7 @@ pub struct Account {
     pub sent: u64,
     pub in_ports: u64,
     pub on_wire: u64,
-    /// Packets in flight to the ring, in the ring, in a poll or held by GRO, and packets in a backlog.
+    /// Packets in flight to a ring or in it, packets in a poll or held by GRO, and packets in a backlog.
     pub in_ring: u64,
     pub in_napi: u64,
     pub in_backlog: u64,

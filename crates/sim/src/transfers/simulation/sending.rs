@@ -25,7 +25,7 @@ impl Simulation {
     }
 
     /// Handles at most [`MOST_ACKS`] acknowledgements of the flow `number` that have arrived. Returns the
-    /// number handled, and further work if more acknowledgements have arrived.
+    /// number of handled acknowledgements, and further work if more have arrived.
     pub(super) fn end_acks(&mut self, core: u32, number: u32) -> (u32, Option<Soft>) {
         let now = self.engine.now;
         let flow = &mut self.flows[number as usize];
@@ -70,8 +70,8 @@ impl Simulation {
         }
     }
 
-    /// Returns the limit of the send buffer in bytes: some windows, but at least one write, and at most the
-    /// socket's limit (`tcp_sndbuf_expand`).
+    /// Returns the limit of the send buffer in bytes: a multiple of the congestion window, but at least one
+    /// write, and at most the socket's limit (`tcp_sndbuf_expand`).
     fn send_limit(&self, number: u32) -> u64 {
         let packets = self.flows[number as usize].sender.buffered_packets();
         (packets * u64::from(self.settings.mss)).max(u64::from(PIECE)).min(self.settings.send_buffer)

@@ -114,10 +114,9 @@ fn deficit_is_carried_while_a_ring_has_something() {
     nic.enqueue(Time(0), 1, segment(2, 4 * 1448, 1448), &mut log);
     nic.advance(Time::NEVER, &mut log);
     let flows: Vec<u32> = order(log).iter().map(|packet| packet.0).collect();
-    // A packet costs 1538. While the wire is idle, ring 0 has turns with deficits of 768 and 1536. It
-    // sends at 2304 and keeps 766. Later turns add 1536 to ring 1 and 768 to ring 0, beginning with
-    // ring 1: 1536, 1534; 3072 sends, 2302 sends; 3070 sends, 1532; 3068 sends, 2300 sends; 3066 sends;
-    // ring 0.
+    // A packet costs 1538 bytes. While the wire is idle, ring 0 has turns with deficits of 768 and 1536. It
+    // sends at 2304 and keeps 766. Later turns add 1536 to ring 1 and 768 to ring 0, beginning with ring 1:
+    // 1536, 1534; 3072 sends, 2302 sends; 3070 sends, 1532; 3068 sends, 2300 sends; 3066 sends; ring 0.
     assert_eq!(flows, [1, 2, 1, 2, 2, 1, 2, 1]);
 }
 
@@ -159,7 +158,7 @@ fn next_finish_is_known_in_advance() {
     assert_eq!(nic.next_finish(0), Time::NEVER);
     nic.enqueue(Time(0), 0, segment(1, 4 * 1448, 1448), &mut log);
     nic.enqueue(Time(0), 1, segment(2, 2 * 1448, 1448), &mut log);
-    // Rings send in the order 1 2 1 2 1 1.
+    // Packets of flows 1 and 2 leave in the order 1 2 1 2 1 1.
     assert_eq!(nic.next_finish(0), Time(6 * FULL));
     assert_eq!(nic.next_finish(1), Time(4 * FULL));
     let next_packet = |queue| nic.earliest_packet(|ring| ring == queue, |_| true);
@@ -188,8 +187,8 @@ fn interleaved_packets_are_computed_in_closed_form() {
             nic.enqueue(Time(0), queue, segment(queue, 44 * 1448, 1448), &mut calls);
         }
         nic.advance(Time::NEVER, &mut calls);
-        // The 176 packets form one train per ring and change, and one train for the last packets of
-        // each segment.
+        // The 176 packets form one train per ring between two changes of the set of rings with packets, and
+        // one train for the last packets of each segment.
         assert!(calls.0 <= 4 * trains, "{service:?}: {} trains", calls.0);
     }
 }

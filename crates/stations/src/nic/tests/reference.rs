@@ -28,7 +28,8 @@ pub(super) struct Reference {
     weights: Vec<u64>,
     deficits: Vec<u64>,
     line: VecDeque<usize>,
-    /// Beginning of the busy period, and the bytes sent before the packet on the wire.
+    /// Beginning of the busy period in picoseconds, and the wire bytes sent in it before the packet on the
+    /// wire.
     busy_since: u64,
     bytes: u64,
     pub(super) log: Log,
@@ -119,7 +120,7 @@ impl Reference {
         }
     }
 
-    /// Returns the bytes that the ring sends next without another decision.
+    /// Returns the wire bytes of the ring's next packet; without interleaving, those of its next segment.
     fn charge(&self, queue: usize) -> u64 {
         let mut bytes = 0;
         for packet in &self.rings[queue] {

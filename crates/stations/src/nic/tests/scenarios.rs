@@ -41,7 +41,7 @@ fn action(queues: u32) -> impl Strategy<Value = Action> {
     ]
 }
 
-/// Generates pauses of zero, less than a packet, some packets, or some segments.
+/// Generates pauses in picoseconds: 0, or up to about 2, 24 or 240 full packets at 100 Gbit/s.
 fn pause() -> impl Strategy<Value = u64> {
     prop_oneof![5 => Just(0), 2 => 0..200_000u64, 2 => 0..3_000_000u64, 2 => 0..30_000_000u64]
 }
@@ -132,10 +132,10 @@ fn enqueued(script: &Script) -> Vec<(u32, u32, Segment, Time)> {
     list
 }
 
-/// Returns the departures of the first segment and of the first packet of each ring.
+/// Returns when the first segment and the first packet of each ring will leave; `NEVER` for an empty ring.
 fn first_finishes(nic: &Nic) -> Vec<(Time, Time)> {
     let (mut nic, mut log) = (nic.clone(), Log::default());
-    // Report packets that have left, so that the next packets are first.
+    // Discard packets that have left but were not reported, so that the log begins with the next packets.
     nic.tell(|_, _| true, &mut Log::default());
     nic.advance(Time::NEVER, &mut log);
     let segment = |queue| log.finished.iter().filter(|event| event.1 == queue).map(|event| event.0).min();
@@ -263,8 +263,8 @@ proptest! {
         });
     }
 
-    /// Checks that a larger weight makes no other queue finish earlier. A smaller weight may make only the
-    /// queues that [`Nic::finishes`] reports finish earlier. The reported times must be their new times.
+    /// Checks that a larger weight makes no other queue finish earlier. After a smaller weight, only the
+    /// queues that [`Nic::finishes`] reports may finish earlier, and they finish at the reported times.
     #[test]
     fn a_weight_that_changes_brings_forward_what_it_may(
         (config, script) in scenario(),
@@ -289,8 +289,9 @@ proptest! {
         });
     }
 
-    /// Checks Shreedhar and Varghese 1996, theorem 4. Over any interval in which two flows are backlogged,
-    /// their service per share differs by less than the quantum plus twice the largest packet.
+    /// Checks Shreedhar and Varghese 1996, theorem 4. While all rings are backlogged, the service per weight
+    /// of two rings differs by at most the quantum plus twice the largest packet. Without interleaving, a
+    /// whole segment counts as a packet.
     #[test]
     fn deficit_round_robin_is_fair(
         quantum in 64u32..4000,

@@ -48,7 +48,6 @@ impl Curve {
         Self { dx: 0, dy: 0, ..self }
     }
 
-    /// Returns whether the first slope is at most the second.
     pub(super) fn is_convex(&self) -> bool {
         self.m1 <= self.m2
     }

@@ -20,7 +20,7 @@ use super::{Classifier, Dequeued, KindError, require};
 use crate::segment::Segment;
 use crate::time::{Span, Time};
 
-/// Maximum depth of the tree. In the kernel, only the stack limits the depth.
+/// Maximum depth of the tree. The kernel has no such limit.
 const MOST_LEVELS: u32 = 16;
 /// Index of the root class, the ancestor of all other classes.
 const ROOT: usize = 0;
@@ -90,8 +90,8 @@ struct Class {
     own_fit: u64,
     fit: u64,
     children_fit: u64,
-    /// Smallest virtual time of an active child that was served (`cl_cvtmin`), and largest virtual time
-    /// of a child that became passive (`cl_cvtoff`).
+    /// Largest virtual time at which a child was selected in the present active period (`cl_cvtmin`), and
+    /// largest virtual time of a child that became passive (`cl_cvtoff`).
     children_least: u64,
     children_offset: u64,
     /// Number of active periods of the class, and the parent's number when the class became active.
@@ -236,7 +236,8 @@ impl Hfsc {
         eligible.min_by_key(|leaf| (self.classes[*leaf].deadline, self.classes[*leaf].eligible))
     }
 
-    /// Returns the next leaf by virtual time (`vttree_get_minvt`).
+    /// Returns the leaf that the virtual times select, from the root down (`vttree_get_minvt`); `None` if no
+    /// leaf is active or upper limits allow no service.
     fn least_virtual_time(&mut self, now: u64) -> Option<usize> {
         let mut index = ROOT;
         if self.classes[ROOT].children_fit > now {
@@ -261,7 +262,7 @@ impl Hfsc {
         children.filter(|child| self.classes[*child].active_order.is_some())
     }
 
-    /// Returns the time at which a class may send again (`hfsc_schedule_watchdog`).
+    /// Returns the earliest time at which a class may send again (`hfsc_schedule_watchdog`).
     fn next_change(&self) -> u64 {
         let leaves = self.leaves.iter().map(|leaf| &self.classes[*leaf as usize]);
         let eligible = leaves.filter(|class| class.is_eligible).map(|class| class.eligible).min();
@@ -311,14 +312,14 @@ impl Hfsc {
             above.children_least = 0;
         }
         let (least, offset) = (above.children_least, above.children_offset);
-        // The parent's own period starts later, after this class.
+        // If the parent is passive, its period starts after this call.
         let parent_period = above.period + u32::from(above.active_children == 0);
         let current_period = above.period;
         let class = &mut self.classes[index];
         match latest {
             Some(latest) => {
-                // The virtual time is halfway between the smallest and the largest virtual time, and
-                // never decreases within a period.
+                // The virtual time is halfway between the smallest and the largest virtual time, or the
+                // largest if the smallest is 0. It never decreases within a period.
                 let time = if least != 0 { least / 2 + latest / 2 } else { latest };
                 if current_period != class.parent_period || time > class.virtual_time {
                     class.virtual_time = time;

@@ -20,8 +20,8 @@ pub struct HtbConfig {
     pub roots: Vec<HtbClass>,
     /// Limit of the direct queue in segments (`direct_qlen`).
     pub direct_limit: u32,
-    /// Delays a class's mode change by a bucket's depth (the module parameter `htb_hysteresis`). This
-    /// reduces mode changes and accuracy.
+    /// Delays a class's mode change by a bucket's depth (the module parameter `htb_hysteresis`). This reduces
+    /// the number of mode changes, and the accuracy of the rates.
     pub hysteresis: bool,
 }
 
@@ -40,7 +40,7 @@ pub struct HtbClass {
     pub ceiling: u64,
     /// Depth of the bucket of `rate` in bytes.
     pub burst: u32,
-    /// Depth of the bucket of `ceiling` in bytes.
+    /// Priority of a leaf: 0 borrows first, 7 borrows last. A larger value counts as 7.
     pub ceiling_burst: u32,
     /// Priority of a leaf: 0 borrows first, 7 borrows last.
     pub priority: u8,

@@ -1,17 +1,17 @@
-//! `htb`: the hierarchical token bucket (`net/sched/sch_htb.c`; Devera, *Hierarchical token bucket
-//! theory*, 2002).
+//! `htb`: the hierarchical token bucket (`net/sched/sch_htb.c`; Devera, *Hierarchical token bucket theory*,
+//! 2002).
 //!
-//! A class may send while it has tokens of its rate. Without these tokens it borrows from its parent,
-//! as long as it has tokens of its ceiling.
+//! A class with tokens of its rate and its ceiling may send. A class with tokens of its ceiling only borrows
+//! from its parent.
 //!
 //! - Leaves are at level 0, and roots with children are at level 7.
 //! - Each level has one *row* per priority for the classes that may send without borrowing.
 //! - A class that borrows is in its parent's *feed* of the class's priority.
-//! - The lowest level is served first, and within a level the lowest priority number. Deficit round
-//!   robin serves the leaves below.
+//! - The lowest level is served first, and within a level the lowest priority number. Deficit round robin
+//!   serves the leaves below.
 //!
-//! Tokens are picoseconds of transmission, but nanoseconds in the kernel. Not modelled: offload, link
-//! layer overheads, and the limit of two ticks for a batch of mode changes.
+//! Tokens are picoseconds of transmission, but nanoseconds in the kernel. Not modelled: offload, link layer
+//! overheads, and the limit of two ticks for a batch of mode changes.
 
 mod config;
 mod members;
@@ -60,7 +60,8 @@ struct Class {
     level: u8,
     priority: u8,
     mode: Mode,
-    /// Bit mask of the priorities that have a backlog in the class or below it.
+    /// Bit mask of the active priorities (`prio_activity`): of a leaf with a backlog, its priority; of an
+    /// inner class, those of its feeds with members.
     activity: u8,
     /// Index of the class's first feed. The next feeds follow, one per priority. Leaves have no feeds.
     feeds: u32,
@@ -142,7 +143,7 @@ fn priorities(mut mask: u8) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Why a feed returned no segment.
+/// Result of a row that returned no segment.
 #[derive(Clone, Copy, Debug)]
 struct Nothing {
     /// Time at which a shaper below may have a segment.
@@ -242,7 +243,7 @@ impl Htb {
             }
         }
         if self.segments == 0 {
-            // A leaf has dropped all its segments.
+            // The leaves have dropped all segments in this call.
             return Dequeued::Empty;
         }
         self.overlimits += 1;
@@ -364,8 +365,8 @@ impl Htb {
         (mode, wait)
     }
 
-    /// Changes the modes of classes whose wait is over (`htb_do_events`). Returns the time of the next
-    /// change; `None` if no class waits.
+    /// Changes the modes of the level's classes whose wait is over (`htb_do_events`). Returns the time of the
+    /// next change; `None` if no class of the level waits.
     fn run_events(&mut self, now: Time, level: usize) -> Option<Time> {
         loop {
             let (at, class) = self.waiting[level].first()?;
@@ -415,7 +416,7 @@ impl Htb {
         None
     }
 
-    /// Advances past a leaf, in its feed or row of `level`.
+    /// Advances past a leaf: in the row at level 0, otherwise in the feed of its parent.
     fn pass_turn(&mut self, leaf: u32, level: usize, priority: usize) {
         let feed = if level == 0 {
             Self::row(0, priority)

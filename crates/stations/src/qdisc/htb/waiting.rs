@@ -1,5 +1,5 @@
-//! The classes of one level that wait for tokens, earliest first. A binary heap stores the index of
-//! each class, so that a class can be removed early.
+//! The classes of one level that wait for tokens, earliest first. A binary heap, with the position of each
+//! class in the heap, so that any class can be removed.
 
 use super::super::queue::NONE;
 use crate::time::Time;

@@ -1,15 +1,15 @@
-//! `qfq`: quick fair queueing plus (`net/sched/sch_qfq.c`; Checconi, Rizzo, Valente, *QFQ: Efficient
-//! Packet Scheduling with Tight Guarantees*, IEEE/ACM ToN 2013; Valente, *Reducing the Execution Time
-//! of Fair-Queueing Schedulers*, Computer Communications 2014).
+//! `qfq`: quick fair queueing plus (`net/sched/sch_qfq.c`; Checconi, Rizzo, Valente, *QFQ: Efficient Packet
+//! Scheduling with Tight Guarantees*, IEEE/ACM ToN 2013; Valente, *Reducing the Execution Time of
+//! Fair-Queueing Schedulers*, Computer Communications 2014).
 //!
 //! `qfq` approximates worst-case fair weighted fair queueing in constant time.
 //!
-//! - Up to eight classes of the same weight and longest segment form an *aggregate*, which serves its
-//!   classes by deficit round robin. An aggregate has a virtual start and finish time.
-//! - Aggregates with a similar distance from start to finish form a *group*, which sorts its aggregates
-//!   by rounded start times into slots.
-//! - Bitmaps record the groups that are eligible (started by virtual time V) and ready (not blocked by
-//!   a group of higher index that finishes earlier). The lowest ready group is served.
+//! - Up to eight classes of the same weight and longest segment form an *aggregate*, which serves its classes
+//!   by deficit round robin. An aggregate has a virtual start and finish time.
+//! - Aggregates with a similar distance from start to finish form a *group*, which sorts its aggregates by
+//!   rounded start times into slots.
+//! - Bitmaps record the groups that are eligible (started by virtual time V) and ready (not blocked by a
+//!   group of higher index that finishes earlier). The lowest group that is eligible and ready is served.
 //!
 //! Not modelled: classes with a queue other than `pfifo`, filters, changes of weights.
 
@@ -104,7 +104,7 @@ impl Qfq {
             backlog: Backlog::default(),
         };
         for class in &config.classes {
-            // Round the weight in the same way as the division by its inverse.
+            // As in the kernel, round the weight so that it matches its integer inverse.
             let weight = ONE / (ONE / class.weight);
             let aggregate = qfq.schedule.find_aggregate(class.longest, weight);
             qfq.schedule.resize(aggregate, 1);
@@ -246,7 +246,8 @@ impl Qfq {
         }
     }
 
-    /// Removes a class from the list of its aggregate. An aggregate has at most eight classes.
+    /// Removes a class from the list of its aggregate. The search is short, because the list has at most
+    /// eight classes.
     fn remove_from_turns(&mut self, index: u32, aggregate: u32) {
         let next = self.classes[index as usize].next;
         let aggregate = &mut self.schedule.aggregates[aggregate as usize];

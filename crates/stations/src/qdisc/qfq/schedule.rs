@@ -106,7 +106,6 @@ pub(super) fn after(a: u64, b: u64) -> bool {
     (a.wrapping_sub(b) as i64) > 0
 }
 
-/// Keeps the bits of `bitmap` from bit `from` on.
 fn mask_from(bitmap: u32, from: u32) -> u32 {
     bitmap & !((1 << from) - 1)
 }
@@ -211,7 +210,8 @@ impl Schedule {
         }
     }
 
-    /// Schedules an aggregate when its first segment arrives (`qfq_activate_agg`).
+    /// Schedules an idle aggregate when a segment arrives (`qfq_activate_agg`). If no aggregate is in
+    /// service, this aggregate enters service at once.
     pub(super) fn activate(&mut self, index: u32) {
         self.aggregates[index as usize].recharge();
         self.update_start(index);
@@ -292,7 +292,8 @@ impl Schedule {
         self.insert(number, index, if after(front, rounded) { front } else { rounded });
     }
 
-    /// Inserts an aggregate into the slot of its rounded start (`qfq_slot_insert`).
+    /// Inserts an aggregate into the slot of its rounded start (`qfq_slot_insert`). If that is beyond the
+    /// last slot, the aggregate starts earlier.
     fn insert(&mut self, number: u32, index: u32, rounded: u64) {
         let group = &mut self.groups[number as usize];
         let aggregate = &mut self.aggregates[index as usize];
@@ -343,8 +344,8 @@ impl Schedule {
         self.move_groups(below, INELIGIBLE_BLOCKED, INELIGIBLE_READY);
     }
 
-    /// Advances the virtual time if no group is eligible. Then makes groups eligible whose start has
-    /// been reached (`qfq_update_eligible`, `qfq_make_eligible`).
+    /// Advances the virtual time if no group is both eligible and ready. Then makes groups eligible whose
+    /// start has been reached (`qfq_update_eligible`, `qfq_make_eligible`).
     fn update_eligible(&mut self) {
         let ineligible = self.states[INELIGIBLE_READY] | self.states[INELIGIBLE_BLOCKED];
         if ineligible == 0 {
@@ -368,7 +369,7 @@ impl Schedule {
     }
 
     /// Removes the next aggregate to serve from the schedule (`qfq_choose_next_agg`). Returns `NONE` if no
-    /// group is ready.
+    /// group is both eligible and ready.
     pub(super) fn choose_next(&mut self) -> u32 {
         self.update_eligible();
         self.last_virtual_time = self.virtual_time;

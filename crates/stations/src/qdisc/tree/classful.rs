@@ -238,7 +238,7 @@ impl<'b> Builder<'b> {
         Ok(Kind::Prio { classifier: leaves.table(), bands })
     }
 
-    /// Returns the band of each flow: by filters, or by priority if no filter matches.
+    /// Returns the band of each flow: by filters, or by priority if no filter selects a band of the qdisc.
     fn bands<'f>(
         &mut self,
         node: &Node,
@@ -280,7 +280,7 @@ impl<'b> Builder<'b> {
         Ok((Leaves::new(self, flows, classes), nodes))
     }
 
-    /// Numbers the next leaf, which must be a FIFO. Returns its limit, segments.
+    /// Numbers the next leaf, which must be a `pfifo`. Returns its limit, segments.
     fn next_leaf(&mut self, node: &Node, class: Handle, leaves: &mut Leaves<'_>) -> Result<u32, TreeError> {
         let flows = leaves.enter(class);
         self.fifo_limit(node, class, &flows)

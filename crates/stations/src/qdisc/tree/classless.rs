@@ -87,7 +87,7 @@ fn pfifo_fast() -> Kind {
 
 fn fq_codel(options: &mut Options<'_>, frame: u32) -> Result<Kind, TreeError> {
     let usual = FqCodelConfig::default();
-    // The simulator has no ECN, so no packet is marked.
+    // The simulator has no ECN, so both options have no effect.
     options.any(&["noecn", "ecn"]);
     Ok(Kind::FqCodel(FqCodelConfig {
         limit: options.short("limit")?.unwrap_or(usual.limit),
@@ -131,7 +131,7 @@ fn cake(options: &mut Options<'_>) -> Result<Kind, TreeError> {
         tins: !options.any(&["besteffort"]),
         split: !options.any(&["no-split-gso"]),
         memory: options.number("memlimit")?.unwrap_or(usual.memory),
-        // One twentieth of the interval, as in `cake_reconfigure`.
+        // One twentieth of the interval, as in `tc` (`q_cake.c`).
         target: interval.map_or(usual.target, |interval| interval / 20),
         interval: interval.unwrap_or(usual.interval),
     }))

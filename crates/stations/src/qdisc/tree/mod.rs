@@ -2,10 +2,10 @@
 //! ([`evenkeel_model::qdisc::QdiscTree`]).
 //!
 //! - Unset options have the kernel's defaults.
-//! - A class without a qdisc has the kernel's `pfifo` of [`DEFAULT_LIMIT`](super::DEFAULT_LIMIT)
-//!   segments.
-//! - The builder evaluates filters once per flow and stores the result in tables. [`Hop::filters`]
-//!   counts their cost at run time.
+//! - A class without a qdisc has the kernel's `pfifo` of [`DEFAULT_LIMIT`](super::DEFAULT_LIMIT) segments; a
+//!   queue of `mq` has `pfifo_fast`.
+//! - The builder evaluates filters once per flow and stores the result in tables. [`Hop::filters`] counts
+//!   their cost at run time.
 //! - An unsupported feature causes an error with the name of the feature.
 
 mod classful;
@@ -40,7 +40,7 @@ pub struct Disciplines {
     /// For each entry of [`Self::queues`] and each flow: the qdiscs that a segment passes, from the
     /// root on.
     pub paths: Vec<Vec<Vec<Hop>>>,
-    /// Whether TCP paces its packets, as `fq` requires.
+    /// Whether TCP paces its packets: the tree has an `fq` without `nopacing`.
     pub pacing: bool,
 }
 
@@ -92,7 +92,7 @@ pub enum TreeError {
     Number(#[from] KindError),
 }
 
-/// Builds the disciplines of a device with this number of transmit queues and this layer-3 MTU.
+/// Builds the disciplines of a device with this number of transmit queues and this layer-3 MTU in bytes.
 pub fn build(tree: &QdiscTree, flows: &[FlowKey], queues: u32, mtu: u32) -> Result<Disciplines, TreeError> {
     let root = tree.root().ok_or(TreeError::Rootless)?;
     let mut builder = Builder {

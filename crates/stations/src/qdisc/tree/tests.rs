@@ -111,10 +111,10 @@ fn mq_has_a_discipline_for_each_queue() {
 #[test]
 fn isolation_of_hosts_by_cake_is_refused() {
     for isolation in ["srchost", "dsthost", "hosts", "flowblind"] {
-        let refused = written(&[&format!("qdisc root handle 1: cake {isolation}")]).unwrap_err();
+        let refused = written(&[&format!("qdisc root handle 1: cake {isolation}")]).expect_err("is refused");
         assert!(refused.to_string().contains(&format!("has no option {isolation}")), "{refused}");
     }
-    written(&["qdisc root handle 1: cake dual-dsthost"]).unwrap();
+    written(&["qdisc root handle 1: cake dual-dsthost"]).expect("separates flows");
 }
 
 #[test]

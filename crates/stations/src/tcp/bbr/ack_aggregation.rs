@@ -7,7 +7,7 @@ use crate::time::{MILLISECOND, Span, Time};
 
 /// Rounds per half of the filter (`bbr_extra_acked_win_rtts`).
 pub const AGGREGATION_ROUNDS: u8 = 5;
-/// Time whose packets at the estimated bandwidth are the largest allowance (`bbr_extra_acked_max_us`).
+/// The allowance is at most the packets of this time at the estimated bandwidth (`bbr_extra_acked_max_us`).
 const MOST: Span = 100 * MILLISECOND;
 /// Packets after which an epoch ends (`bbr_ack_epoch_acked_reset_thresh`).
 const EPOCH_PACKETS: u32 = 1 << 20;

@@ -47,7 +47,7 @@ pub fn rate(bandwidth: u64, gain: u32, percent: u64, mss: u32) -> u64 {
 
 /// Returns the bandwidth-delay product times `gain`, in packets, rounded up (`bbr_bdp`).
 pub fn product(bandwidth: u64, rtt: Span, gain: u32) -> u32 {
-    // Before the first sample, `rtt` is `Span::MAX`.
+    // Before the first sample, `rtt` is `Span::MAX`, so the second product may exceed 128 bits.
     let scaled =
         (u128::from(bandwidth) * u128::from(rtt)).saturating_mul(u128::from(gain)) / u128::from(UNIT);
     let packets = scaled.div_ceil(u128::from(BANDWIDTH_UNIT) * u128::from(MICROSECOND));

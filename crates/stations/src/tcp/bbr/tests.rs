@@ -107,7 +107,7 @@ fn drain_follows_three_rounds_without_growth() {
     assert_eq!(path.bbr.mode, Mode::Drain);
     assert_near(path.pace(), 100.0 / 2.885 * 0.99);
     // The target is a BDP of 100 packets plus three segments. A segment has its maximum of 45 packets,
-    // because (1448 MB/s >> 10) / 1448 B is larger.
+    // because 1/1024 s at the pacing rate is more than 64 KiB.
     path.round(100, |ack| ack.in_flight = 240);
     assert_eq!(path.bbr.mode, Mode::Drain);
     path.round(100, |ack| ack.in_flight = 190);

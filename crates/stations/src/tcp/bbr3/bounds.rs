@@ -60,7 +60,6 @@ impl Bounds {
 
 /// Returns `packets` times `gain`, rounded down. The gain is at most 1.
 pub fn share(packets: u32, gain: u32) -> u32 {
-    // With a gain of at most 1, the result fits 32 bits.
     (u64::from(packets) * u64::from(gain) / u64::from(UNIT)) as u32
 }
 

@@ -41,7 +41,7 @@ impl Bbr3 {
             Mode::Up => {
                 let high = self.bounds.in_flight_high;
                 if self.was_too_high && in_flight >= high {
-                    // Packets in flight may already overflow the queue.
+                    // More packets in flight may overflow the queue, as in an earlier probe.
                     self.stopped_at_bound = true;
                 } else if sample.is_window_limited && *controls.window >= high {
                     return self.reset_full(bandwidth);
@@ -102,8 +102,8 @@ impl Bbr3 {
         false
     }
 
-    /// Lowers `inflight_hi`, once per probe and unless the application limited the flow, and ends the probe
-    /// (`bbr_handle_inflight_too_high`).
+    /// Ends a probe with too many losses (`bbr_handle_inflight_too_high`). Lowers `inflight_hi`, unless the
+    /// application limited the flow. Ignores further losses of the same probe.
     pub(super) fn lower_bound(&mut self, flight: &Flight, now: Time, mss: u32, controls: &Controls<'_>) {
         self.was_too_high = true;
         self.probes_losses = false;

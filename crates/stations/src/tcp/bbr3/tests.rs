@@ -89,7 +89,7 @@ impl Path {
         bbr.on_loss(&loss, &mut controls);
     }
 
-    /// Returns a flow at the end of the startup, with 1000 packets per round trip.
+    /// Returns a flow in its first mode down, after the startup, with 1000 packets per round trip.
     fn full(rtt: Span) -> Self {
         Self::new(rtt).filled()
     }
@@ -147,8 +147,8 @@ fn a_plateau_ends_the_startup_and_the_queue_is_drained() {
     assert_near(path.pace(), 910.0 * 0.99);
 }
 
-/// The startup ends although the bandwidth grows, after six losses in a round of recovery and a loss
-/// rate above 2 % of the flight.
+/// The startup ends although the bandwidth grows, after six acknowledgements with losses in a round of
+/// recovery and a loss rate above 2 % of the flight.
 #[test]
 fn losses_end_the_startup() {
     let startup = |losses: u32, percent: u32| {
@@ -171,8 +171,8 @@ fn losses_end_the_startup() {
     assert_eq!((path.bbr.mode, path.bbr.bounds.in_flight_high), (Mode::Drain, 1000));
 }
 
-/// With an RTT of 1 ms, a probe starts after 63 rounds at the latest, because a Reno flow would have a loss
-/// in this time.
+/// With an RTT of 1 ms, the number of rounds decides when the next probe starts. The BDP is 1000 packets, so
+/// the limit of 63 rounds applies.
 #[test]
 fn a_cycle_goes_down_cruises_refills_and_goes_up() {
     let mut path = Path::full(RTT);

@@ -1,4 +1,4 @@
-//! Tests of the scoreboard's sums.
+//! Tests of the scoreboard: its sums, its marks, and the detection of losses.
 
 use super::*;
 
@@ -36,8 +36,8 @@ fn cumulative_acknowledgements_pop_and_trim() {
     assert!(board.is_consistent(6500, 12_000));
 }
 
-/// Checks acknowledgements that end at a segment, at a packet, within a packet, and at the present
-/// position.
+/// Checks acknowledgements that end at the end of a segment, at the end of a packet, and within a packet, and
+/// an acknowledgement of no data.
 #[test]
 fn a_plain_acknowledgement_is_one_like_any() {
     for cumulative in (0..=12_000).step_by(500) {

@@ -45,8 +45,8 @@ impl Sender {
         self.window.uses_ecn()
     }
 
-    /// Fast path of [`Self::on_any_ack`]: new data has arrived in order, and no outstanding data is
-    /// SACKed or marked lost.
+    /// Fast path of [`Self::on_any_ack`]: the acknowledgement covers new data, and no outstanding data is
+    /// SACKed, lost or retransmitted.
     #[inline]
     fn on_plain_ack(&mut self, now: Time, cumulative: u64) {
         self.unacknowledged = cumulative;
@@ -214,7 +214,8 @@ impl Sender {
             self.newest_rtt = now.since(self.newest.sent_at);
         }
         let again = progress.newest_retransmitted;
-        // An acknowledgement sooner than the minimum RTT is for the original packet.
+        // An acknowledgement that arrives sooner than the minimum RTT after the retransmission is for the
+        // original packet.
         if again > self.newest && now.since(again.sent_at) >= self.minimum_for_retransmissions() {
             self.newest = again;
             self.newest_rtt = now.since(again.sent_at);
@@ -262,9 +263,10 @@ impl Sender {
 
     /// Reduces the window in proportion to the delivered packets (PRR: RFC 6937; `tcp_cwnd_reduction`).
     ///
-    /// While the packets in flight exceed the threshold, the sender may send a fixed share of the
-    /// delivered packets. The window then ends at the threshold. Below the threshold, slow start raises
-    /// the window to the threshold. `entered`: whether this acknowledgement started recovery.
+    /// While the packets in flight exceed the threshold, the sender may send a fixed share of the delivered
+    /// packets. The window then ends at the threshold. At or below the threshold, the sender may send at
+    /// least the delivered packets, and more in slow start, up to the threshold. `entered`: whether the flow
+    /// was not in recovery before this acknowledgement.
     fn reduce_in_proportion(&mut self, advanced: bool, lost: bool, entered: bool, progress: &Progress) {
         let delivered = progress.delivered;
         if delivered == 0 || self.prior_window == 0 {

@@ -39,7 +39,7 @@ pub struct SenderConfig {
     /// Whether even a slow flow may have two segments below TCP. The kernel of the Titan paper disables
     /// this: its small queue limit depends only on the pacing rate.
     pub small_queue_floor: bool,
-    /// Whether packets are sent at the pacing rate, by `fq` or, since Linux 4.13, by TCP.
+    /// Whether packets are sent at the pacing rate, by `fq` or, since Linux 4.13, by TCP. BBR always paces.
     pub pacing: bool,
     /// Window at the start, packets (RFC 6928). Idle time does not reduce a window below it.
     pub initial_window: u32,
@@ -48,7 +48,8 @@ pub struct SenderConfig {
     /// Round-trip time of the handshake; 0: unknown. Then the pacing rate is unlimited until the first
     /// acknowledgement, but BBR assumes a round-trip time of 1 ms.
     pub handshake_rtt: Span,
-    /// The receiver's buffer, bytes. It never changes.
+    /// Receive window, bytes; at least one packet. It is constant unless the caller uses
+    /// [`Sender::set_window_end`].
     pub receive_window: u64,
 }
 
@@ -99,7 +100,7 @@ pub enum State {
     Open,
     /// Some data is SACKed; no data is lost.
     Disorder,
-    /// The sender reduces the window because the host's queues overflowed.
+    /// The sender reduces the window because the host's qdisc refused a segment, or because of an ECN mark.
     Reduction,
     Recovery,
     /// After a retransmission timeout.
@@ -164,8 +165,8 @@ pub struct Sender {
     deadline: Time,
     /// When data was last sent (`lsndtime`).
     last_sent: Time,
-    /// Departure time of the last segment (`tcp_wstamp_ns`). Only pacing makes it later than the
-    /// present.
+    /// Earliest departure time of the next segment (`tcp_wstamp_ns`). Without pacing, this is the time at
+    /// which the last segment was sent.
     departure: Time,
     receive_window: u64,
     small_queue_limit: Option<u32>,
@@ -212,7 +213,8 @@ pub struct Sender {
     window_used: u32,
     /// The byte whose acknowledgement ends the round (`cwnd_usage_seq`).
     usage_end: u64,
-    /// When the window was last full (`snd_cwnd_stamp`).
+    /// Start of the time in which the window was not full (`snd_cwnd_stamp`). Deliveries outside a reduction,
+    /// the end of recovery and idle time also restart it.
     window_full_at: Time,
 
     /// The delivered packet that was sent last (`rack.mstamp`, `rack.end_seq`).
@@ -236,8 +238,8 @@ pub struct Sender {
     reduction_delivered: u32,
     /// Packets sent since the reduction began (`prr_out`).
     reduction_sent: u32,
-    /// Retransmitted packets for which the receiver has not reported a duplicate (`undo_retrans`);
-    /// `None` before the first retransmission.
+    /// Retransmitted packets for which the receiver has not reported a duplicate (`undo_retrans`); `None` if
+    /// no packet was retransmitted since the reduction began.
     undo_packets: Option<u32>,
     /// Retransmissions below this byte belong to an earlier loss (`undo_marker`).
     undo_from: u64,
@@ -386,9 +388,9 @@ impl Sender {
         self.receive_window = end.saturating_sub(self.unacknowledged);
     }
 
-    /// Sets whether the application waits for room in the send buffer (`SOCK_NOSPACE`; set by `poll`
-    /// and by a blocking write). The initial value is false. While the application waits, TCP
-    /// small queues limit the flow, not the application. So an unused window does not shrink
+    /// Sets whether the application waits for room in the send buffer (`SOCK_NOSPACE`; set by `poll` and by a
+    /// blocking write). The initial value is false. While the application waits, the host limits the flow
+    /// (send buffer or TCP small queues), not the application. So an unused window does not shrink
     /// (`tcp_cwnd_application_limited`).
     pub fn set_buffer_full(&mut self, full: bool) {
         self.buffer_full = full;
@@ -403,7 +405,8 @@ impl Sender {
     /// Handles a segment that the device has freed (`tcp_wfree` and the TSQ tasklet). Returns whether
     /// small queues blocked the flow. If they did, the flow may now send.
     ///
-    /// The segment must be a result of [`Self::next_segment`], even if it was split later.
+    /// The segment must be a result of [`Self::next_segment`]. If it was split ([`Self::cut`]), also call
+    /// this once for each further piece, with a payload of 0.
     pub fn freed(&mut self, segment: &Segment) -> bool {
         self.bytes_below = self.bytes_below.saturating_sub(u64::from(truesize(segment.payload)));
         std::mem::take(&mut self.throttled)

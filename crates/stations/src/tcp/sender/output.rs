@@ -5,7 +5,7 @@ use super::{Blocked, PACING_SHIFT, Sender, State, Timer};
 use crate::segment::{Segment, truesize};
 use crate::time::{MILLISECOND, SECOND, Time};
 
-/// Divisor of the window. A segment of this part of the window is sent without deferral
+/// Divisor of the window. A segment of at least this part of the window is sent without deferral
 /// (`tcp_tso_win_divisor`).
 const DEFER_DIVISOR: u64 = 3;
 /// 6.18 defers only if it has sent data within this time, and expects an acknowledgement within this time, or
@@ -126,7 +126,8 @@ impl Sender {
         Ok(self.send(now, sequence, payload, packets, false))
     }
 
-    /// Retransmits a lost segment, or as much of it as the window allows.
+    /// Retransmits the first lost data: one packet with 4.4; with 6.18, as many packets as the window and the
+    /// segment size allow.
     fn retransmission(&mut self, now: Time) -> Result<Segment, Blocked> {
         if self.pacing && self.departure > now {
             return Err(Blocked::Pacing(self.departure));
@@ -152,8 +153,8 @@ impl Sender {
         Ok(segment)
     }
 
-    /// Returns a packet of new data regardless of the window. Without new data, returns the last packet
-    /// (`tcp_send_loss_probe`).
+    /// Returns a packet of new data regardless of the congestion window. Without new data, returns the last
+    /// packet (`tcp_send_loss_probe`).
     fn loss_probe(&mut self, now: Time) -> Result<Segment, Blocked> {
         self.probe_due = false;
         let head = self.head_end.min(self.written) - self.next;
@@ -396,8 +397,8 @@ impl Sender {
     }
 
     /// Shrinks the window if the flow has not used it during a timeout (RFC 2861;
-    /// `tcp_cwnd_application_limited`). If the send buffer is full, the window stays, because small
-    /// queues limit the flow.
+    /// `tcp_cwnd_application_limited`). If the send buffer is full, the window stays, because the host limits
+    /// the flow, not the application.
     fn shrink_unused_window(&mut self, now: Time) {
         if self.state == State::Open && !self.buffer_full && self.rates.is_none() {
             let used = self.window_used.max(self.initial_window);
@@ -434,9 +435,9 @@ impl Sender {
         self.last_sent = now;
     }
 
-    /// Sets the timer of the outstanding data: the retransmission timeout or, before it, a tail loss
-    /// probe (`tcp_rearm_rto`, `tcp_schedule_loss_probe`). `advanced`: whether this acknowledgement
-    /// covered new data.
+    /// Sets the timer of the outstanding data: the retransmission timeout or, before it, a tail loss probe
+    /// (`tcp_rearm_rto`, `tcp_schedule_loss_probe`). `advanced`: whether an acknowledgement of new data
+    /// caused the call.
     pub(super) fn arm_timer(&mut self, now: Time, advanced: bool) {
         if self.board.outstanding() == 0 {
             self.timer = Timer::Idle;
@@ -444,8 +445,8 @@ impl Sender {
             return;
         }
         let timeout = self.round_trip.timeout(self.backoff);
-        // If the front advanced, use the present time: the oldest entry of the board may not be in the
-        // CPU cache.
+        // An acknowledgement of new data restarts the timer at the present time (RFC 6298, section 5.3). This
+        // case also avoids access to the oldest entry, which may not be in the CPU cache.
         let from = if advanced { now } else { self.board.oldest_sent_at().unwrap_or(now) };
         self.timer = Timer::Retransmit;
         self.deadline = (from + timeout).max(now);

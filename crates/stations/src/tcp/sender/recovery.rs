@@ -6,7 +6,8 @@ use super::super::{Block, Profile};
 use super::{INITIAL_REORDERING, Sender, State, Timer};
 use crate::time::{MILLISECOND, Span, Time};
 
-/// In Linux 4.4, a packet is lost if it was sent before a delivered packet by more than this time.
+/// Smallest RACK window of Linux 4.4: a packet is lost if it was sent before a delivered packet by more than
+/// the window. Reordering may make the window longer.
 const OLD_SLACK: Span = MILLISECOND;
 /// Margin of the timer for undecided packets (`TCP_TIMEOUT_MIN_US`).
 const REORDER_TIMER_MARGIN: Span = 2 * MILLISECOND;
@@ -101,7 +102,8 @@ impl Sender {
     }
 
     /// Returns the delay that reordering may cause (RFC 8985, section 6.2, step 4; `tcp_rack_reo_wnd`).
-    /// Returns 0 if no reordering was seen, and the sender is in recovery or `reordering` packets are SACKed.
+    /// Returns 0 before the first RTT sample. Also returns 0 if no reordering was seen, and the sender is in
+    /// recovery or `reordering` packets are SACKed.
     fn reordering_slack(&self) -> Span {
         if !self.reordering_seen && (self.state >= State::Recovery || self.board.sacked() >= self.reordering)
         {

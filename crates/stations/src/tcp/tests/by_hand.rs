@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn the_small_queue_limit_follows_a_slow_flows_rate() {
     // In slow start, the pacing rate is twice 10 packets per 10 ms, which is 2.9 MB/s. So the limit is 2 skbs
-    // of 2 packets. The two skbs reach the limit, because `sk_wmem_alloc` is 1 more than the data below TCP.
+    // of 2 packets. The two skbs exceed the limit, because `sk_wmem_alloc` is 1 more than the data below TCP.
     let config =
         SenderConfig { handshake_rtt: 10 * MILLISECOND, initial_window: 10, ..config(Profile::Linux4_4) };
     let mut sender = Sender::new(&config, 0, 0);
@@ -45,9 +45,9 @@ fn without_the_floor_a_slow_flow_has_one_segment_below() {
 
 #[test]
 fn segments_are_sized_by_rate_and_by_distance() {
-    // RTT in µs, gso_max_size, packets with 4.4, packets with 6.18. The rate is 2 · 10 · 1448 bytes per
-    // RTT, and a segment holds the data of 1/1024 s. 6.18 adds the largest segment's 65,215 bytes,
-    // halved for every 512 µs of RTT.
+    // RTT in µs, gso_max_size, packets with 4.4, packets with 6.18. The rate is 2 · 10 · 1448 bytes per RTT,
+    // and a segment holds the data of 1/1024 s. 6.18 adds the bytes of the largest segment (`gso_max_size` −
+    // 321), halved for every 512 µs of RTT.
     for (rtt, gso, old, new) in [
         (100, 65_536, 45, 45),
         (1000, 65_536, 19, 42),

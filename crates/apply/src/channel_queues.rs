@@ -7,11 +7,11 @@
 //!
 //! ```text
 //!   journal: any value is ours ─▶ change the channels ─▶ journal: the values found now are ours
-//!   roll-back: journal: any value is ours ─▶ restore the channels ─▶ restore the settings
+//!   rollback: journal: any value is ours ─▶ restore the channels ─▶ restore the settings
 //! ```
 //!
 //! Between the two journal writes, every new value counts as the driver's. A value that another program
-//! sets at any other time is neither *from* nor *ours*, so roll-back keeps it.
+//! sets at any other time is neither *from* nor *ours*, so rollback keeps it.
 
 use evenkeel_model::change::{Knob, Value};
 

@@ -278,7 +278,7 @@ pub enum ApplyError {
     Knob(#[from] KnobError),
     #[error("{knob} was set to {wanted}, but the kernel shows {found}")]
     NotTaken { knob: String, wanted: String, found: String },
-    /// The journal does not list the value, so a roll-back could not undo the change.
+    /// The journal does not list the value, so a rollback could not undo the change.
     #[error(
         "refused to set {knob} to {value}: the journal does not have this value, so evenkeel could not restore it; \
          report this as a bug"

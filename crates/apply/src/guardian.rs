@@ -230,7 +230,7 @@ fn set_nonblocking(descriptor: &impl AsFd) -> io::Result<()> {
 #[derive(Debug)]
 pub enum Watch {
     Released,
-    /// The worker died. Contains the result of the roll-back.
+    /// The worker died. Contains the result of the rollback.
     WorkerDied(Box<RevertOutcome>),
 }
 

@@ -101,11 +101,11 @@ impl Header {
 #[serde(deny_unknown_fields)]
 pub struct Entry {
     pub knob: Knob,
-    /// The value that roll-back restores.
+    /// The value that rollback restores.
     pub from: Value,
     /// The values that the run may set.
     pub ours: Vec<Ours>,
-    /// Whether another program has set the knob during the run. If so, roll-back does not change the
+    /// Whether another program has set the knob during the run. If so, rollback does not change the
     /// knob, regardless of its value.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub theirs: bool,
@@ -130,7 +130,7 @@ impl Entry {
     }
 
     /// Returns whether the journal lists this value, as one that the run may set or as the previous one.
-    /// Only then can a roll-back undo the change.
+    /// Only then can a rollback undo the change.
     #[must_use]
     pub fn allows(&self, value: &Value) -> bool {
         self.is_ours(value) || self.knob.same(value, &self.from)

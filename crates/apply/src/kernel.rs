@@ -22,7 +22,7 @@ use crate::namespace::{Whereabouts, find_device};
 use crate::qdisc::of_other_kinds;
 use crate::setting_file::SettingFile;
 
-/// Maximum time to sleep for an interface that moves, summed over all settings of a roll-back.
+/// Maximum time to sleep for an interface that moves, summed over all settings of a rollback.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The source and target of knob values: the running kernel, or a model of it in a test.

@@ -9,11 +9,11 @@
 //!        crash anywhere here: the journal has the old value ◀─────┘
 //! ```
 //!
-//! So no crash loses an old value. Roll-back reads the journal from its end. It examines the current
+//! So no crash loses an old value. Rollback reads the journal from its end. It examines the current
 //! value of each knob:
 //! - The value equals *from*: nothing to do.
-//! - The value is one of *ours*: roll-back restores *from*.
-//! - The value is neither: another program has changed the knob since. Roll-back reports the knob and
+//! - The value is one of *ours*: rollback restores *from*.
+//! - The value is neither: another program has changed the knob since. Rollback reports the knob and
 //!   does not change it.
 //!
 //! A change of the number of channels may reset settings of queues. The run journals these settings

@@ -4,7 +4,7 @@ use evenkeel_model::change::QdiscSnapshot;
 use evenkeel_netlink::tc_state::QdiscState;
 
 /// Returns whether a tree is a partly restored `from`: the root is restored, and each qdisc below the
-/// root is as before or a kernel default. A roll-back in progress leaves such a tree, because it
+/// root is as before or a kernel default. A rollback in progress leaves such a tree, because it
 /// restores the root first.
 #[must_use]
 pub(crate) fn is_part_of(found: &[QdiscSnapshot], from: &[QdiscSnapshot]) -> bool {
@@ -46,8 +46,8 @@ pub(crate) fn of_other_kinds(now: &[QdiscSnapshot], wanted: &[QdiscSnapshot]) ->
     wanted.iter().filter(is_other).cloned().collect()
 }
 
-/// Returns the tree `found` with the default qdiscs of `from` in place of the qdiscs that a roll-back created
-/// for them. The roll-back creates such qdiscs if the kernel's default now has another kind.
+/// Returns the tree `found` with the default qdiscs of `from` in place of the qdiscs that a rollback created
+/// for them. The rollback creates such qdiscs if the kernel's default now has another kind.
 pub(crate) fn as_defaults(found: &[QdiscSnapshot], from: &[QdiscSnapshot]) -> Vec<QdiscSnapshot> {
     let of = |qdisc: &QdiscSnapshot| {
         let was = at_place_of(from, found, qdisc).filter(|was| was.is_default() && was.kind == qdisc.kind)?;

@@ -234,7 +234,7 @@ fn unrestored<'e>(header: &Header, entries: &'e [Entry]) -> Vec<&'e Entry> {
 }
 
 /// Returns the ended run on the interface with this index, if another process holds the journal of the run,
-/// for example to roll the run back. The result of the roll-back is not known yet.
+/// for example to roll the run back. The result of the rollback is not known yet.
 pub fn run_in_roll_back(state: &StateDirectory, index: u32) -> Option<Header> {
     let is_rolled_back = |journal: &PathBuf| {
         let contents = StateDirectory::read(journal).ok()??;

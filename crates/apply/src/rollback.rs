@@ -11,12 +11,12 @@ use crate::ours::Ours;
 use crate::printed_command::printed_command;
 use crate::qdisc::{as_defaults, difference, for_queues_of, is_part_of};
 
-/// A knob that roll-back does not restore: another program changed it after the run set it, or `evenkeel
+/// A knob that rollback does not restore: another program changed it after the run set it, or `evenkeel
 /// tune` keeps it for another interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeftAlone {
     pub knob: Knob,
-    /// The current value. Roll-back keeps it.
+    /// The current value. Rollback keeps it.
     pub found: Value,
     /// The values that the run may have set; empty for a knob that only a change of the channels may
     /// have set.
@@ -65,7 +65,7 @@ impl Report {
     }
 
     /// Returns marked entries of the knobs that need no further attempt, for a journal that stays
-    /// because of other knobs. A later roll-back does not change the marked knobs, regardless of their
+    /// because of other knobs. A later rollback does not change the marked knobs, regardless of their
     /// values.
     pub(crate) fn settled(&self, entries: &[Entry]) -> Vec<Entry> {
         let known = self.restored.iter().map(|(knob, _)| knob).chain(&self.unchanged);
@@ -78,7 +78,7 @@ impl Report {
         entries.iter().filter(is_settled).map(|entry| Entry { theirs: true, ..entry.clone() }).collect()
     }
 
-    /// Creates the error for a journal that could not be removed after this roll-back.
+    /// Creates the error for a journal that could not be removed after this rollback.
     pub(crate) fn journal_stays(&self, interface: &str, source: JournalError) -> ApplyError {
         ApplyError::JournalStays { rolled_back: self.summary(interface), source: Box::new(source) }
     }
@@ -88,7 +88,7 @@ impl Report {
         all.collect::<Vec<_>>().join("; ")
     }
 
-    /// Returns remarks that explain this roll-back to the user, one line each.
+    /// Returns remarks that explain this rollback to the user, one line each.
     #[must_use]
     pub fn remarks(&self, interface: &str) -> Vec<String> {
         let moved = self.moved_to.iter().map(|to| {
@@ -231,10 +231,10 @@ fn turn(knob: &Knob) -> u8 {
 }
 
 /// Restores every knob that no other program has changed, in the order of [`turn`], and within one rank the
-/// last change first. A roll-back may be interrupted anywhere and repeated.
+/// last change first. A rollback may be interrupted anywhere and repeated.
 ///
-/// A change of channels recreates queues, so roll-back restores the settings of queues again afterwards.
-/// Before roll-back restores any channels, it passes the entries of these settings to `journal`: from then on
+/// A change of channels recreates queues, so rollback restores the settings of queues again afterwards.
+/// Before rollback restores any channels, it passes the entries of these settings to `journal`: from then on
 /// the driver may set them to any value.
 pub fn roll_back(kernel: &mut dyn Kernel, entries: &[Entry], journal: &mut dyn FnMut(&[Entry])) -> Report {
     let mut entries: Vec<Entry> = relevant(entries).cloned().collect();
@@ -310,7 +310,7 @@ enum Outcome {
     LeftAlone(Value),
 }
 
-/// Returns whether a previous roll-back stopped in the middle of a qdisc tree.
+/// Returns whether a previous rollback stopped in the middle of a qdisc tree.
 fn is_put_back_in_part(found: &Value, from: &Value) -> bool {
     match (found, from) {
         (Value::Qdiscs(found), Value::Qdiscs(from)) => is_part_of(found, from),
@@ -331,7 +331,7 @@ fn is_restored(knob: &Knob, found: &Value, from: &Value) -> bool {
     }
 }
 
-/// Returns the entries whose knobs a roll-back would change, as far as this is known. Changes no knob.
+/// Returns the entries whose knobs a rollback would change, as far as this is known. Changes no knob.
 pub(crate) fn would_be_restored<'e>(kernel: &mut dyn Kernel, entries: &'e [Entry]) -> Vec<&'e Entry> {
     relevant(entries).filter(|entry| is_left(kernel, entry)).collect()
 }
@@ -398,9 +398,9 @@ fn lost_with(kernel: &mut dyn Kernel, entry: &Entry) -> Vec<String> {
     kernel.lost_with(&entry.knob, &known).unwrap_or_else(|error| vec![format!("unknown, because {error}")])
 }
 
-/// Returns the entries to journal before a roll-back restores channels: from then on the driver may set
+/// Returns the entries to journal before a rollback restores channels: from then on the driver may set
 /// the settings of the queues to any value. Leaves out settings of other programs. Returns `None` if
-/// the roll-back will not restore channels.
+/// the rollback will not restore channels.
 fn with_channels(kernel: &mut dyn Kernel, entries: &[Entry]) -> Option<Vec<Entry>> {
     let mut is_ours = |entry: &Entry| match kernel.read(&entry.knob) {
         _ if entry.theirs => Some(false),
@@ -425,7 +425,7 @@ fn anything(mut entry: Entry) -> Entry {
 }
 
 impl ApplyError {
-    /// Gives [`Self::JournalStays`] the summary of a roll-back before the end of the run, if no knob failed.
+    /// Gives [`Self::JournalStays`] the summary of a rollback before the end of the run, if no knob failed.
     /// Returns other errors unchanged.
     #[must_use]
     pub fn after(self, report: &Report, interface: &str) -> Self {
@@ -573,7 +573,7 @@ mod tests {
                 (&lost.iter().map(ToString::to_string).collect::<Vec<_>>()[..], left > 0)
             );
         }
-        // A previous roll-back stopped after the first leaf of the original tree.
+        // A previous rollback stopped after the first leaf of the original tree.
         let Value::Qdiscs(from) = &entry.from else { panic!() };
         let part = [&from[..2], &[qdisc("pfifo_fast", 0, Handle::new(7, 2))]].concat();
         let report = roll_back(&mut Cut { now: part, left: 3 }, &[entry.clone()], &mut |_| {});
@@ -595,7 +595,7 @@ mod tests {
         }
     }
 
-    /// A roll-back was interrupted after it restored the channels, and before it restored the map of a queue.
+    /// A rollback was interrupted after it restored the channels, and before it restored the map of a queue.
     #[test]
     fn settings_of_queues_remain_after_the_channels_are_restored() {
         let map = Knob::InterfaceFile("queues/tx-1/xps_cpus".to_owned());

@@ -37,7 +37,7 @@ pub(crate) struct Taken {
 
 impl Taken {
     /// Locks the journal, takes the interface's socket name, and rolls back a killed run. The order matters.
-    /// The journal's error is more specific than the error of the name. Without the name, a roll-back could
+    /// The journal's error is more specific than the error of the name. Without the name, a rollback could
     /// disturb a run with another state directory.
     pub(crate) fn by(state: &StateDirectory, header: &Header) -> Result<Self, ApplyError> {
         let Header { interface, .. } = header;
@@ -549,7 +549,7 @@ impl<K: Kernel, S: Storage> Run<K, S> {
     fn end(&mut self) -> Result<Report, ApplyError> {
         let report = self.restore();
         if let Some(storage) = self.storage.as_mut() {
-            // Ignore the error: an unmarked journal is still correct, because a second roll-back does not
+            // Ignore the error: an unmarked journal is still correct, because a second rollback does not
             // change a restored knob.
             let _ = match report.is_settled() {
                 true => storage.shut(),

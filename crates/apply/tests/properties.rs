@@ -1,4 +1,4 @@
-//! Tests that roll-back leaves each setting as the administrator last set it, wherever a run is
+//! Tests that rollback leaves each setting as the administrator last set it, wherever a run is
 //! interrupted.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -207,7 +207,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 /// Runs steps until the power fails. Returns the run, or `None` if the power fails before the journal exists.
-/// Also returns the values that roll-back must restore: the original values, or the administrator's later
+/// Also returns the values that rollback must restore: the original values, or the administrator's later
 /// values.
 fn play(machine: &Shared, steps: &[Step]) -> (Option<Run<Shared, Shared>>, BTreeMap<Knob, Value>) {
     let mut wanted: BTreeMap<Knob, Value> =
@@ -276,7 +276,7 @@ fn play(machine: &Shared, steps: &[Step]) -> (Option<Run<Shared, Shared>>, BTree
 }
 
 /// Reads the journal from the disk and rolls back, as the guardian and `evenkeel revert` do. Returns whether
-/// the roll-back is complete; true without a journal.
+/// the rollback is complete; true without a journal.
 fn recover(machine: &Shared) -> bool {
     let disk = machine.0.borrow().disk.clone();
     let Some(disk) = disk else { return true };
@@ -358,7 +358,7 @@ fn run_with_queues(machine: &Shared, driver: (&'static str, bool)) -> Option<Run
     run
 }
 
-/// The driver may set the maps to any value. The run and the first roll-back may each be interrupted
+/// The driver may set the maps to any value. The run and the first rollback may each be interrupted
 /// anywhere.
 #[test]
 fn maps_that_went_with_their_channels_are_restored() {

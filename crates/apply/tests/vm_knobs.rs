@@ -148,7 +148,7 @@ fn what_igb_has_is_changed_and_put_back() {
     }
 }
 
-/// A roll-back restores a table in the kernel's default form as the kernel's default.
+/// A rollback restores a table in the kernel's default form as the kernel's default.
 #[test]
 fn the_kernels_own_table_is_put_back_as_its_own() {
     guest::require();

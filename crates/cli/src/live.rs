@@ -191,7 +191,7 @@ pub fn stop_if_interrupted(signals: &Signals) -> Result<(), Failure> {
     if signals.came() { Err(interrupted(&[])) } else { Ok(()) }
 }
 
-/// Creates the error for a signal that ended the set-up. Prints the remarks of each device's roll-back.
+/// Creates the error for a signal that ended the set-up. Prints the remarks of each device's rollback.
 pub fn interrupted(devices: &[(String, Report)]) -> Failure {
     let what = "interrupted before the session began";
     for (device, report) in devices {

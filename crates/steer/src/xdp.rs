@@ -255,9 +255,6 @@ impl Backend for XdpBackend {
             return Ok(Some(difference));
         }
         let Some(link) = link else { return Ok(None) };
-        if !link.up {
-            return Ok(Some("the interface was set down".to_owned()));
-        }
         match link.xdp_program {
             Some(program) if program == self.program => Ok(None),
             Some(program) => {

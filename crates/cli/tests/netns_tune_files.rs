@@ -256,6 +256,26 @@ fn a_file_that_was_edited_is_left_and_reported_once() {
 }
 
 #[test]
+fn later_changes_for_an_edited_file_are_reported_as_not_kept() {
+    let host = Host::new();
+    let file = host.etc.path().join(format!("sysctl.d/90-evenkeel-evk0:{}.conf", host.namespace()));
+    let tune = |rule: &str, more: &[&str]| {
+        let ended = host.tune(&[&["--apply", rule, "--no-watch"], more].concat());
+        assert_eq!(ended.code, 0, "{ended:?}");
+        ended.stdout
+    };
+    tune("sack-off", &["--persist", "sysctl"]);
+    let text = std::fs::read_to_string(&file).unwrap() + "# A note.\n";
+    std::fs::write(&file, &text).unwrap();
+    let said = tune("timestamps-off", &[]);
+    assert!(said.contains(&format!("lost at the next reboot: settings for {}", file.display())), "{said}");
+    let report = tune("window-scaling-off", &["--format", "json"]);
+    let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+    assert!(report["not_kept"][0].as_str().unwrap().contains("was edited"), "{report}");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
+}
+
+#[test]
 fn files_that_cannot_be_removed_are_remembered() {
     let host = Host::new();
     let mounted = |words: &[&str]| {

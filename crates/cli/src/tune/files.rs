@@ -100,13 +100,8 @@ fn names(interface: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// Returns whether a command writes files: it has `--persist`, or an earlier command had it. Without
+/// Returns the files of the kinds that the user chose, and of the kinds that earlier commands wrote. Without
 /// `--persist`, an error counts as no earlier files.
-fn writes(options: &TuneOptions, etc: &Etc) -> bool {
-    !options.persist.is_empty() || written(options, etc).is_ok_and(|written| !written.is_empty())
-}
-
-/// Returns the files of the kinds that the user chose, and of the kinds that earlier commands wrote.
 fn files(
     options: &TuneOptions,
     etc: &Etc,
@@ -114,19 +109,53 @@ fn files(
     facts: &HostFacts,
 ) -> Result<Files, PersistError> {
     let mut kinds = kinds(options);
-    let written = written(options, etc)?;
+    let written = match written(options, etc) {
+        Err(_) if kinds.is_empty() => return Ok(Files::default()),
+        written => written?,
+    };
     kinds.extend(written.iter().map(|written| written.kind));
-    let mut files = persist::files(place(&options.interface), settings, &kinds, &actions(facts));
+    let mut files = match kinds.is_empty() {
+        true => Files::default(),
+        false => persist::files(place(&options.interface), settings, &kinds, &actions(facts)),
+    };
     let is_stale = |written: &Written| !files.files.iter().any(|file| file.path == written.path);
     files.stale = written.into_iter().filter(is_stale).flat_map(|written| written.all).collect();
+    files.not_kept.extend(edited(options, etc, settings, facts, &kinds)?);
     Ok(files)
+}
+
+/// Returns a message for each edited file of an earlier command that has settings which no file of `kinds`
+/// has.
+fn edited(
+    options: &TuneOptions,
+    etc: &Etc,
+    settings: &[(Knob, Value)],
+    facts: &HostFacts,
+    kinds: &[Kind],
+) -> Result<Vec<String>, PersistError> {
+    let place = place(&options.interface);
+    let mut edited = Vec::new();
+    for (kind, path) in persist::paths_by_kind(place) {
+        let whole = etc.path(&path);
+        if kinds.contains(&kind) || std::fs::symlink_metadata(&whole).is_err() || etc.is_unedited(&path)? {
+            continue;
+        }
+        let files = persist::files(place, settings, &[kinds, &[kind]].concat(), &actions(facts));
+        if files.files.iter().any(|file| file.path == path) {
+            edited.push(format!(
+                "settings for {}, which was edited; move the file away, and repeat the command with --persist",
+                path_text(&whole)
+            ));
+        }
+    }
+    Ok(edited)
 }
 
 /// Returns the files that `--apply` would write: with the kept changes of previous commands, and the changes
 /// of the plan. With `--from`, the files contain only the changes of the plan.
 pub fn planned(options: &TuneOptions, prepared: &Prepared) -> Result<Files, Failure> {
     let etc = Etc::from_environment();
-    if options.persist.is_empty() && (options.from.is_some() || !writes(options, &etc)) {
+    if options.persist.is_empty() && options.from.is_some() {
         return Ok(Files::default());
     }
     let planned = prepared.ready.iter().map(|ready| (ready.change.knob.clone(), ready.change.to.clone()));
@@ -164,10 +193,10 @@ fn failure(error: &PersistError) -> Failure {
 /// longer needed. Does nothing if no command had `--persist`.
 pub fn write(options: &TuneOptions, facts: &HostFacts, lasting: &mut Lasting) -> Result<Files, Failure> {
     let etc = Etc::from_environment();
-    if !writes(options, &etc) {
-        return Ok(Files::default());
-    }
     let mut files = files(options, &etc, &lasting.kept(), facts).map_err(|error| failure(&error))?;
+    if options.persist.is_empty() && files.files.is_empty() && files.stale.is_empty() {
+        return Ok(files);
+    }
     etc.remove_drafts();
     let named = Etc::named();
     let noted = lasting.note_files(named.as_deref().and_then(Path::to_str));

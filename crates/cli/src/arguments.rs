@@ -139,7 +139,7 @@ pub struct RunOptions {
     /// Length of a repeat, as a multiple of the scenario's longest window [default: the scenario's measure.long-windows]
     #[arg(long, value_name = "N", value_parser = whole_number::<u32>(1..=1000), allow_negative_numbers = true)]
     pub long_windows: Option<u32>,
-    /// Run a short version: two repeats (or --repeat), each of two long windows unless the scenario sets the length;
+    /// Run a short version: at most two repeats (or --repeat), each of two long windows unless the scenario sets the length;
     /// a tc-* scenario has its own short times and repeats. Too short for a claim: the run judges no expectation
     #[arg(long, conflicts_with = "long_windows")]
     pub quick: bool,

@@ -171,7 +171,10 @@ pub fn parse(origin: &str, text: &str) -> Result<Log, ParseError> {
         let message = "the table is empty".to_owned();
         return Err(ParseError::NoSamples { origin: origin.to_owned(), line: last_line, message });
     }
-    Ok(Log { samples, dropped: head.dropped })
+    let Some(dropped) = head.dropped else {
+        return Err(line_error(origin, head.lines, "# dropped messages", "the header has no such line"));
+    };
+    Ok(Log { samples, dropped })
 }
 
 fn line_error(origin: &str, line: usize, field: &'static str, detail: impl Into<String>) -> ParseError {
@@ -184,7 +187,7 @@ struct Head {
     trips_per_value: f64,
     /// Number of samples, if the header has it.
     received: Option<u64>,
-    dropped: u64,
+    dropped: Option<u64>,
     lines: usize,
 }
 
@@ -193,7 +196,7 @@ impl Head {
         origin: &str,
         lines: &mut impl Iterator<Item = (&'a str, usize)>,
     ) -> Result<Self, ParseError> {
-        let mut head = Head { trips_per_value: 2.0, received: None, dropped: 0, lines: 0 };
+        let mut head = Head { trips_per_value: 2.0, received: None, dropped: None, lines: 0 };
         for (line, number) in lines {
             head.lines = number;
             if let Some(columns) = line.strip_prefix("packet, ") {
@@ -212,7 +215,7 @@ impl Head {
                 head.received = announced(origin, line, number, "ReceivedMessages=")?;
             }
             if let Some(dropped) = announced(origin, line, number, "# dropped messages = ")? {
-                head.dropped = dropped;
+                head.dropped = Some(dropped);
             }
         }
         Err(ParseError::CutShort { origin: origin.to_owned(), line: head.lines, samples: 0 })
@@ -449,5 +452,8 @@ mod tests {
         // sockperf colours the line if the count is not zero.
         let text = HALF.replace("# dropped messages = 0", "\u{1b}[0;31m# dropped messages = 3");
         assert_eq!(parse("it", &text).unwrap().dropped, 3);
+        let error =
+            parse("it", &HALF.replace("# dropped messages", "# lost messages")).unwrap_err().to_string();
+        assert!(error.contains("# dropped messages"), "{error}");
     }
 }

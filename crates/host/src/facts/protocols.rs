@@ -30,10 +30,12 @@ const VMSTAT: &[&str] = &[
 /// Files with pairs of lines: names, then values.
 const PAIRED: [&str; 2] = ["/proc/net/netstat", "/proc/net/snmp"];
 
+const IPV6: &str = "/proc/net/snmp6";
+
 /// Counters that rules use and that every Linux since 4.18 has, by file. A missing counter does not
 /// count as 0. Sources: `snmp4_net_list` and the other lists in net/ipv4/proc.c, `vmstat_text`
 /// (mm/vmstat.c).
-pub const EVERY_LINUX: [(&str, &str, &[&str]); 8] = [
+pub const EVERY_LINUX: [(&str, &str, &[&str]); 9] = [
     (
         "/proc/net/netstat",
         "TcpExt",
@@ -42,6 +44,9 @@ pub const EVERY_LINUX: [(&str, &str, &[&str]); 8] = [
             "ListenDrops",
             "ListenOverflows",
             "OfoPruned",
+            "PAWSActive",
+            "PAWSEstab",
+            "PFMemallocDrop",
             "PruneCalled",
             "RcvPruned",
             "SyncookiesSent",
@@ -67,7 +72,7 @@ pub const EVERY_LINUX: [(&str, &str, &[&str]); 8] = [
             "TCPWantZeroWindowAdv",
         ],
     ),
-    ("/proc/net/netstat", "IpExt", &["InNoRoutes"]),
+    ("/proc/net/netstat", "IpExt", &["InCsumErrors", "InNoRoutes", "InTruncatedPkts"]),
     (
         "/proc/net/snmp",
         "Ip",
@@ -96,7 +101,38 @@ pub const EVERY_LINUX: [(&str, &str, &[&str]); 8] = [
     (
         "/proc/net/snmp",
         "Udp",
-        &["InCsumErrors", "InDatagrams", "NoPorts", "OutDatagrams", "RcvbufErrors", "SndbufErrors"],
+        &[
+            "InCsumErrors",
+            "InDatagrams",
+            "InErrors",
+            "NoPorts",
+            "OutDatagrams",
+            "RcvbufErrors",
+            "SndbufErrors",
+        ],
+    ),
+    (
+        IPV6,
+        "Snmp6",
+        &[
+            "Ip6FragFails",
+            "Ip6InDiscards",
+            "Ip6InHdrErrors",
+            "Ip6InNoRoutes",
+            "Ip6InReceives",
+            "Ip6InTruncatedPkts",
+            "Ip6OutDiscards",
+            "Ip6OutNoRoutes",
+            "Ip6OutRequests",
+            "Ip6ReasmFails",
+            "Udp6InCsumErrors",
+            "Udp6InDatagrams",
+            "Udp6InErrors",
+            "Udp6NoPorts",
+            "Udp6OutDatagrams",
+            "Udp6RcvbufErrors",
+            "Udp6SndbufErrors",
+        ],
     ),
     ("/proc/vmstat", "Vmstat", &["allocstall_normal", "oom_kill", "pswpin", "pswpout"]),
     ("/proc/net/sockstat", "Sockstat.TCP", &["mem", "orphan", "tw"]),
@@ -132,10 +168,11 @@ pub(super) fn packet_counters(tree: &Tree) -> BTreeMap<String, u64> {
             tree.note(&format!("{file}/{counter}"), format!("{file}: {counter} is {why}"));
         }
     }
-    let ipv6 = "/proc/net/snmp6";
-    let text = if has_ipv6(tree) { tree.required_table(ipv6) } else { tree.table(ipv6) };
-    note(tree, ipv6, text.map(|text| named_lines(&text, &mut counters)));
     note_missing(tree, &PAIRED, &counters);
+    if has_ipv6(tree) {
+        note(tree, IPV6, tree.required_table(IPV6).map(|text| named_lines(&text, &mut counters)));
+        note_missing(tree, &[IPV6], &counters);
+    }
     counters
 }
 

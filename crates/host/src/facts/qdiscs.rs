@@ -1,7 +1,7 @@
 //! Queueing disciplines, from the kernel or, in a recorded tree, from a file in the format of `tc -s -j
 //! qdisc show`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_model::host::QdiscFacts;
 use evenkeel_netlink::Netlink;
@@ -9,7 +9,7 @@ use evenkeel_netlink::tc::Handle;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::distinct::{first_gap, repeated, second};
+use super::distinct::{repeated, second};
 use super::qdisc_options::{has_own_options, shown};
 use super::ranges::COUNT_OF_32_BITS;
 use super::tree::Tree;
@@ -154,7 +154,7 @@ pub(super) fn qdiscs(
         lines.clear();
     }
     if !tree.is_live() {
-        note_lost_children(tree, &lines);
+        note_lost_rows(tree, &lines);
     }
     let mut found: BTreeMap<String, Vec<QdiscFacts>> = BTreeMap::new();
     let mut mtus: BTreeMap<&str, Option<u64>> = BTreeMap::new();
@@ -179,18 +179,44 @@ pub(super) fn qdiscs(
     Ok(found)
 }
 
-/// Notes a queue of mq without a qdisc, between two queues with a qdisc. The kernel gives each queue a qdisc
-/// (`mq_init`, net/sched/sch_mq.c), and lists no qdisc for a queue that lost its qdisc and drops all packets
-/// (`noop_qdisc`).
-fn note_lost_children(tree: &Tree, lines: &[QdiscLine]) {
+/// Notes a queue of mq without a qdisc, and a qdisc whose parent is missing. The kernel gives each queue in use
+/// a qdisc (`mq_init`, net/sched/sch_mq.c), and lists no qdisc for a queue that lost its qdisc and drops all
+/// packets (`noop_qdisc`). Before Linux 5.15, a queue that is taken into use later has no listed qdisc
+/// (`mq_change_real_num_tx`).
+fn note_lost_rows(tree: &Tree, lines: &[QdiscLine]) {
     for root in lines.iter().filter(|line| line.kind == "mq") {
         // The default root has the handle 0, which tc does not print.
         let major = if root.handle == "0:" { ":" } else { &root.handle };
         let number =
             |line: &QdiscLine| usize::from_str_radix(line.parent.as_deref()?.strip_prefix(major)?, 16).ok();
-        let queues = lines.iter().filter(|line| line.dev == root.dev).filter_map(number).collect();
-        if let Some(queue) = first_gap(&queues) {
+        let queues: BTreeSet<usize> =
+            lines.iter().filter(|line| line.dev == root.dev).filter_map(number).collect();
+        let listed = queues.last().copied().unwrap_or(0);
+        let in_use = match tree.kernel() {
+            Some(version) if version >= (5, 15) => {
+                tree.list_names(&format!("/sys/class/net/{}/queues", root.dev), "tx-").len()
+            }
+            _ => 0,
+        };
+        if let Some(queue) = (1..=listed.max(in_use)).find(|queue| !queues.contains(queue)) {
             let why = format!("evenkeel/qdiscs.json has no qdisc of {major}{queue:x} of {}", root.dev);
+            tree.note(SOURCE, why);
+        }
+    }
+    // `ingress` and `clsact` have a parent that is no qdisc (TC_H_INGRESS).
+    const INGRESS: &str = "ffff";
+    for line in lines {
+        let Some((major, _)) = line.parent.as_deref().and_then(|parent| parent.split_once(':')) else {
+            continue;
+        };
+        let is_parent = |other: &QdiscLine| match major {
+            "" => other.root == Some(true),
+            major => other.handle.strip_suffix(':') == Some(major),
+        };
+        if major != INGRESS && !lines.iter().any(|other| other.dev == line.dev && is_parent(other)) {
+            let QdiscLine { kind, dev, .. } = line;
+            let why =
+                format!("evenkeel/qdiscs.json has no parent of the {kind} at {} of {dev}", line.place());
             tree.note(SOURCE, why);
         }
     }

@@ -479,8 +479,15 @@ fn transfers() -> serde_json::Value {
 fn an_expectation_that_does_not_follow_from_the_repeats_is_refused() {
     let place = TempDir::new().unwrap();
     let path = place.path().join("record.json");
-    let read = |value: f64, interval: Option<(f64, f64)>, met: Option<bool>, metric: &str| {
+    let incomplete = |value: f64,
+                      interval: Option<(f64, f64)>,
+                      met: Option<bool>,
+                      metric: &str,
+                      overflow: f64| {
         let mut json = transfers();
+        if overflow > 0.0 {
+            json["variants"][0]["repeats"][0]["counters"] = serde_json::json!({ "meter_overflow": overflow });
+        }
         let text = format!(
             "{}\n[[expect]]\nvariant = \"distribution-2\"\nmetric = \"{metric}\"\nstatistic = \"mean\"\n\
              at-least = 80000000000\n",
@@ -496,7 +503,13 @@ fn an_expectation_that_does_not_follow_from_the_repeats_is_refused() {
         fs::write(&path, json.to_string()).unwrap();
         store::read(&path).map_err(|error| error.to_string())
     };
+    let read = |value: f64, interval: Option<(f64, f64)>, met: Option<bool>, metric: &str| {
+        incomplete(value, interval, met, metric, 0.0)
+    };
     read(90e9, None, None, "throughput_bps").unwrap();
+    incomplete(90e9, None, None, "throughput_bps", 5.0).unwrap();
+    let error = incomplete(90e9, None, Some(true), "throughput_bps", 5.0).unwrap_err();
+    assert!(error.contains("meter_overflow is 5, which contradicts expectations[0].met: true"), "{error}");
     read(90e9, Some((89e9, 91e9)), Some(true), "throughput_bps").unwrap();
     for (value, interval, met, metric, words) in [
         (85e9, None, None, "throughput_bps", "is 85000000000, which contradicts the repeats: 90000000000"),

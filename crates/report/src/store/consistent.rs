@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_model::record::{ExpectationRecord, Record, RepeatRecord, metric};
+use evenkeel_model::record::{ExpectationRecord, Record, RepeatRecord, VariantRecord, metric};
 use evenkeel_model::scenario::{Scenario, Variant, WorkloadKind};
 use evenkeel_model::units::{BitRate, ByteSize, Nanoseconds};
 
@@ -128,6 +128,14 @@ pub(super) fn check_expectations(record: &Record, scenario: &Scenario) -> Result
             ..of.clone()
         };
         let Some(expected) = judged.iter().find(|one| question(one) == question(recorded)) else { continue };
+        let is_used = |own: &&VariantRecord| {
+            own.name == recorded.variant || recorded.relative_to.as_ref() == Some(&own.name)
+        };
+        let used = record.variants.iter().filter(is_used).flat_map(|own| &own.repeats);
+        let overflow: f64 = used.filter_map(|repeat| repeat.counters.get("meter_overflow")).sum();
+        if let Some(met) = recorded.met.filter(|_| overflow > 0.0) {
+            return Err(against("meter_overflow", overflow, format!("expectations[{number}].met: {met}")));
+        }
         let Some(value) = recorded.value else { continue };
         let field = format!("expectations[{number}].value");
         match expected.value {

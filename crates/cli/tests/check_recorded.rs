@@ -157,8 +157,8 @@ fn planted_faults_are_found() {
     println!("{found} of {total} planted faults are found with their number");
 }
 
-/// A finding of the named rule has the expected texts and severity, and no forbidden text. Silent rules
-/// have no finding.
+/// For each fault that a recorded host lists with texts, a finding of the fault's rule has these texts, the
+/// listed severity, and no forbidden text. A rule that the host lists as silent has no finding.
 #[test]
 fn findings_say_what_operators_need() {
     let texts = |table: &toml::Value, key: &str| -> Vec<String> {

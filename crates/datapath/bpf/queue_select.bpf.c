@@ -392,8 +392,8 @@ static __always_inline int may_move(enum ek_steering steering, const struct sk_b
 	__u32 held;
 
 	*held_on = EK_NO_QUEUE;
-	/* Only this program holds a flow on a class, or a flow without a socket on a queue; the kernel does
-	 * not. */
+	/* The kernel records a queue only for a flow with a socket, and never records a class. In these two
+	 * cases, only this program holds the flow. */
 	if (steering == EK_STEER_CLASS || !sk)
 		return besides < WMEM_IDLE;
 	held = KERNEL_READ(sk, __sk_common.skc_tx_queue_mapping);

@@ -35,8 +35,8 @@ pub(crate) struct Counts {
 /// Two counters that count no packet twice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Count {
-    /// `OutSegs`, which does not count retransmissions (`__tcp_transmit_skb`, net/ipv4/tcp_output.c), or the
-    /// packets of an interface, which do not contain those that it dropped.
+    /// `OutSegs`, which excludes retransmissions (`__tcp_transmit_skb`, net/ipv4/tcp_output.c), or the
+    /// interface's packet counter, which excludes dropped packets.
     pub(crate) good: u64,
     /// `RetransSegs`, or dropped packets.
     pub(crate) bad: u64,

@@ -148,8 +148,8 @@ fn what_is_held_is_freed_with_the_qdisc() {
     assert_eq!(received(&receiving), 0);
 }
 
-/// A device's instance of the qdisc must work until it is replaced, even after the owner has dropped the
-/// qdisc, as at the end of its process.
+/// A device's instance of the qdisc must work until it is replaced, even if the process that registered the
+/// qdisc has ended.
 #[test]
 fn a_device_keeps_it_when_its_owner_goes() {
     guest::require();

@@ -439,7 +439,7 @@ fn read_sweep(
 
 fn not_in_the_sweep(field: &Field<'_>, value: &str) {
     let problem = format!("{} is not among the values of the sweep", excerpt(value));
-    field.complain(BadValue, problem, "a quick run uses a subset of the values of the sweep");
+    field.complain(BadValue, problem, "use values of the sweep, or add this value to the sweep");
 }
 
 /// Reports a number of clients for which a group with a share gets no client. Zero clients are valid.

@@ -160,7 +160,7 @@ fn hot_servers(view: &View<'_>, nic: &Interface, rss: &Rss) -> Option<(f64, Stri
 
 fn table_narrow(view: &View<'_>) -> Vec<Found> {
     const LOST: u64 = 10_000;
-    /// Mean share since boot. At the peaks of a day, such a processor has no idle time.
+    /// Mean share of time in softirqs since boot. Processors with this mean have no idle time at the peaks of a day.
     const FULL: f64 = 0.6;
     let mut found = Vec::new();
     for nic in view.nics() {

@@ -59,7 +59,11 @@ pub enum StoreError {
         path_text(path)
     )]
     DamagedSeries { path: PathBuf, source: io::Error },
-    #[error("{}, line {line} (unpacked): {reason}", path_text(path))]
+    #[error(
+        "cannot read the series {}: line {line} after decompression: {reason}; run the scenario again, or restore the \
+         file",
+        path_text(path)
+    )]
     MalformedSeries { path: PathBuf, line: usize, reason: String },
     #[error("series of {variant}, repeat {repeat}: {reason}")]
     UnsuitableSeries { variant: String, repeat: usize, reason: String },

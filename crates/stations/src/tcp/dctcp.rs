@@ -20,7 +20,8 @@ pub(super) struct Dctcp {
 }
 
 impl Default for Dctcp {
-    /// Returns the state of a new flow. The first mark halves the window (`dctcp_alpha_on_init`).
+    /// Returns the state of a new flow. The share begins at its maximum (`dctcp_alpha_on_init`), so a mark on
+    /// the first packets halves the window.
     fn default() -> Self {
         Self { share: UNIT, delivered: 0, marked: 0, round_end: 0 }
     }

@@ -84,7 +84,7 @@ const TENANTS: &[Case] = &[
     ("clients = [0, 5]\n", "", (27, 1), ": sweep[0].clients: missing; the workload does not set this value, so the sweep must, for example clients = [1, 8, 48]"),
     ("\"4KiB\"]\nquick", "\"1024B\"]\nquick", (31, 19), ": sweep[0].length[1]: this value appears above already"),
     ("clients = [5] }", "clients = [6] }", (32, 39), ": sweep[0].quick.clients: 6 is not among the values of the sweep"),
-    ("quick = { qdiscs = [\"htb\"]", "quick = { qdiscs = [\"htb\", \"fq\"]", (32, 20), ": sweep[0].quick.qdiscs: fq is not among the values of the sweep; a quick run uses a subset of the values of the sweep"),
+    ("quick = { qdiscs = [\"htb\"]", "quick = { qdiscs = [\"htb\", \"fq\"]", (32, 20), ": sweep[0].quick.qdiscs: fq is not among the values of the sweep; use values of the sweep, or add this value to the sweep"),
     ("quick = { qdiscs", "quick = { qdisc", (32, 11), ": sweep[0].quick.qdisc: unknown key; did you mean 'qdiscs'?"),
     ("length = [\"4KiB\"]\nfull", "length = [\"4KiB\"]\nrules = [1]\nfull", (34, 1), ": sweep[1].classifier: missing; name the classifier of the rules"),
     ("length = [\"4KiB\"]\nfull", "length = [\"4KiB\"]\nclassifier = [\"u32\"]\nrules = [1]\nfull", (34, 1), ": sweep[1]: the axes differ from the axes of the first sweep"),

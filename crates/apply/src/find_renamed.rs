@@ -79,7 +79,7 @@ pub fn finished_copies(state: &StateDirectory) -> Result<Vec<Renamed>, ApplyErro
 /// Refuses an interface with a renamed journal, because a new run would treat the changed values as the
 /// administrator's.
 pub fn check_renamed(state: &StateDirectory, interface: &InterfaceIdentity) -> Result<(), ApplyError> {
-    let concerns = |found: &Renamed| found.header.interface.index == interface.index;
+    let concerns = |found: &Renamed| found.header.interface.same_interface(interface);
     match renamed(state)?.into_iter().find(concerns) {
         Some(found) => Err(JournalError::Renamed(Box::new(found)).into()),
         None => Ok(()),

@@ -69,6 +69,18 @@ impl InterfaceIdentity {
     pub fn same_namespace(&self, other: &Self) -> bool {
         self.namespace == other.namespace && self.namespace_cookie == other.namespace_cookie
     }
+
+    /// Returns whether both are one interface of one namespace. Compares the indices only if a device is
+    /// unknown: an interface that left its namespace and returned may have another index, and another
+    /// interface may have the earlier index.
+    #[must_use]
+    pub fn same_interface(&self, other: &Self) -> bool {
+        let is_same = match (self.device, other.device) {
+            (Some(device), Some(other)) => device == other,
+            _ => self.index == other.index,
+        };
+        is_same && self.same_boot(other) && self.same_namespace(other)
+    }
 }
 
 /// Returns the inode of the directory that the interface's link in `class/net` points to. Returns

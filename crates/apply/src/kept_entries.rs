@@ -9,6 +9,7 @@ use crate::identity::InterfaceIdentity;
 use crate::journal::{Entry, Header};
 use crate::journal_directory::{StateDirectory, is_kept};
 use crate::kernel::{Kernel, LiveKernel};
+use crate::namespace::returned;
 use crate::ours::Ours;
 
 /// A kept journal of this boot and of the calling thread's network namespace.
@@ -18,7 +19,8 @@ pub struct KeptJournal {
     pub entries: Vec<Entry>,
 }
 
-/// Returns the kept journals of this boot, for the interfaces in the calling thread's network namespace.
+/// Returns the kept journals of this boot, for the interfaces in the calling thread's network namespace. An
+/// interface that left and returned has its present index in the header.
 pub fn kept_journals(state: &StateDirectory) -> Result<Vec<KeptJournal>, ApplyError> {
     let mut found = Vec::new();
     for path in state.journals()? {
@@ -26,10 +28,14 @@ pub fn kept_journals(state: &StateDirectory) -> Result<Vec<KeptJournal>, ApplyEr
             continue;
         }
         let Some(contents) = StateDirectory::read(&path)?.filter(|contents| !contents.shut) else { continue };
-        let (Some(header), entries) = (contents.header, contents.entries) else { continue };
+        let (Some(mut header), entries) = (contents.header, contents.entries) else { continue };
         let Header { interface, .. } = &header;
         let here = InterfaceIdentity::here(interface.index, &interface.name).map_err(KnobError::from)?;
         if interface.same_boot(&here) && interface.same_namespace(&here) {
+            // Ignore the error: a command that reads the interface reports it.
+            if let Ok(Some(now)) = returned(interface) {
+                header.interface.index = now.index;
+            }
             found.push(KeptJournal { path, header, entries });
         }
     }

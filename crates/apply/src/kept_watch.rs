@@ -91,10 +91,17 @@ impl KeptWatch {
         Ok(Self { state: state.clone(), journal, identity, kernel })
     }
 
-    /// Returns the path of the journal that contains the changes.
-    #[must_use]
-    pub fn journal(&self) -> PathBuf {
-        self.journal.clone()
+    /// Returns the path of the journal that contains the changes. If the interface returned with another index,
+    /// the next change moves them to the journal with this index.
+    ///
+    /// # Errors
+    /// Returns an error if the directory cannot be read.
+    pub fn journal(&self) -> Result<PathBuf, ApplyError> {
+        if self.journal.symlink_metadata().is_ok() {
+            return Ok(self.journal.clone());
+        }
+        let earlier = self.state.earlier_kept_journals_of(&self.identity)?;
+        Ok(earlier.into_iter().next().unwrap_or_else(|| self.journal.clone()))
     }
 
     /// Refuses a damaged or renamed journal: without it, the changed values would count as the
@@ -104,10 +111,9 @@ impl KeptWatch {
     /// Returns the damage, the new path, or an error if a journal cannot be read.
     pub fn check(&self) -> Result<(), ApplyError> {
         check_renamed(&self.state, &self.identity)?;
-        match StateDirectory::read(&self.journal)? {
-            Some(contents) if !contents.damage.is_empty() => {
-                Err(Damaged::of(self.journal.clone(), &contents).into())
-            }
+        let journal = self.journal()?;
+        match StateDirectory::read(&journal)? {
+            Some(contents) if !contents.damage.is_empty() => Err(Damaged::of(journal, &contents).into()),
             _ => Ok(()),
         }
     }
@@ -131,7 +137,7 @@ impl KeptWatch {
     /// Returns an error if the journal cannot be read.
     pub fn entries(&self) -> Result<Vec<Entry>, ApplyError> {
         let is_own = |header: &Header| header.interface.device == self.identity.device;
-        let contents = StateDirectory::read(&self.journal)?
+        let contents = StateDirectory::read(&self.journal()?)?
             .filter(|contents| !contents.shut && contents.header.as_ref().is_some_and(is_own));
         let entries = contents.map(|contents| contents.entries).unwrap_or_default();
         Ok(entries.into_iter().filter(|entry| entry.service && !entry.with_channels).collect())
@@ -180,7 +186,8 @@ impl KeptWatch {
             let Some(contents) = StateDirectory::read(&path)?.filter(|contents| !contents.shut) else {
                 continue;
             };
-            let is_own = contents.header.is_some_and(|header| header.interface.index == self.identity.index);
+            let is_own =
+                contents.header.is_some_and(|header| header.interface.same_interface(&self.identity));
             let knobs = contents.entries.into_iter().map(|entry| entry.knob);
             managed.extend(knobs.filter(|knob| is_own || !knob.is_of_interface()));
         }

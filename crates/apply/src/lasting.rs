@@ -11,11 +11,12 @@
 //! ```
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use crate::damaged_journal::Damaged;
 use crate::error::{ApplyError, JournalError, KnobError};
 use crate::identity::InterfaceIdentity;
-use crate::journal::{Entry, Header};
+use crate::journal::{Entry, Header, fold};
 use crate::journal_directory::StateDirectory;
 use crate::journal_file::{Held, Look};
 use crate::kept_entries::in_force;
@@ -361,11 +362,39 @@ fn take_kept(state: &StateDirectory, header: &Header) -> Result<Kept, ApplyError
             None => Look::BeginAnew((entries.clone(), None, files), entries),
         })
     })?;
-    let (entries, leftover, files) = found.unwrap_or_default();
+    let is_new = found.is_none();
+    let (mut entries, leftover, files) = found.unwrap_or_default();
     if let Some((etc, names)) = files {
         held.note_files(&etc, &names, &entries)?;
     }
+    for path in state.earlier_kept_journals_of(&header.interface)? {
+        if let Err(error) = adopt(&path, &mut held, &mut entries) {
+            if is_new && entries.is_empty() {
+                held.remove()?;
+            }
+            return Err(error);
+        }
+    }
     Ok(Kept { held, entries, leftover })
+}
+
+/// Moves the kept changes of an earlier journal to the interface's journal. The earlier journal has the
+/// interface's index from before it left this namespace and returned.
+fn adopt(path: &Path, held: &mut Held, entries: &mut Vec<Entry>) -> Result<(), ApplyError> {
+    let Some(mut earlier) = Held::take_path(path)? else { return Ok(()) };
+    let contents = earlier.read()?;
+    let Some(header) = contents.header.as_ref().filter(|_| contents.damage.is_empty()) else {
+        return Err(Damaged::of(earlier.path(), &contents).into());
+    };
+    if !contents.shut {
+        let (etc, names) = (&header.etc, &header.names);
+        let newer = std::mem::replace(entries, contents.entries);
+        newer.into_iter().for_each(|entry| fold(entries, entry));
+        let own = held.header()?;
+        held.rewrite(&own, entries)?;
+        held.note_files(etc, names, entries)?;
+    }
+    Ok(earlier.remove()?)
 }
 
 /// Returns whether the device rounded `wanted`: the value has changed, and is closer to `wanted` than

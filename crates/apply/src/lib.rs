@@ -41,6 +41,7 @@ mod damaged_journal;
 mod disturbance;
 mod error;
 mod filters;
+mod find_by_device;
 mod find_damaged;
 mod find_renamed;
 pub mod guardian;

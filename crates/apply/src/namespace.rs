@@ -179,6 +179,18 @@ pub(crate) fn interface_of(device: u64) -> Result<Option<(u32, String)>, HostErr
     Ok(None)
 }
 
+/// Returns an interface that left the calling thread's network namespace and returned with another index, with
+/// its present index and name. Returns `None` for any other interface.
+pub(crate) fn returned(interface: &InterfaceIdentity) -> Result<Option<InterfaceIdentity>, HostError> {
+    let found = InterfaceIdentity::current(interface.index, &interface.name)?;
+    let is_here = interface.same_boot(&found) && interface.same_namespace(&found);
+    let Some(device) = interface.device.filter(|device| is_here && found.device != Some(*device)) else {
+        return Ok(None);
+    };
+    let present = interface_of(device)?.filter(|(index, _)| *index != interface.index);
+    Ok(present.map(|(index, name)| InterfaceIdentity { index, name, ..interface.clone() }))
+}
+
 /// All network namespaces that a process, a descriptor or a mount holds.
 struct Scan {
     /// For each inode, a path of the namespace.

@@ -139,6 +139,9 @@ fn revert_part(
     {
         return Ok(outcome);
     }
+    if let Some(header) = contents.header.as_ref().filter(|_| !contents.shut) {
+        sole_run::check_returned(journal, &header.interface)?;
+    }
     if !is_kept(&name) {
         let Some(held) = Held::take_path(journal)? else { return Ok(RevertOutcome::Nothing) };
         return revert_held(held, part, remove_files);
@@ -233,13 +236,16 @@ fn unrestored<'e>(header: &Header, entries: &'e [Entry]) -> Vec<&'e Entry> {
     would_be_restored(&mut kernel, entries)
 }
 
-/// Returns the ended run on the interface with this index, if another process holds the journal of the run,
-/// for example to roll the run back. The result of the rollback is not known yet.
-pub fn run_in_roll_back(state: &StateDirectory, index: u32) -> Option<Header> {
+/// Returns the ended run on an interface, if another process holds the journal of the run, for example to roll
+/// the run back. The result of the rollback is not known yet.
+pub fn run_in_roll_back(
+    state: &StateDirectory,
+    is_wanted: &dyn Fn(&InterfaceIdentity) -> bool,
+) -> Option<Header> {
     let is_rolled_back = |journal: &PathBuf| {
         let contents = StateDirectory::read(journal).ok()??;
         let header = contents.header.filter(|_| !contents.shut && !contents.entries.is_empty())?;
-        let is_own = header.interface.index == index && is_here(&header.interface).unwrap_or(false);
+        let is_own = is_wanted(&header.interface) && is_here(&header.interface).unwrap_or(false);
         let is_held = is_own && !header.kept && !is_alive(&header) && is_held(journal).unwrap_or(false);
         is_held.then_some(header)
     };
@@ -396,9 +402,9 @@ fn revert_held(
     // administrator's values.
     let _sole = match &contents.header {
         Some(Header { interface, .. }) if !contents.shut && is_here(interface)? => {
-            sole_run::take(interface.index, &interface.name, &held.path())?
+            sole_run::take_for_revert(interface, &held.path())?
         }
-        _ => None,
+        _ => Vec::new(),
     };
     finish(held, contents, None, &others, remove_files)
 }
@@ -558,7 +564,7 @@ fn kept_elsewhere(
     let left = shared.into_iter().filter_map(|entry| {
         let found = kernel.read(&entry.knob).ok().filter(|found| !entry.knob.same(found, &entry.from))?;
         let keeps = |(interface, other): &&(InterfaceIdentity, Entry)| {
-            interface.index != header.interface.index
+            !interface.same_interface(&header.interface)
                 && other.knob == entry.knob
                 && !other.theirs
                 && other.is_ours(&found)
@@ -616,6 +622,25 @@ pub(crate) fn take_over_contents(
         return Err(JournalError::Unfinished { path, knob, reason }.into());
     }
     leftover.whole().map(Some)
+}
+
+/// Rolls back killed runs on an interface that had other indices before it left this namespace and returned.
+/// Returns the rollback of the newest such run that had changes.
+///
+/// # Errors
+/// Returns an error in the same cases as [`take_over`], or if such a run has not ended.
+pub(crate) fn take_over_earlier(
+    state: &StateDirectory,
+    interface: &InterfaceIdentity,
+) -> Result<Option<Leftover>, ApplyError> {
+    let own = state.journal_of(interface);
+    let mut newest = None;
+    for path in state.run_journals_of(interface)?.into_iter().filter(|path| *path != own) {
+        let Some(mut held) = Held::take_path(&path)? else { continue };
+        newest = newest.or(take_over(&mut held)?);
+        held.remove()?;
+    }
+    Ok(newest)
 }
 
 /// Refuses an interface that was moved here with settings of a run in another network namespace: the

@@ -20,7 +20,7 @@ use crate::journal_directory::StateDirectory;
 use crate::journal_file::Held;
 use crate::kernel::{Kernel, LiveKernel};
 use crate::ours::Ours;
-use crate::revert::{Leftover, check_elsewhere, take_over};
+use crate::revert::{Leftover, check_elsewhere, take_over, take_over_earlier};
 use crate::rollback::{Report, roll_back};
 use crate::sole_run;
 use crate::storage::Storage;
@@ -36,7 +36,7 @@ pub(crate) struct Taken {
 }
 
 impl Taken {
-    /// Locks the journal, takes the interface's socket name, and rolls back a killed run. The order matters.
+    /// Locks the journal, takes the interface's socket name, and rolls back killed runs. The order matters.
     /// The journal's error is more specific than the error of the name. Without the name, a rollback could
     /// disturb a run with another state directory.
     pub(crate) fn by(state: &StateDirectory, header: &Header) -> Result<Self, ApplyError> {
@@ -57,7 +57,13 @@ impl Taken {
                 }
             }
         }
-        Ok(Self { held, leftover: leftover.flatten(), sole })
+        match take_over_earlier(state, interface) {
+            Ok(earlier) => Ok(Self { held, leftover: leftover.flatten().or(earlier), sole }),
+            Err(error) => {
+                held.remove()?;
+                Err(error)
+            }
+        }
     }
 }
 

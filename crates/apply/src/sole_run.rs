@@ -14,6 +14,7 @@ use crate::identity::InterfaceIdentity;
 use crate::journal_directory::StateDirectory;
 use crate::journal_file::is_held;
 use crate::journal_lines::Contents;
+use crate::namespace::returned;
 
 /// Time to wait for a holder that is exiting.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -32,6 +33,32 @@ fn name_of_tuning(index: u32) -> String {
 /// the name: such a process manages no interface.
 pub(crate) fn take(index: u32, interface: &str, journal: &Path) -> Result<Option<SocketName>, JournalError> {
     take_name(&name_of_run(index), |process| held_elsewhere(interface, process, Some(journal)))
+}
+
+/// Takes the name as [`take`] does, for the revert of a journal. If the interface returned with another index,
+/// also takes the name for this index.
+pub(crate) fn take_for_revert(
+    interface: &InterfaceIdentity,
+    journal: &Path,
+) -> Result<Vec<SocketName>, JournalError> {
+    let mut taken = Vec::from_iter(take(interface.index, &interface.name, journal)?);
+    if let Some(now) = returned(interface)? {
+        match take(now.index, &now.name, journal) {
+            Ok(name) => taken.extend(name),
+            Err(error) => {
+                check_unmanaged(&StateDirectory::of_journal(journal).0, &now)?;
+                return Err(error);
+            }
+        }
+    }
+    Ok(taken)
+}
+
+/// Refuses to revert a journal if a session manages its interface, which returned with another index: the
+/// session has a journal with another name.
+pub(crate) fn check_returned(journal: &Path, interface: &InterfaceIdentity) -> Result<(), JournalError> {
+    let state = StateDirectory::of_journal(journal).0;
+    returned(interface)?.map_or(Ok(()), |now| check_unmanaged(&state, &now))
 }
 
 /// Takes the interface's name for receive steering. Steering that changes no setting has no journal.

@@ -1,5 +1,6 @@
 //! `evenkeel revert`, and the guardian, which restores settings after its run dies.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -60,7 +61,7 @@ pub fn persisted_names(header: &Header, etc: Option<&str>) -> BTreeSet<String> {
     for KeptJournal { header: other, .. } in
         kept_journals(&StateDirectory::from_environment()).unwrap_or_default()
     {
-        let is_another = is_here(&other.interface) && other.interface.index != interface.index;
+        let is_another = is_here(&other.interface) && !other.interface.same_interface(interface);
         if is_another && etc.is_none_or(|etc| other.etc.iter().any(|other| other == etc)) {
             names.retain(|name| !other.names.contains(name));
         }
@@ -199,6 +200,13 @@ fn revert_settings(
         }
     }
     let mut own = BTreeMap::new();
+    let header = |path: &PathBuf| Some((path.clone(), StateDirectory::read(path).ok()??.header?));
+    let headers: BTreeMap<PathBuf, Header> = chosen.iter().filter_map(header).collect();
+    // An interface that left its namespace and returned may have two run journals. The newer run found the
+    // values that the older one had set.
+    chosen.sort_by_key(|path| {
+        headers.get(path).map(|header| (header.kept, Reverse(header.process.start_ticks)))
+    });
     // An interface has two journals, and a live session excludes a revert of both journals. Report the
     // session once.
     let mut told = BTreeSet::new();
@@ -208,11 +216,19 @@ fn revert_settings(
     };
     for identity in names.clone().unwrap_or_else(all_interfaces).iter().filter_map(|name| identity(name)) {
         let journals = [state.journal_of(&identity), state.kept_journal_of(&identity)];
+        let is_own = |path: &PathBuf| {
+            let found = headers.get(path).is_some_and(|header| header.interface.same_interface(&identity));
+            found || journals.contains(path)
+        };
         match exclude_sessions(&state, &identity) {
-            Ok(_) => own.extend(journals.into_iter().map(|path| (path, identity.clone()))),
+            Ok(_) => {
+                own.extend(
+                    chosen.iter().filter(|path| is_own(path)).map(|path| (path.clone(), identity.clone())),
+                );
+            }
             Err(error) => {
                 exit = exit.or(tell_once(&error.into()));
-                chosen.retain(|path| !journals.contains(path));
+                chosen.retain(|path| !is_own(path));
                 any = true;
             }
         }
@@ -404,18 +420,27 @@ pub fn renamed(interface: Option<&str>) -> Vec<Renamed> {
     found
 }
 
-/// Returns the killed runs in this network namespace whose changes are still in force: those on the devices
-/// with these indices, those whose command named the interface, or all. Returns none if this user may not
+/// Returns the killed runs in this network namespace whose changes are still in force: those on an interface and
+/// the devices below it, those whose command named the interface, or all. Returns none if this user may not
 /// read the journals.
-pub fn dead_runs(only: Option<(&str, &[u32])>) -> Vec<Header> {
+pub fn dead_runs(interface: Option<&str>) -> Vec<Header> {
+    let Some(name) = interface else { return dead_runs_on(&|_| true) };
+    let own = identities_below(name);
+    dead_runs_on(&|header| {
+        let is_on = |own: &InterfaceIdentity| header.interface.same_interface(own);
+        own.iter().any(is_on) || header.named.as_deref() == Some(name)
+    })
+}
+
+fn dead_runs_on(is_wanted: &dyn Fn(&Header) -> bool) -> Vec<Header> {
     let journals = StateDirectory::from_environment().journals().unwrap_or_default();
     let found = journals.iter().filter_map(|journal| Some(evenkeel_apply::unfinished(journal).ok()??.0));
-    let concerns = |header: &Header| {
-        only.is_none_or(|(named, devices)| {
-            devices.contains(&header.interface.index) || header.named.as_deref() == Some(named)
-        })
-    };
-    found.filter(|header| !header.kept && concerns(header)).collect()
+    found.filter(|header| !header.kept && is_wanted(header)).collect()
+}
+
+/// Identifies an interface and the devices below it. Leaves out those that cannot be read.
+fn identities_below(interface: &str) -> Vec<InterfaceIdentity> {
+    with_devices_below(interface).iter().filter_map(|name| identity(name)).collect()
 }
 
 /// Describes settings that a killed run left changed on an interface or the devices below it, and the
@@ -430,14 +455,19 @@ pub fn left(index: u32, name: &str) -> Option<String> {
     if let Some(renamed) = renamed(Some(name)).iter().find(|renamed| !renamed.header.kept) {
         return Some(renamed.to_string());
     }
-    let below =
-        with_devices_below(name).iter().filter_map(|name| Some(identity(name)?.index)).collect::<Vec<_>>();
-    let indices = [below, vec![index]].concat();
-    if let Some(header) = dead_runs(Some((name, &indices))).first() {
+    let below = identities_below(name);
+    let has_index = below.iter().any(|below| below.index == index);
+    let is_own = |interface: &InterfaceIdentity| {
+        // The interface may have left this namespace.
+        let has_left = !has_index && interface.index == index;
+        has_left || below.iter().any(|below| interface.same_interface(below))
+    };
+    let dead = dead_runs_on(&|header| is_own(&header.interface) || header.named.as_deref() == Some(name));
+    if let Some(header) = dead.first() {
         return Some(unfinished(header));
     }
     let state = StateDirectory::from_environment();
-    if let Some(header) = indices.iter().find_map(|index| run_in_roll_back(&state, *index)) {
+    if let Some(header) = run_in_roll_back(&state, &is_own) {
         let whose = whose(&header);
         return Some(format!(
             "{whose} has ended, and another process that has its journal may restore its changes"
@@ -512,7 +542,9 @@ pub fn remind(command: &Command) {
 /// Returns the paths of the journals that runs on these interfaces have. A journal may not exist.
 fn run_journals(interfaces: &[String]) -> Vec<PathBuf> {
     let state = StateDirectory::from_environment();
-    interfaces.iter().filter_map(|name| identity(name)).map(|identity| state.journal_of(&identity)).collect()
+    let identities = interfaces.iter().filter_map(|name| identity(name));
+    // Ignore the error: the command itself reports a directory that cannot be read.
+    identities.flat_map(|identity| state.run_journals_of(&identity).unwrap_or_default()).collect()
 }
 
 /// Reports damaged journals, except those that the command reads and reports itself.
@@ -542,9 +574,7 @@ fn remind_of_elsewhere(names: &[String]) {
 }
 
 fn remind_of_unfinished(interface: &str) {
-    let names = with_devices_below(interface);
-    let indices: Vec<u32> = names.iter().filter_map(|name| Some(identity(name)?.index)).collect();
-    dead_runs(Some((interface, &indices))).iter().for_each(tell_unfinished);
+    dead_runs(Some(interface)).iter().for_each(tell_unfinished);
 }
 
 fn remind_of_stray(interface: Option<&str>) {
@@ -693,7 +723,7 @@ pub fn unfinished(header: &Header) -> String {
     let interface = &header.interface;
     let (ended, name) = (format!("{} ended before it restored its changes", whose(header)), &interface.name);
     let fix = printed_command("evenkeel revert {}", &[name]);
-    if identity(name).is_some_and(|found| found.index == interface.index) {
+    if identity(name).is_some_and(|found| found.same_interface(interface)) {
         return format!("{ended}: `{fix}` restores them");
     }
     let own = std::fs::metadata("/proc/thread-self/ns/net").map(|namespace| namespace.ino());

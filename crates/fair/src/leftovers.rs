@@ -10,7 +10,7 @@ use evenkeel_apply::{
     check_renamed, damaged, exclude_runs, journals_below,
 };
 use evenkeel_host::Sysfs;
-use evenkeel_netlink::Netlink;
+use evenkeel_netlink::{Link, Netlink};
 
 use crate::error::FairError;
 use crate::preflight::{check_machine, devices_of};
@@ -27,12 +27,12 @@ pub fn managed_devices(interface: &str) -> Result<Vec<String>, FairError> {
 fn identities(interface: &str) -> Result<Vec<InterfaceIdentity>, FairError> {
     check_machine(&evenkeel_host::Host::live())?;
     let (_, real) = devices_of(interface, &mut Netlink::open()?, &Sysfs::of_namespace()?)?;
-    real.iter()
-        .map(|link| {
-            let identity = InterfaceIdentity::current(link.index, &link.name).map_err(KnobError::from);
-            Ok(identity.map_err(ApplyError::from)?)
-        })
-        .collect()
+    real.iter().map(identity_of).collect()
+}
+
+pub(crate) fn identity_of(link: &Link) -> Result<InterfaceIdentity, FairError> {
+    let identity = InterfaceIdentity::current(link.index, &link.name).map_err(KnobError::from);
+    Ok(identity.map_err(ApplyError::from)?)
 }
 
 /// Returns an error if a session manages a device below an interface, or if a killed run left a renamed or
@@ -47,8 +47,8 @@ pub fn check_unmanaged(interface: &str, state: &StateDirectory) -> Result<(), Fa
         evenkeel_apply::check_unmanaged(state, &identity).map_err(ApplyError::from)?;
         check_renamed(state, &identity)?;
         check_elsewhere(state, &identity)?;
-        let journal = state.journal_of(&identity);
-        if let Some(damaged) = damaged(state)?.into_iter().find(|damaged| damaged.path == journal) {
+        let journals = state.run_journals_of(&identity).map_err(ApplyError::from)?;
+        if let Some(damaged) = damaged(state)?.into_iter().find(|damaged| journals.contains(&damaged.path)) {
             return Err(ApplyError::from(damaged).into());
         }
     }
@@ -66,7 +66,9 @@ pub fn put_back_leftovers(interface: &str, state: &StateDirectory) -> Result<Vec
     for identity in identities(interface)? {
         check_renamed(state, &identity)?;
         exclude_runs(state, &identity).map_err(ApplyError::from)?;
-        found.extend(evenkeel_apply::put_back(&state.journal_of(&identity))?);
+        for journal in state.run_journals_of(&identity).map_err(ApplyError::from)? {
+            found.extend(evenkeel_apply::put_back(&journal)?);
+        }
     }
     // A device may have left the interface since the run.
     for journal in journals_below(state, interface).map_err(ApplyError::from)? {
@@ -82,9 +84,11 @@ pub fn put_back_leftovers(interface: &str, state: &StateDirectory) -> Result<Vec
 /// Returns an error if the interface does not exist, or a journal cannot be read.
 pub fn leftovers(interface: &str, state: &StateDirectory) -> Result<Vec<(Header, Vec<Change>)>, FairError> {
     let mut found = Vec::new();
-    let own = identities(interface)?.into_iter().map(|identity| state.journal_of(&identity));
-    let named = journals_below(state, interface).map_err(ApplyError::from)?;
-    for journal in own.chain(named).collect::<BTreeSet<_>>() {
+    let mut journals = BTreeSet::from_iter(journals_below(state, interface).map_err(ApplyError::from)?);
+    for identity in identities(interface)? {
+        journals.extend(state.run_journals_of(&identity).map_err(ApplyError::from)?);
+    }
+    for journal in journals {
         found.extend(evenkeel_apply::unfinished(&journal)?);
     }
     Ok(found)

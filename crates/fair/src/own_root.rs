@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 
 use evenkeel_apply::{
-    ApplyError, Damaged, InterfaceIdentity, Knob, KnobError, StateDirectory, damaged, is_managed, renamed,
+    ApplyError, Damaged, InterfaceIdentity, Knob, StateDirectory, damaged, is_managed, renamed,
     whole_leftover,
 };
 use evenkeel_model::shell::Line;
@@ -16,6 +16,7 @@ use evenkeel_netlink::tc_state::QdiscState;
 
 use crate::batching;
 use crate::error::FairError;
+use crate::leftovers::identity_of;
 use crate::soft_nic;
 
 /// Major numbers for Evenkeel's roots. Administrators use small numbers, and the kernel allocates from 0x8000
@@ -126,8 +127,7 @@ pub fn stray_roots(state: &StateDirectory) -> Result<Vec<StrayRoot>, FairError> 
     for link in netlink.links()? {
         let tree = netlink.qdiscs(link.index)?;
         let Some(root) = own(&tree) else { continue };
-        let identity = InterfaceIdentity::current(link.index, &link.name).map_err(KnobError::from);
-        let identity = identity.map_err(ApplyError::from)?;
+        let identity = identity_of(&link)?;
         let journal = state.journal_of(&identity);
         let of_journal = |damaged: &&Damaged| {
             // A damaged journal that was set aside has a longer name.
@@ -137,9 +137,9 @@ pub fn stray_roots(state: &StateDirectory) -> Result<Vec<StrayRoot>, FairError> 
             |damaged: &Damaged| !damaged.is_set_aside() && damaged.readable.contains(&Knob::RootQdisc);
         let mut journals = damaged.iter().filter(of_journal);
         if is_managed(link.index).map_err(ApplyError::from)?
-            || whole_leftover(&journal)?.is_some()
+            || has_leftover(state, &identity)?
             || journals.clone().any(restores)
-            || renamed.iter().any(|renamed| renamed.header.interface.index == link.index)
+            || renamed.iter().any(|renamed| renamed.header.interface.same_interface(&identity))
         {
             continue;
         }
@@ -152,6 +152,15 @@ pub fn stray_roots(state: &StateDirectory) -> Result<Vec<StrayRoot>, FairError> 
         });
     }
     Ok(found)
+}
+
+fn has_leftover(state: &StateDirectory, interface: &InterfaceIdentity) -> Result<bool, ApplyError> {
+    for journal in state.run_journals_of(interface)? {
+        if whole_leftover(&journal)?.is_some() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 #[cfg(test)]

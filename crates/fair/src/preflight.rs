@@ -18,6 +18,7 @@ use crate::control_loop::{SegmentMode, backlog_plan};
 use crate::device::{Device, SCHEDULES_ALL, waits_by_queue};
 use crate::driver_xps;
 use crate::error::FairError;
+use crate::leftovers::identity_of;
 use crate::own_root::OwnRoot;
 use crate::queue_weights::{Backend, QueueWeights};
 use crate::soft_nic::SoftNic;
@@ -131,7 +132,9 @@ impl Preflight {
             if request.filters {
                 device.hook = HookKind::Clsact;
             }
-            for (_, changes) in leftovers.iter().filter(|(header, _)| header.interface.index == link.index) {
+            let identity = identity_of(link)?;
+            let is_own = |(header, _): &&(Header, _)| header.interface.same_interface(&identity);
+            for (_, changes) in leftovers.iter().filter(is_own) {
                 device = device.restored(changes);
             }
             let root = OwnRoot::choose(&mut netlink, link.index)?;

@@ -131,18 +131,19 @@ impl Interface {
         Ok(ReceiveRules::new(socket, &self.name))
     }
 
-    /// Rolls back a run that died and left settings on the interface. Does nothing if there is no such run,
-    /// or if the run is alive.
-    pub fn put_back_leftover(&self, state: &StateDirectory) -> Result<Option<Leftover>, SteerError> {
+    /// Rolls back runs that died and left settings on the interface. Leaves out runs that are alive.
+    pub fn put_back_leftovers(&self, state: &StateDirectory) -> Result<Vec<Leftover>, SteerError> {
         let identity = InterfaceIdentity::current(self.index, &self.name)
             .map_err(KnobError::from)
             .map_err(ApplyError::from)?;
         evenkeel_apply::check_renamed(state, &identity)?;
-        let journal = state.journal_of(&identity);
-        match evenkeel_apply::leftover(&journal)? {
-            Some(_) => Ok(evenkeel_apply::put_back(&journal)?),
-            None => Ok(None),
+        let mut found = Vec::new();
+        for journal in state.run_journals_of(&identity).map_err(ApplyError::from)? {
+            if evenkeel_apply::leftover(&journal)?.is_some() {
+                found.extend(evenkeel_apply::put_back(&journal)?);
+            }
         }
+        Ok(found)
     }
 
     /// Claims the interface for steering until the returned name is dropped. Returns an error if another

@@ -56,7 +56,7 @@ pub fn check(options: &CheckOptions) -> Result<Exit, Failure> {
         print_page(page)?;
         return Ok(Exit::Done);
     }
-    let left = if options.from.is_none() { Left::on(&facts, options) } else { Left::default() };
+    let left = if options.from.is_none() { Left::on(options) } else { Left::default() };
     let unread = if options.from.is_none() { managed::unread(&facts, &sessions) } else { Vec::new() };
     let forecast = options.simulate.then(|| {
         let mut before = facts.clone();
@@ -120,10 +120,10 @@ pub struct Left {
 }
 
 impl Left {
-    fn on(facts: &HostFacts, options: &CheckOptions) -> Self {
+    fn on(options: &CheckOptions) -> Self {
         let interface = options.interface.as_deref();
         Self {
-            unfinished: unfinished(facts, options),
+            unfinished: crate::revert::dead_runs(interface),
             damaged: crate::revert::damaged(interface),
             // Ignore the error: a rule that needs these facts reports it.
             stray: crate::revert::stray(interface).unwrap_or_default(),
@@ -136,17 +136,6 @@ impl Left {
         let Self { unfinished, damaged, stray, renamed, unreadable: _ } = self;
         unfinished.is_empty() && damaged.is_empty() && stray.is_empty() && renamed.is_empty()
     }
-}
-
-/// Returns the killed runs on an interface and the devices below it. Without an interface, returns all
-/// killed runs.
-fn unfinished(facts: &HostFacts, options: &CheckOptions) -> Vec<Header> {
-    let indices = |name: &str| -> Vec<u32> {
-        let names = crate::revert::with_devices_below(name);
-        names.iter().filter_map(|name| facts.interface(name)?.index).collect()
-    };
-    let below = options.interface.as_deref().map(|name| (name, indices(name)));
-    crate::revert::dead_runs(below.as_ref().map(|(name, indices)| (*name, indices.as_slice())))
 }
 
 /// Returns an error if the host does not have the named interface.

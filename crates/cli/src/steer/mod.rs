@@ -211,8 +211,8 @@ fn backend(
     };
     let processors = processors(options, interface)?;
     // XDP changes no setting, but the settings of a killed run would distort the result.
-    let leftover = interface.put_back_leftover(&StateDirectory::from_environment()).map_err(failure)?;
-    leftover.iter().for_each(tell_leftover);
+    let leftovers = interface.put_back_leftovers(&StateDirectory::from_environment()).map_err(failure)?;
+    leftovers.iter().for_each(tell_leftover);
     Ok(Box::new(XdpBackend::attach(interface, &processors, mode).map_err(failure)?))
 }
 

@@ -211,7 +211,7 @@ impl Worker<'_> {
                 return Ok(Some(self.foreign(&entries, lost)));
             }
             let _sessions = self.exclude_sessions()?;
-            forget_lost_of_service(&self.watch.journal())?;
+            forget_lost_of_service(&self.watch.journal()?)?;
         }
         let (prepared, keep) = self.judge()?;
         self.report_left(&prepared);
@@ -465,7 +465,8 @@ impl Worker<'_> {
         if stays || self.options.at_end == AtEnd::Keep {
             kept = self.watch.entries().map_err(|error| failure(&error))?.len();
         } else {
-            failed = undo(&self.state, self.index, &self.options.interface, &self.watch.journal())?;
+            let journal = self.watch.journal().map_err(|error| failure(&error))?;
+            failed = undo(&self.state, self.index, &self.options.interface, &journal)?;
         }
         stream.end(&json!({
             "ended": {"by": by, "device": self.options.interface, "reason": reason},

@@ -181,6 +181,33 @@ impl Managed {
         self.host.run(send).unwrap();
     }
 
+    /// Moves the interface to the namespace of its peer and back. Each namespace has another interface with its
+    /// index, so the interface returns with another index. Returns this index.
+    pub fn leave_and_return(&self) -> u32 {
+        let index = self.leave();
+        self.come_back(index)
+    }
+
+    /// Moves the interface to the namespace of its peer. Returns its index there.
+    pub fn leave(&self) -> u32 {
+        let before = self.host.netlink().unwrap().link_index(NAME).unwrap();
+        self.host.netlink().unwrap().move_link(before, self.peer.as_fd()).unwrap();
+        let index = self.peer.netlink().unwrap().link_index(NAME).unwrap();
+        assert_ne!(index, before);
+        index
+    }
+
+    /// Moves the interface from the namespace of its peer, where it has this index, to its own.
+    pub fn come_back(&self, index: u32) -> u32 {
+        self.peer.netlink().unwrap().move_link(index, self.host.as_fd()).unwrap();
+        let mut netlink = self.host.netlink().unwrap();
+        let index = netlink.link_index(NAME).unwrap();
+        netlink.set_up(index).unwrap();
+        wait_for("a carrier", PATIENCE, || self.shell(&["ip", "link", "show", NAME]).contains(" state UP "));
+        self.shell(&["tc", "qdisc", "replace", "dev", NAME, "root", "handle", "7:", "mq"]);
+        index
+    }
+
     pub fn journals(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.state.path()).unwrap();
         entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()

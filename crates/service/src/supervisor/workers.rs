@@ -162,11 +162,11 @@ fn watch_worker(outside: &dyn Outside, unit: &mut Unit, now: Instant) {
     if worker.is_late(SILENT, now) {
         worker.kill(now);
         let (process, limit) = (worker.id(), SILENT.as_secs());
-        let reason = format!(
-            "the worker (process {process}) did not end within {limit} s; it is killed, and its guardian restores the \
-             settings, which may take {} s",
-            GUARDIAN_LIMIT.as_secs()
-        );
+        let mut reason = format!("the worker (process {process}) did not end within {limit} s; it is killed");
+        if unit.kind != Kind::Tune {
+            let limit = GUARDIAN_LIMIT.as_secs();
+            reason += &format!(", and its guardian restores the settings, which may take {limit} s");
+        }
         unit.enter(outside, now, Phase::Stopping, Some(reason), None);
     }
     let is_at_work = unit.is_at_work();
@@ -185,7 +185,12 @@ fn watch_worker(outside: &dyn Outside, unit: &mut Unit, now: Instant) {
         return;
     }
     if worker.is_ending() {
-        unit.show(now, Phase::Stopping, "the worker has ended, and its guardian restores the settings");
+        // A worker of `tune` has no guardian.
+        let text = match unit.kind {
+            Kind::Tune => "the worker has ended",
+            _ => "the worker has ended, and its guardian restores the settings",
+        };
+        unit.show(now, Phase::Stopping, text);
         return;
     }
     let silence = now.saturating_duration_since(unit.heard);
@@ -281,12 +286,34 @@ mod tests {
             is_asked,
             outside.0.borrow().iter().any(|line| line.contains("did not begin within 60 s"))
         );
+        kill(worker, began);
+        (unit.phase, is_asked)
+    }
+
+    fn kill(worker: &mut Worker, began: Instant) {
         worker.kill(began);
         while worker.ended(began + Duration::from_secs(600)).is_none() {
             worker.read(began);
             std::thread::sleep(SHORT);
         }
-        (unit.phase, is_asked)
+    }
+
+    #[test]
+    fn only_a_session_has_a_guardian() {
+        for (kind, has_guardian) in [(Kind::Fair, true), (Kind::Steer, true), (Kind::Tune, false)] {
+            let (outside, began) = (Hanging::default(), Instant::now());
+            let mut unit = Unit::new("evk0", 1, kind, began);
+            let mut worker = Worker::start(outside.worker(), kind, "evk0", &[], &[], None, began).unwrap();
+            worker.ask(began);
+            unit.worker = Some(worker);
+            watch_worker(&outside, &mut unit, began + SILENT * 2);
+            let said = outside.0.borrow().join("\n");
+            assert!(
+                said.contains("did not end within") && said.contains("guardian") == has_guardian,
+                "{said}"
+            );
+            kill(unit.worker.as_mut().unwrap(), began);
+        }
     }
 
     #[test]

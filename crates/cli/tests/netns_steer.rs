@@ -196,6 +196,7 @@ fn rps_is_set_and_put_back_also_after_a_kill() {
         end(managed.command(&["steer", NAME, "--backend", "rps", "--policy", "locality", "--for", "500ms"]));
     assert_eq!(ended.code, 0, "{ended:?}");
     assert!(ended.stdout.contains("neither knows nor changes"), "{ended:?}");
+    assert!(ended.stderr.contains(", 4 RPS masks; "), "{ended:?}");
     std::fs::remove_file(file).unwrap();
     assert_eq!((mask().as_str(), managed.journals()), ("", vec![]));
     let running = managed.steering(&["--backend", "rps", "--policy", "balance"]);

@@ -14,7 +14,7 @@ pub struct Applied {
     /// Filters whose queue changed.
     pub replaced: usize,
     pub removed: usize,
-    /// Entries of the indirection table that changed.
+    /// Entries of the indirection table that changed, or RPS masks.
     pub redirected: usize,
 }
 

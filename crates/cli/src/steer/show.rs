@@ -45,7 +45,8 @@ pub fn step(step: &Step, backend: &str) -> String {
     );
     // Writing to a string cannot fail.
     if applied.redirected > 0 {
-        let _ = write!(text, ", {} entries of the indirection table", applied.redirected);
+        let noun = if backend == "rps" { "RPS masks" } else { "entries of the indirection table" };
+        let _ = write!(text, ", {} {noun}", applied.redirected);
     }
     let verdict = if step.accepted { "" } else { ", rejected" };
     let _ = write!(text, "; cost {:.3}{verdict}, searched {:.0} µs", step.cost, step.search_us);

@@ -334,7 +334,11 @@ impl Worker<'_> {
         let planned = prepared.plan.left.iter().map(|left| (left.rule, &left.change, &left.why));
         let unable = prepared.unable.iter().map(|(rule, change, why)| (*rule, change, why));
         for (rule, change, why) in planned.chain(unable) {
-            say(&format!("{} is left alone: {why} ({rule})", change.knob.on(name)));
+            let what = change.knob.on(name).to_string();
+            match why.starts_with(&what) {
+                true => say(&format!("left alone: {why} ({rule})")),
+                false => say(&format!("{what} is left alone: {why} ({rule})")),
+            }
         }
     }
 

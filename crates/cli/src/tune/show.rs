@@ -291,6 +291,11 @@ fn left_json(interface: &str, prepared: &Prepared) -> Vec<Json> {
         .collect()
 }
 
+/// Joins a setting and a reason. Leaves out the setting if the reason begins with it.
+fn with_reason(what: &str, why: &str) -> String {
+    if why.starts_with(what) { why.to_owned() } else { format!("{what}: {why}") }
+}
+
 pub fn outcome(interface: &str, prepared: &Prepared, outcome: &Outcome, files: &Files) -> String {
     let mut text = String::new();
     if outcome.done.is_empty() {
@@ -303,14 +308,16 @@ pub fn outcome(interface: &str, prepared: &Prepared, outcome: &Outcome, files: &
         }
     }
     for (rule, change, why) in &outcome.refused {
-        let _ = writeln!(text, "  not changed: {}: {why}  ({rule})", change.knob.on(interface));
+        let what = change.knob.on(interface).to_string();
+        let _ = writeln!(text, "  not changed: {}  ({rule})", with_reason(&what, why));
     }
     for left in &prepared.plan.left {
-        let _ =
-            writeln!(text, "  left alone: {}: {}  ({})", left.change.knob.on(interface), left.why, left.rule);
+        let what = left.change.knob.on(interface).to_string();
+        let _ = writeln!(text, "  left alone: {}  ({})", with_reason(&what, &left.why), left.rule);
     }
     for (rule, change, why) in &prepared.unable {
-        let _ = writeln!(text, "  left alone: {}: {why}  ({rule})", change.knob.on(interface));
+        let what = change.knob.on(interface).to_string();
+        let _ = writeln!(text, "  left alone: {}  ({rule})", with_reason(&what, why));
     }
     for item in prepared.plan.items.iter().filter(|item| !item.advice.is_empty()) {
         for advice in &item.advice {
@@ -413,4 +420,18 @@ pub fn outcome_json(interface: &str, prepared: &Prepared, outcome: &Outcome, fil
         "not_kept": files.not_kept,
         "watched": outcome.watched,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_that_names_the_setting_is_not_preceded_by_it() {
+        let what = "the sysctl vm.min_free_kbytes";
+        let error = evenkeel_apply::KnobError::NotPermitted { what: what.to_owned() };
+        let text = "the sysctl vm.min_free_kbytes is not a setting that evenkeel changes";
+        assert_eq!(with_reason(what, &error.to_string()), text);
+        assert_eq!(with_reason(what, "it is kept"), format!("{what}: it is kept"));
+    }
 }

@@ -68,6 +68,22 @@ fn commands_that_change_nothing_name_the_killed_run() {
 }
 
 #[test]
+fn check_of_an_interface_that_left_names_the_killed_run() {
+    let managed = Managed::with_maps();
+    kill_both(managed.session(&["--xps", "off"]));
+    managed.leave();
+    let ended = end(managed.command(&["check", NAME]));
+    for words in [
+        "no interface 'evk0'; known: lo; evenkeel fair on evk0",
+        "ended before it restored its changes, and evk0 is no longer in this network namespace: ",
+    ] {
+        assert!(ended.code == 2 && ended.stderr.contains(words), "{words}: {ended:?}");
+    }
+    let ended = end(managed.command(&["check", "evk7"]));
+    assert!(ended.code == 2 && !ended.stderr.contains("ended before"), "{ended:?}");
+}
+
+#[test]
 fn each_command_that_changes_settings_first_restores_those_of_the_killed_run() {
     for arguments in [
         &["fair", NAME, "--xps", "off", "--for", "300ms"][..],

@@ -42,7 +42,7 @@ pub fn check(options: &CheckOptions) -> Result<Exit, Failure> {
     }
     let mut facts = read(options)?;
     state_speeds(&mut facts, &options.speeds)?.iter().for_each(|remark| say(remark));
-    require_interface(&facts, options.interface.as_deref())?;
+    require_interface(&facts, options.interface.as_deref()).map_err(|unknown| with_left(unknown, options))?;
     let sessions = if options.from.is_none() { managed::sessions(&facts) } else { Vec::new() };
     let settings = managed::settings(&sessions);
     let mut judgement = judge_beside(&facts, &settings);
@@ -143,6 +143,15 @@ fn require_interface(facts: &HostFacts, name: Option<&str>) -> Result<(), Failur
     let Some(name) = name.filter(|name| facts.interface(name).is_none()) else { return Ok(()) };
     let known: Vec<&str> = facts.interfaces.iter().map(|interface| interface.name.as_str()).collect();
     Err(Failure::unknown("interface", name, known, ""))
+}
+
+/// Adds to the error about a missing interface that a killed run left its settings changed.
+fn with_left(unknown: Failure, options: &CheckOptions) -> Failure {
+    let Some(name) = options.interface.as_deref().filter(|_| options.from.is_none()) else { return unknown };
+    match crate::revert::dead_runs(None).iter().find(|header| header.is_about(name)) {
+        Some(header) => unknown.and(&crate::revert::unfinished(header)),
+        None => unknown,
+    }
 }
 
 /// Returns an error if the second of two readings does not have an interface of the first under the same

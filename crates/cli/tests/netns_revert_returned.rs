@@ -10,7 +10,7 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use support::end;
-use support::managed::{DRIVERS_MAPS, Managed, NAME, is_empty, kill_both, wait_for};
+use support::managed::{DRIVERS_MAPS, Managed, NAME, is_empty, kill_both, kill_process, wait_for};
 use support::running::Running;
 use support::service::{FIRST, PATIENCE, Place, lose_worker, only};
 
@@ -251,13 +251,19 @@ fn a_worker_of_tune_continues_the_changes_of_the_previous_one() {
     place.write(&format!("[[interface]]\nmatch.name = \"{FIRST}\"\ntune = [\"sack-off\"]"));
     let mut service = place.start();
     place.wait_for(FIRST, "tuned");
-    let mut index = 0;
-    lose_worker(&place, &mut service, || index = place.managed.leave_and_return());
-    wait_for("a worker manages the new index", PATIENCE, || {
-        let interface = place.interface(FIRST);
-        interface["index"] == index && interface["state"] == "tuned"
-    });
+    let worker = place.process(FIRST);
+    service.signal(Signal::SIGSTOP);
+    kill_process(worker);
+    service.kill();
+    place.managed.leave_and_return();
+    let service = place.start();
+    place.wait_for(FIRST, "tuned");
     assert_eq!(end(place.client(&["status"])).code, 0);
+    // The new worker watches the change of the previous one.
+    place.managed.host.set_sysctl("net/ipv4/tcp_sack", "0").unwrap();
+    place.wait_for(FIRST, "given-up");
+    assert_eq!(end(place.client(&["service", "resume", FIRST])).code, 0);
+    place.wait_for(FIRST, "tuned");
     let paused = end(place.client(&["service", "pause"]));
     assert_eq!((paused.code, place.managed.journals()), (0, Vec::new()), "{paused:?}");
     let sack = || std::fs::read_to_string("/proc/sys/net/ipv4/tcp_sack");

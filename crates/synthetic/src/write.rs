@@ -356,7 +356,9 @@ impl Writer<'_> {
             hash_fields: rss
                 .hash_fields
                 .iter()
-                .filter_map(|(flow, fields)| Some((flow.clone(), HashFields::try_from(fields.clone()).ok()?)))
+                .filter_map(|(flow, fields)| {
+                    Some((flow.clone(), Some(HashFields::try_from(fields.clone()).ok()?)))
+                })
                 .collect(),
         });
         let answers = DeviceAnswers {

@@ -11,6 +11,8 @@ use evenkeel_netlink::ethtool::EthtoolCalls;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::features::FeatureText;
+
 /// Answers about one interface: `evenkeel/ethtool/INTERFACE.json` of a recorded tree. `null` means that
 /// the driver does not support the part. A missing part was not recorded ([`PARTS`]).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -85,7 +87,13 @@ pub(super) fn missing_parts(answers: &BTreeMap<String, Value>) -> Vec<(&'static 
             [count, rest @ ..] if has_count && !is_named(&count) => rest,
             group => *group,
         });
-        Some((*part, format!("{part}.{}", needed.find(|field| !is_named(field))?)))
+        let flows = || {
+            let recorded = table.get("hash_fields")?.as_object().filter(|recorded| !recorded.is_empty())?;
+            let (lost, _) = FLOWS.iter().find(|(flow, _)| !recorded.contains_key(*flow))?;
+            Some(format!("hash_fields.{lost}"))
+        };
+        let field = needed.find(|field| !is_named(field)).map(|field| (*field).to_owned()).or_else(flows)?;
+        Some((*part, format!("{part}.{field}")))
     };
     PARTS.iter().filter_map(missing).collect()
 }
@@ -140,69 +148,6 @@ fn counters<'de, D: serde::Deserializer<'de>>(from: D) -> Result<BTreeMap<String
     from.deserialize_any(Counters)
 }
 
-/// A feature in the format of `ethtool -k`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(into = "String")]
-pub struct FeatureText(pub Feature);
-
-impl From<FeatureText> for String {
-    fn from(FeatureText(feature): FeatureText) -> Self {
-        let word = if feature.on { "on" } else { "off" };
-        if feature.fixed { format!("{word} [fixed]") } else { word.to_owned() }
-    }
-}
-
-/// Reads this crate's format, a boolean, or an object of `ethtool --json -k`.
-impl<'de> Deserialize<'de> for FeatureText {
-    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        struct Ethtool {
-            active: bool,
-            #[serde(default)]
-            fixed: bool,
-        }
-
-        struct State;
-        impl<'de> serde::de::Visitor<'de> for State {
-            type Value = FeatureText;
-
-            fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                formatter.write_str("a feature's state")
-            }
-
-            fn visit_str<E: serde::de::Error>(self, word: &str) -> Result<FeatureText, E> {
-                FeatureText::try_from(word.to_owned()).map_err(E::custom)
-            }
-
-            fn visit_bool<E>(self, on: bool) -> Result<FeatureText, E> {
-                Ok(FeatureText(Feature { on, fixed: false }))
-            }
-
-            fn visit_map<M: serde::de::MapAccess<'de>>(self, map: M) -> Result<FeatureText, M::Error> {
-                let of_map = serde::de::value::MapAccessDeserializer::new(map);
-                let Ethtool { active, fixed } = Ethtool::deserialize(of_map)?;
-                Ok(FeatureText(Feature { on: active, fixed }))
-            }
-        }
-        from.deserialize_any(State)
-    }
-}
-
-impl TryFrom<String> for FeatureText {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        let (word, fixed) = text
-            .split_once(' ')
-            .map_or((text.as_str(), false), |(word, rest)| (word, rest.contains("fixed")));
-        match word {
-            "on" => Ok(Self(Feature { on: true, fixed })),
-            "off" => Ok(Self(Feature { on: false, fixed })),
-            _ => Err(format!("'{text}' is not a feature's state: write on, off, on [fixed] or off [fixed]")),
-        }
-    }
-}
-
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RssAnswers {
@@ -215,10 +160,14 @@ pub struct RssAnswers {
     /// `toeplitz`, `xor` or `crc32`; empty if not reported.
     #[serde(deserialize_with = "or_empty")]
     pub function: String,
-    /// Fields that are hashed, by flow type, in ethtool's letters.
+    /// Fields that are hashed, by flow type ([`FLOWS`]), in ethtool's letters. `None`: the driver does not
+    /// report the fields of this type.
     #[serde(deserialize_with = "or_empty")]
-    pub hash_fields: BTreeMap<String, HashFields>,
+    pub hash_fields: BTreeMap<String, Option<HashFields>>,
 }
+
+/// Flow types with `TCP_V4_FLOW` and the other numbers.
+const FLOWS: [(&str, u32); 4] = [("tcp4", 1), ("udp4", 2), ("tcp6", 5), ("udp6", 6)];
 
 /// Fields that are hashed, in ethtool's letters ([`FIELDS`]).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -294,57 +243,10 @@ impl From<&RssAnswers> for Rss {
             hash_fields: answers
                 .hash_fields
                 .iter()
-                .map(|(flow, HashFields(letters))| (flow.clone(), letters.clone()))
+                .filter_map(|(flow, fields)| Some((flow.clone(), fields.as_ref()?.0.clone())))
                 .collect(),
         }
     }
-}
-
-/// Names of features or groups in ethtool(8), each with the kernel's name (`net/ethtool/common.c`, and
-/// ethtool's `off_flag_def`).
-const FEATURE_NAMES: &[(&str, &str)] = &[
-    ("rx-checksumming", "rx-checksum"),
-    ("scatter-gather", "tx-scatter-gather"),
-    ("tcp-segmentation-offload", "tx-tcp-segmentation"),
-    ("generic-segmentation-offload", "tx-generic-segmentation"),
-    ("generic-receive-offload", "rx-gro"),
-    ("large-receive-offload", "rx-lro"),
-    ("receive-hashing", "rx-hashing"),
-    ("ntuple-filters", "rx-ntuple-filter"),
-    ("rx-vlan-offload", "rx-vlan-hw-parse"),
-    ("tx-vlan-offload", "tx-vlan-hw-insert"),
-    ("tx-checksumming", "tx-checksum-ip-generic"),
-];
-
-#[must_use]
-pub fn feature_name(name: &str) -> &str {
-    FEATURE_NAMES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, kernel)| kernel)
-}
-
-/// Names of groups in `ethtool -k`. A group is on if one of its features is on.
-const GROUPS: [&str; 3] = ["scatter-gather", "tcp-segmentation-offload", "tx-checksumming"];
-
-/// Returns the features by the kernel's name. If a file lists a group and a feature of the group, the
-/// state of the feature counts.
-///
-/// # Errors
-/// Returns two names of one feature whose states contradict each other.
-pub(super) fn by_kernel_name(
-    features: &BTreeMap<String, FeatureText>,
-) -> Result<BTreeMap<String, Feature>, [String; 2]> {
-    let mut found: BTreeMap<String, Feature> = BTreeMap::new();
-    for (name, FeatureText(feature)) in features {
-        let kernel = feature_name(name);
-        if let Some(FeatureText(own)) = features.get(kernel).filter(|_| name != kernel) {
-            let may_differ = GROUPS.contains(&name.as_str()) && (feature.on || !own.on);
-            if own != feature && !may_differ {
-                return Err([name.clone(), kernel.to_owned()]);
-            }
-        } else {
-            found.insert(kernel.to_owned(), *feature);
-        }
-    }
-    Ok(found)
 }
 
 const GDRVINFO: u32 = 0x03;
@@ -500,10 +402,7 @@ impl<C: EthtoolCalls> Asker<'_, C> {
                 word(&bytes, 8 + at / 32 * 16 + field * 4).is_some_and(|word| word >> (at % 32) & 1 == 1)
             };
             let (available, active, never_changed) = (bit(0), bit(2), bit(3));
-            if active || available {
-                features
-                    .insert(name, FeatureText(Feature { on: active, fixed: never_changed || !available }));
-            }
+            features.insert(name, FeatureText(Feature { on: active, fixed: never_changed || !available }));
         }
         Some(features)
     }
@@ -556,18 +455,19 @@ impl<C: EthtoolCalls> Asker<'_, C> {
         })
     }
 
-    fn hash_fields(&self) -> BTreeMap<String, HashFields> {
+    /// Returns the fields of each flow type; empty if the driver reports none.
+    fn hash_fields(&self) -> BTreeMap<String, Option<HashFields>> {
         /// Length of `struct ethtool_rxnfc`: command, flow type, fields in 64 bits, and more.
         const LENGTH: usize = 192;
-        /// `TCP_V4_FLOW` and the other flow types.
-        const FLOWS: [(&str, u32); 4] = [("tcp4", 1), ("udp4", 2), ("tcp6", 5), ("udp6", 6)];
-        let mut found = BTreeMap::new();
-        for (name, flow) in FLOWS {
-            let Some(fields) = self.ask(GRXFH, LENGTH, &[(4, flow)]).and_then(|bytes| word(&bytes, 8)) else {
-                continue;
-            };
+        let fields_of = |flow: u32| {
+            let fields = self.ask(GRXFH, LENGTH, &[(4, flow)]).and_then(|bytes| word(&bytes, 8))?;
             let letters = FIELDS.iter().filter(|(_, bit)| fields >> bit & 1 == 1).map(|(letter, _)| *letter);
-            found.insert(name.to_owned(), HashFields(letters.collect()));
+            Some(HashFields(letters.collect()))
+        };
+        let mut found: BTreeMap<_, _> =
+            FLOWS.iter().map(|(name, flow)| ((*name).to_owned(), fields_of(*flow))).collect();
+        if found.values().all(Option::is_none) {
+            found.clear();
         }
         found
     }
@@ -678,18 +578,19 @@ mod tests {
                 return Ok(());
             }
             let is_statistics = word(data, 4) == Some(STRINGS_STATISTICS);
+            let is_udp6 = word(data, 4) == Some(6);
             let mut fill =
                 |words: &[(usize, u32)]| words.iter().for_each(|(at, value)| put(data, *at, *value));
             match command {
                 GRINGPARAM => fill(&[(4, 4096), (16, 4096), (20, 512), (32, 256)]),
                 GCHANNELS => fill(&[(16, 63), (32, 40)]),
                 GCOALESCE => fill(&[(4, 8), (8, 128), (40, 1)]),
-                GSSET_INFO => fill(&[(16, 2)]),
+                GSSET_INFO => fill(&[(16, 3)]),
                 GSTRINGS => {
-                    let names: [&[u8]; 2] = if is_statistics {
-                        [b"rx_packets", b"rx_out_of_buffer"]
+                    let names: [&[u8]; 3] = if is_statistics {
+                        [b"rx_packets", b"rx_out_of_buffer", b"rx_bytes"]
                     } else {
-                        [b"rx-gro", b"rx-lro"]
+                        [b"rx-gro", b"rx-lro", b"tx-lockless"]
                     };
                     for (at, name) in names.iter().enumerate() {
                         data[12 + at * 32..12 + at * 32 + name.len()].copy_from_slice(name);
@@ -699,7 +600,8 @@ mod tests {
                 GFEATURES => fill(&[(8, 0b11), (16, 0b01)]),
                 // 10GBASE-T and 25GBASE-CR.
                 GLINKSETTINGS => fill(&[(48, 1 << 12 | 1 << 31)]),
-                GRXFH => fill(&[(8, 1 << 4 | 1 << 5)]),
+                GRSSH => {}
+                GRXFH if !is_udp6 => fill(&[(8, 1 << 4 | 1 << 5)]),
                 _ => return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP)),
             }
             Ok(())
@@ -716,6 +618,11 @@ mod tests {
         assert_eq!(answers.statistics["rx_out_of_buffer"], 7);
         assert_eq!(answers.supported_mbps, Some(25_000));
         assert!(answers.features["rx-gro"].0.on && !answers.features["rx-lro"].0.on);
+        let off = FeatureText(Feature { on: false, fixed: true });
+        assert_eq!(answers.features["tx-lockless"], off, "a recording names each feature of the kernel");
+        let fields = &answers.rss.as_ref().unwrap().hash_fields;
+        assert_eq!(fields["tcp4"].clone().map(String::from), Some("sd".to_owned()));
+        assert_eq!(fields["udp6"], None, "a recording names each kind of flow");
         assert_eq!(answers.driver, None);
         assert!(nic.0.borrow().iter().all(|command| COMMANDS.contains(command)));
         let text = serde_json::to_string(&answers).unwrap();
@@ -739,15 +646,6 @@ mod tests {
     }
 
     #[test]
-    fn features_are_written_in_several_ways() {
-        let text =
-            r#"{"a": "off [fixed]", "b": true, "c": {"active": false, "fixed": true, "requested": false}}"#;
-        let read: BTreeMap<String, FeatureText> = serde_json::from_str(text).unwrap();
-        let state = |name: &str| (read[name].0.on, read[name].0.fixed);
-        assert_eq!((state("a"), state("b"), state("c")), ((false, true), (true, false), (false, true)));
-    }
-
-    #[test]
     fn null_is_a_part_that_the_nic_does_not_have() {
         let whole: DeviceAnswers = serde_json::from_str(
             r#"{"features": null, "private_flags": null, "statistics": null, "rings": null,
@@ -756,29 +654,6 @@ mod tests {
         .unwrap();
         let expected = DeviceAnswers { rss: Some(RssAnswers::default()), ..DeviceAnswers::default() };
         assert_eq!(whole, expected);
-    }
-
-    #[test]
-    fn two_names_of_a_feature_agree() {
-        let read = |text: &str| by_kernel_name(&serde_json::from_str(text).unwrap());
-        let state = |text: &str, name: &str| read(text).unwrap()[name].on;
-        assert!(state(r#"{"rx-gro": "on", "generic-receive-offload": "on"}"#, "rx-gro"));
-        for (text, names) in [
-            (r#"{"rx-gro": "on", "generic-receive-offload": "off"}"#, ["generic-receive-offload", "rx-gro"]),
-            (
-                r#"{"rx-lro": "off", "large-receive-offload": "off [fixed]"}"#,
-                ["large-receive-offload", "rx-lro"],
-            ),
-            (
-                r#"{"tx-tcp-segmentation": "on", "tcp-segmentation-offload": "off"}"#,
-                ["tcp-segmentation-offload", "tx-tcp-segmentation"],
-            ),
-        ] {
-            assert_eq!(read(text).unwrap_err(), names, "{text}");
-        }
-        // Another feature of the group is on.
-        let group = r#"{"tx-checksum-ip-generic": "off [fixed]", "tx-checksumming": "on"}"#;
-        assert!(!state(group, "tx-checksum-ip-generic"));
     }
 
     #[test]

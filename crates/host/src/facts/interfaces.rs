@@ -10,8 +10,9 @@ use evenkeel_model::host::{
 };
 use evenkeel_netlink::ethtool::EthtoolSocket;
 
-use super::device::{DeviceAnswers, ask_device, by_kernel_name, missing_parts};
+use super::device::{DeviceAnswers, ask_device, missing_parts};
 use super::distinct::second;
+use super::features::{by_kernel_name, lost_feature};
 use super::interrupts::Owner;
 use super::processors::NODES;
 use super::tree::{Bits, Tree};
@@ -109,14 +110,12 @@ pub(super) fn interfaces(
         let reader = Reader { tree, directory: format!("{CLASS}/{name}"), virtual_machine };
         let (mut interface, owner) =
             reader.interface(name, known.then_some(*index), answers, lines.remove(name).unwrap_or_default());
-        if !tree.is_live() && interface.kind == InterfaceKind::Device {
-            // Every device has these two features (`NETIF_F_SOFT_FEATURES`, net/core/dev.c).
-            let lost =
-                ["rx-gro", "tx-generic-segmentation"].into_iter().find(|name| !features.contains_key(*name));
-            if let (Some(lost), false) = (lost, features.is_empty()) {
-                let why = format!("{name}: ethtool, features has no {lost}, which every device has");
-                tree.note(&format!("{CLASS}/{name}/ethtool/features"), why);
-            }
+        if !tree.is_live()
+            && interface.kind == InterfaceKind::Device
+            && let Some(lost) = lost_feature(&features)
+        {
+            let why = format!("{name}: ethtool, features has no {lost}, which every device has");
+            tree.note(&format!("{CLASS}/{name}/ethtool/features"), why);
         }
         interface.features = features;
         if interface.kind == InterfaceKind::Device {

@@ -8,6 +8,7 @@
 
 mod device;
 mod distinct;
+mod features;
 mod interfaces;
 mod interrupts;
 mod links;
@@ -30,10 +31,8 @@ use std::path::Path;
 use evenkeel_files::OutputDirectory;
 use evenkeel_model::host::{HostFacts, Interface, InterfaceKind, SocketFacts};
 
-pub use device::{
-    COMMANDS as ETHTOOL_COMMANDS, DeviceAnswers, FeatureText, HashFields, RssAnswers, ask_device,
-    feature_name,
-};
+pub use device::{COMMANDS as ETHTOOL_COMMANDS, DeviceAnswers, HashFields, RssAnswers, ask_device};
+pub use features::{FeatureText, feature_name};
 pub(crate) use interrupts::has_word;
 pub use interrupts::{notify_blocks, queue_of_action};
 pub use monitored::{Counters, read_counters, read_devices};

@@ -59,6 +59,23 @@ impl Host {
 const COUNTERS: &str = "/statistics";
 
 #[test]
+fn a_lost_counter_of_a_queue_is_not_0() {
+    let (name, nic) = ("cdn-edge-mlx5", "enp65s0f0np0");
+    for (counter, rule, queue) in [
+        ("rx0_packets", "rss-skew", "receive queue 0"),
+        ("rx31_packets", "rss-skew", "receive queue 31"),
+        ("tx0_packets", "tx-one-queue", "transmit queue 0"),
+        ("tx31_packets", "tx-one-queue", "transmit queue 31"),
+    ] {
+        let host = Host::new(name);
+        assert_eq!(host.reason(rule), None);
+        host.remove(nic, COUNTERS, &[counter]);
+        let reason = host.reason(rule).expect(counter);
+        assert!(reason.contains(&format!("the packet counter of {queue} is missing")), "{reason}");
+    }
+}
+
+#[test]
 fn a_lost_feature_or_hash_field_is_not_off() {
     let (name, nic) = ("router-i40e", "enp2s0f0");
     let host = Host::new(name);

@@ -196,7 +196,7 @@ pub(super) fn interfaces(
     }
     note_lost_interfaces(tree, names, lines.into_keys());
     note_unlike_queues(tree, &interfaces);
-    interfaces.iter().for_each(|interface| note_lost_parts(tree, interface));
+    interfaces.iter_mut().for_each(|interface| note_lost_parts(tree, interface));
     interfaces.sort_by(|one, other| one.name.cmp(&other.name));
     Ok((interfaces, owners))
 }
@@ -248,7 +248,7 @@ fn note_unlike_queues(tree: &Tree, interfaces: &[Interface]) {
 /// The kernel numbers the queues without a gap, at least one for each channel
 /// (`netif_set_real_num_rx_queues`, net/core/dev.c). A bond is up only with a port (`bond_set_carrier`,
 /// drivers/net/bonding/bond_main.c).
-fn note_lost_parts(tree: &Tree, interface: &Interface) {
+fn note_lost_parts(tree: &Tree, interface: &mut Interface) {
     let directory = format!("{CLASS}/{}", interface.name);
     // Read the file of a bond, so that a recording contains it.
     let ports = match interface.kind {
@@ -258,13 +258,17 @@ fn note_lost_parts(tree: &Tree, interface: &Interface) {
     if tree.is_live() || !interface.up {
         return;
     }
-    let lost = statistics::lost_queue(interface.driver.as_deref(), &interface.driver_statistics);
-    if let Some((receive, queue)) = lost {
-        let direction = if receive { "receive" } else { "transmit" };
+    let channels = interface.channels.unwrap_or_default();
+    let counts = (channels.receive(), channels.transmit());
+    let driver = interface.driver.as_deref();
+    for (receive, queue) in statistics::lost_queues(driver, &interface.driver_statistics, counts) {
+        let counters = &mut interface.queue_counters;
+        let (direction, counters) =
+            if receive { ("receive", &mut counters.receive) } else { ("transmit", &mut counters.transmit) };
+        counters.clear();
         let why = format!("{}: the packet counter of {direction} queue {queue} is missing", interface.name);
         tree.note(&format!("{directory}/ethtool/statistics"), why);
     }
-    let channels = interface.channels.unwrap_or_default();
     for (prefix, channels) in [("rx-", channels.receive()), ("tx-", channels.transmit())] {
         let queues = format!("{directory}/queues");
         let found = tree.numbers(&queues, prefix);

@@ -1,11 +1,10 @@
 //! Driver counters under common names. The dictionary of [`crate::counters`] identifies them. For other
 //! drivers, widely used names identify them (`Documentation/networking/statistics.rst`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_model::host::{LossCounters, QueueCounters};
 
-use super::distinct::first_gap;
 use crate::counters::{Driver, Meaning};
 
 /// Names for drivers without a row in the dictionary. If a driver has several of these names, only the first
@@ -202,13 +201,27 @@ pub(super) fn queues(driver: Option<&str>, statistics: &BTreeMap<String, u64>) -
     counters
 }
 
-/// Returns a queue without a packet counter between two queues with one, and whether it is a receive queue.
-pub(super) fn lost_queue(driver: Option<&str>, statistics: &BTreeMap<String, u64>) -> Option<(bool, usize)> {
-    [true, false].into_iter().find_map(|receive| {
+/// Returns the first queue of each direction without a packet counter: a queue before one with a counter, or
+/// the last one of the channels (receive, transmit) if all others have a counter. The flag marks a receive
+/// queue.
+pub(super) fn lost_queues(
+    driver: Option<&str>,
+    statistics: &BTreeMap<String, u64>,
+    channels: (u32, u32),
+) -> Vec<(bool, usize)> {
+    let lost = move |receive: bool| {
         let own = by_queue(driver, statistics).filter(|(found, ..)| *found == receive);
-        let lost = first_gap(&own.map(|(_, queue, _)| queue).collect())?;
-        Some((receive, lost))
-    })
+        let mut counted: BTreeSet<usize> = own.map(|(_, queue, _)| queue).collect();
+        let count = if receive { channels.0 } else { channels.1 } as usize;
+        if counted.is_empty() {
+            return None;
+        }
+        if counted.len() + 1 == count {
+            counted.insert(count);
+        }
+        (0..*counted.last()?).find(|queue| !counted.contains(queue)).map(|queue| (receive, queue))
+    };
+    [true, false].into_iter().filter_map(lost).collect()
 }
 
 #[cfg(test)]
@@ -243,6 +256,22 @@ mod tests {
             ("[3]: rx_ucast_packets", Some((true, 3, "ucast_packets"))),
             ("rx_queue_0_drops", Some((true, 0, "drops"))),
             ("rx_packets", None),
+    #[test]
+    fn a_gap_of_queue_counters_shows_a_lost_queue() {
+        let lost = |names: &[&str], channels| {
+            let statistics = names.iter().map(|name| ((*name).to_owned(), 7)).collect();
+            lost_queues(None, &statistics, channels)
+        };
+        let (all, none) = (["rx0_packets", "rx1_packets", "tx0_packets"], (0, 0));
+        assert_eq!(lost(&all, none), []);
+        assert_eq!(lost(&all, (2, 1)), []);
+        assert_eq!(lost(&all[1..], none), [(true, 0)]);
+        assert_eq!(lost(&all, (3, 2)), [(true, 2), (false, 1)]);
+        assert_eq!(lost(&all, (4, 4)), [], "the driver counts only some queues");
+        assert_eq!(lost(&["rx0_packets", "rx2_packets"], (3, 3)), [(true, 1)]);
+        assert_eq!(lost(&["rx_bytes"], (1, 1)), []);
+    }
+
             ("rx", None),
             ("queue_99999999999_rx_cnt", None),
             ("rx_1024_to_1518_bytes_phy", Some((true, 1024, "to_1518_bytes_phy"))),

@@ -59,6 +59,47 @@ impl Host {
 const COUNTERS: &str = "/statistics";
 
 #[test]
+fn a_lost_loss_counter_is_not_0() {
+    for (name, nic, lost, rule, shown) in [
+        ("router-i40e", "enp2s0f0", &["port.rx_dropped"][..], "rx-ring-drops", "port.rx_discards"),
+        ("cdn-edge-mlx5", "enp65s0f0np0", &["rx_out_of_buffer"], "rx-ring-drops", "rx_out_of_buffer"),
+        ("cdn-edge-mlx5", "enp65s0f0np0", &["rx_out_of_buffer"], "queues-few", "rx_out_of_buffer"),
+        ("cdn-edge-mlx5", "enp65s0f0np0", &["rx_discards_phy"], "rx-ring-drops", "rx_discards_phy"),
+        ("isp-router-ixgbe", "enp5s0f0", &["rx_no_dma_resources"], "queues-few", "rx_no_dma_resources"),
+        ("aws-ena-web", "eth0", &["conntrack_allowance_exceeded"], "cloud-allowance", "conntrack_"),
+    ] {
+        let host = Host::new(name);
+        assert_eq!(host.reason(rule), None, "{name}");
+        host.remove(nic, COUNTERS, lost);
+        let reason = host.reason(rule).expect(name);
+        assert!(reason.contains(shown), "{name}: {reason}");
+    }
+}
+
+/// The kernel's counter shows the losses of a counter that was lost.
+#[test]
+fn the_kernel_counts_losses_whose_counter_was_lost() {
+    let host = Host::new("router-i40e");
+    host.remove("enp2s0f0", COUNTERS, &["port.rx_dropped"]);
+    host.write("enp2s0f0", "statistics/rx_missed_errors", 600_000_000);
+    assert!(host.finds("rx-ring-drops", "enp2s0f0"));
+}
+
+/// The rule about short rings needs to know that the NIC loses nothing.
+#[test]
+fn a_short_ring_with_unknown_losses_is_not_judged() {
+    let (name, nic) = ("xeon-mlx5-100g-tuned", "ens5np0");
+    let host = Host::new(name);
+    host.edit(nic, "/rings", |rings| {
+        rings.insert("rx".to_owned(), 256.into());
+    });
+    assert!(host.finds("rx-ring-short", nic));
+    host.remove(nic, COUNTERS, &["rx_out_of_buffer"]);
+    assert!(!host.finds("rx-ring-short", nic));
+    assert!(host.reason("rx-ring-short").unwrap().contains("rx_out_of_buffer"));
+}
+
+#[test]
 fn a_lost_counter_of_a_queue_is_not_0() {
     let (name, nic) = ("cdn-edge-mlx5", "enp65s0f0np0");
     for (counter, rule, queue) in [

@@ -2,7 +2,8 @@
 //! lost packet is counted once.
 //!
 //! Each family of drivers has a file, and each driver has a [`Driver`]. The comment of a [`Driver`]
-//! names its source files in Linux 6.18.35. A counter that is not listed is not a loss, but for example
+//! names its source files in Linux 6.18.35. [`implied`] lists loss counters that are always reported with
+//! other counters. A counter that is not listed is not a loss, but for example
 //! an event, a retry, or a frame for another host. `tests/counters` lists all names of each driver. It
 //! gives a reason for each loss, error or pause counter that is not listed here.
 //!
@@ -19,6 +20,7 @@
 
 mod broadcom;
 mod cloud;
+mod implied;
 mod intel;
 mod mellanox;
 mod others;
@@ -142,9 +144,12 @@ impl Driver {
     pub fn lacks_ring_losses(&self, statistics: &BTreeMap<String, u64>) -> Option<&'static str> {
         let is_ring = |meaning: Meaning| matches!(meaning, Meaning::Ring | Meaning::NicAndRing);
         let (name, _) = self.counters().find(|(name, meaning)| is_ring(*meaning) && !name.contains('#'))?;
-        let is_shown = |name: &String| {
-            let meaning = self.entry(name).map(|(_, meaning, _)| meaning);
-            meaning.is_some_and(|meaning| is_ring(meaning) || matches!(meaning, Meaning::Part(_)))
+        let is_shown = |name: &String| match self.entry(name) {
+            Some((_, Meaning::Part(whole), _)) => {
+                self.counters().any(|(pattern, meaning)| pattern == whole && is_ring(meaning))
+            }
+            Some((_, meaning, _)) => is_ring(meaning),
+            None => false,
         };
         let of_kernel = self.kernel.iter().any(|(_, meaning)| is_ring(*meaning));
         (!of_kernel && !statistics.keys().any(is_shown)).then_some(name)

@@ -103,6 +103,51 @@ fn every_loss_of_a_source_counts_or_says_why_not() {
     }
 }
 
+#[test]
+fn an_implied_counter_is_a_loss_of_the_source() {
+    for implied::Implied { drivers, shown, also } in implied::IMPLIED {
+        for name in *drivers {
+            let driver = Driver::of(name).expect(name);
+            let fixture = fixture(driver);
+            for counter in shown.iter().chain(also.iter().copied().flatten()) {
+                assert!(fixture.names.contains(*counter), "{name}: {counter}");
+            }
+            for counter in also.iter().copied().flatten() {
+                use Meaning::{Allowance, Nic, Ring};
+                let (meaning, _) = driver.meaning(&names(counter)[0]).expect(counter);
+                assert!(matches!(meaning, Ring | Nic | Allowance), "{name}: {counter}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_loss_counter_is_lost_if_the_driver_reports_others_with_it() {
+    let lost = |driver: &str, shown: &[&str]| -> Vec<&str> {
+        let statistics = shown.iter().map(|name| ((*name).to_owned(), 0)).collect();
+        let lost = Driver::of(driver).unwrap().lost_counters(driver, &statistics);
+        lost.into_iter().map(|(name, _)| name).collect()
+    };
+    let i40e = ["rx_dropped", "port.rx_crc_errors"];
+    assert_eq!(lost("i40e", &i40e), ["port.rx_discards"]);
+    assert_eq!(lost("i40e", &[i40e[0], i40e[1], "port.rx_dropped"]), [""; 0]);
+    assert_eq!(lost("i40e", &["rx_dropped", "port.rx_discards"]), ["rx_missed_errors"]);
+    let mlx5 = ["rx_packets", "rx_oversize_pkts_sw_drop", "rx_discards_phy"];
+    assert_eq!(lost("mlx5_core", &mlx5), ["rx_out_of_buffer"]);
+    assert_eq!(
+        Driver::of("mlx5_core").unwrap().lacks_ring_losses(&counters(&[("rx_discards_phy", 0)])),
+        Some("rx_out_of_buffer")
+    );
+    assert_eq!(lost("ena", &["bw_out_allowance_exceeded"]).len(), 4);
+    assert_eq!(lost("vmxnet3", &["pkts rx err [0]"]), ["pkts rx OOB"]);
+    // Virtual functions and old kernels lack whole tables.
+    for (driver, shown) in
+        [("ixgbevf", "rx_crc_errors"), ("mlx5e_rep", "rx_crc_errors_phy"), ("ena", "reset_fail")]
+    {
+        assert_eq!(lost(driver, &[shown]), [""; 0], "{driver}");
+    }
+}
+
 /// Gives each counter a unique value. Each total gets the sum of its parts, and each kernel field the
 /// sum that the driver writes.
 #[test]

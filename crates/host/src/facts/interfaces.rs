@@ -672,8 +672,8 @@ impl<'a> Reader<'a> {
         counters
     }
 
-    /// Notes that a NIC shows no loss counter of its driver, or no counter of packets lost at the ring. The
-    /// table may be empty or contain only other counters.
+    /// Notes that a NIC shows no loss counter of its driver, no counter of packets lost at the ring, or one
+    /// loss counter less than its driver. The table may be empty or contain only other counters.
     fn require_loss_counters(&self, nic: &Interface) {
         let Some((driver, row)) =
             nic.driver.as_deref().and_then(|driver| Some((driver, Driver::of(driver)?)))
@@ -692,6 +692,8 @@ impl<'a> Reader<'a> {
     }
 
     fn require_statistics(&self, found: &BTreeMap<String, u64>, counters: &[&str]) {
+        } else if let Some((counter, _)) = row.lost_counters(driver, &nic.driver_statistics).first() {
+            format!("no {counter}, which {driver} reports with other recorded counters")
         let directory = format!("{}/statistics", self.directory);
         if found.is_empty() {
             self.tree.note(&directory, format!("{directory} holds no counters"));

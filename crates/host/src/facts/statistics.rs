@@ -44,6 +44,7 @@ pub(crate) fn losses(
         if found.ring.or(found.nic).is_none() {
             found.nic = missed(&kernel_sum);
         }
+        add_kernel_losses(&mut found, &lost_meanings(driver, driver_statistics), missed(&kernel_sum));
         // Some versions also report ring drops as missed.
         if found.nic == found.ring {
             found.nic = found.nic.map(|_| 0);
@@ -98,6 +99,28 @@ fn likely_drops(statistics: &BTreeMap<String, u64>) -> Option<u64> {
             && !has(&OTHERS)
     };
     statistics.iter().filter(|(name, _)| is_likely(name)).map(|(_, value)| *value).max()
+}
+
+/// Returns the meanings of the loss counters that were not recorded ([`Driver::lost_counters`]).
+fn lost_meanings(driver: Option<&str>, statistics: &BTreeMap<String, u64>) -> Vec<Meaning> {
+    let row = driver.and_then(|name| Some((name, Driver::of(name)?)));
+    let lost = row.map(|(name, row)| row.lost_counters(name, statistics)).unwrap_or_default();
+    lost.into_iter().map(|(_, meaning)| meaning).collect()
+}
+
+/// Adds the packets that the kernel's fields count as missed, beyond the recorded losses, to the place whose
+/// counter was not recorded.
+fn add_kernel_losses(found: &mut LossCounters, lost: &[Meaning], missed: Option<u64>) {
+    let recorded = found.ring.unwrap_or(0).saturating_add(found.nic.unwrap_or(0));
+    let beyond = missed.unwrap_or(0).saturating_sub(recorded);
+    let place = match lost.iter().find(|meaning| matches!(meaning, Meaning::Ring | Meaning::Nic)) {
+        Some(Meaning::Ring) => &mut found.ring,
+        Some(_) => &mut found.nic,
+        None => return,
+    };
+    if beyond > 0 {
+        *place = Some(place.unwrap_or(0).saturating_add(beyond));
+    }
 }
 
 /// Returns the number of packets that a NIC missed according to the kernel's fields. Drivers set one or more
@@ -256,6 +279,19 @@ mod tests {
             ("[3]: rx_ucast_packets", Some((true, 3, "ucast_packets"))),
             ("rx_queue_0_drops", Some((true, 0, "drops"))),
             ("rx_packets", None),
+            ("rx", None),
+            ("queue_99999999999_rx_cnt", None),
+            ("rx_1024_to_1518_bytes_phy", Some((true, 1024, "to_1518_bytes_phy"))),
+        ] {
+            assert_eq!(queue_counter(name), expected, "{name}");
+        }
+        let counters = queues(
+            None,
+            &map(&[("rx1_packets", 5), ("rx0_packets", 7), ("tx0_packets", 1), ("rx_2_bytes", 9)]),
+        );
+        assert_eq!((counters.receive, counters.transmit), (vec![7, 5], vec![1]));
+    }
+
     #[test]
     fn a_gap_of_queue_counters_shows_a_lost_queue() {
         let lost = |names: &[&str], channels| {
@@ -272,17 +308,19 @@ mod tests {
         assert_eq!(lost(&["rx_bytes"], (1, 1)), []);
     }
 
-            ("rx", None),
-            ("queue_99999999999_rx_cnt", None),
-            ("rx_1024_to_1518_bytes_phy", Some((true, 1024, "to_1518_bytes_phy"))),
-        ] {
-            assert_eq!(queue_counter(name), expected, "{name}");
-        }
-        let counters = queues(
-            None,
-            &map(&[("rx1_packets", 5), ("rx0_packets", 7), ("tx0_packets", 1), ("rx_2_bytes", 9)]),
-        );
-        assert_eq!((counters.receive, counters.transmit), (vec![7, 5], vec![1]));
+    /// The kernel's count includes the losses of a counter that was not recorded.
+    #[test]
+    fn the_kernel_shows_the_losses_of_a_lost_counter() {
+        let places = |driver: &str, own: &[(&str, u64)], missed: u64| {
+            let found = losses(Some(driver), &map(own), &map(&[("rx_missed_errors", missed)]));
+            (found.ring, found.nic)
+        };
+        let i40e = [("rx_dropped", 4), ("port.rx_crc_errors", 1)];
+        assert_eq!(places("i40e", &i40e, 600), (Some(4), Some(596)));
+        assert_eq!(places("i40e", &[i40e[0], i40e[1], ("port.rx_dropped", 3)], 600), (Some(4), Some(3)));
+        let mlx5 = [("rx_discards_phy", 2), ("rx_crc_errors_phy", 1)];
+        assert_eq!(places("mlx5_core", &mlx5, 9), (Some(7), Some(2)));
+        assert_eq!(places("mlx5_core", &mlx5, 0), (None, Some(2)));
     }
 
     proptest::proptest! {

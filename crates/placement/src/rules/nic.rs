@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use evenkeel_model::change::{Coalescing, Knob, Ring, Value};
-use evenkeel_model::host::{Interface, LossCounters, PcieLink, SaturatingSum};
+use evenkeel_model::host::{Interface, LossCounters, PcieLink, SaturatingSum, Unknown};
 
 use super::{FAST, Found, Rule, by_speed, needs};
 use crate::Severity::{High, Low, Medium};
@@ -360,6 +360,13 @@ pub(super) fn lengthens_ring(view: &View<'_>, nic: &Interface) -> bool {
     ["rx-ring-drops", "rx-ring-short"].iter().any(|rule| super::reported(view, rule).iter().any(is_of))
 }
 
+/// Returns whether counters that [`ring_losses`] uses are missing.
+fn lacks_loss_counters(view: &View<'_>, nic: &Interface) -> bool {
+    let is_own = |gap: &&Unknown| gap.interface() == Some(nic.name.as_str());
+    let mut gaps = view.facts.unknown.iter().filter(is_own);
+    gaps.any(|gap| gap.concerns(needs::DRIVER_STATISTICS) || gap.concerns(needs::STATISTICS))
+}
+
 fn ring_short(view: &View<'_>) -> Vec<Found> {
     const SHORT_US: f64 = 200.0;
     let mut found = Vec::new();
@@ -367,6 +374,10 @@ fn ring_short(view: &View<'_>) -> Vec<Found> {
         let (Some(rings), Some(time), Some(mtu)) = (nic.rings, View::ring_time_us(nic), nic.mtu) else {
             continue;
         };
+        // A loss whose counter is missing may be large (rx-ring-drops).
+        if lacks_loss_counters(view, nic) {
+            continue;
+        }
         let has_drops = view.judge_loss(nic, ring_losses(&nic.losses), packets_of_losses(nic)).is_some();
         if rings.rx < rings.rx_max && time < SHORT_US && !has_drops {
             let text = format!(

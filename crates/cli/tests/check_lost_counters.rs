@@ -99,6 +99,16 @@ fn a_short_ring_with_unknown_losses_is_not_judged() {
     assert!(host.reason("rx-ring-short").unwrap().contains("rx_out_of_buffer"));
 }
 
+/// The losses of `ena` are in a counter of the kernel.
+#[test]
+fn a_lost_counter_of_the_kernel_hides_no_overload() {
+    let host = Host::new("aws-ena-web");
+    host.write("eth0", "speed", 25_000);
+    assert_eq!(host.reason("queues-few"), None);
+    std::fs::remove_file(host.0.path().join("sys/class/net/eth0/statistics/rx_dropped")).unwrap();
+    assert!(host.reason("queues-few").unwrap().contains("rx_dropped is missing"));
+}
+
 #[test]
 fn a_lost_counter_of_a_queue_is_not_0() {
     let (name, nic) = ("cdn-edge-mlx5", "enp65s0f0np0");

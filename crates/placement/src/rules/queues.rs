@@ -36,6 +36,7 @@ pub(super) const RULES: &[Rule] = &[
             needs::NODES,
             needs::TOPOLOGY,
             needs::TIMES,
+            needs::STATISTICS,
             needs::DRIVER_STATISTICS,
         ],
         check: few,

@@ -148,3 +148,22 @@ fn a_lost_feature_or_hash_field_is_not_off() {
     host.remove(nic, "/rss/hash_fields", &["tcp4"]);
     assert!(host.reason("rss-hash-fields").unwrap().contains("has no 'rss.hash_fields.tcp4'"));
 }
+
+#[test]
+fn packets_that_contradict_their_bytes_are_unknown() {
+    let (name, nic) = ("router-i40e", "enp2s0f0");
+    for (file, value) in [
+        ("statistics/tx_packets", 0),
+        ("statistics/tx_packets", 1_000),
+        ("statistics/tx_packets", 1 << 50),
+        ("statistics/tx_bytes", 0),
+    ] {
+        let host = Host::new(name);
+        assert_eq!(host.reason("tx-ring-stops"), None);
+        host.write(nic, "statistics/tx_dropped", 3_000_000);
+        host.write(nic, file, value);
+        let reason = host.reason("tx-ring-stops").expect(file);
+        assert!(reason.contains("are impossible: a packet has at "), "{reason}");
+        assert!(!host.finds("tx-drops", nic), "{file} {value}");
+    }
+}

@@ -23,6 +23,8 @@ use crate::{HostError, mask_members};
 const CLASS: &str = "/sys/class/net";
 /// `ARPHRD_LOOPBACK`.
 const TYPE_LOOPBACK: u64 = 772;
+/// `ARPHRD_ETHER`.
+const TYPE_ETHERNET: u64 = 1;
 
 /// Returns the names of the interfaces by number. Interfaces without a number of their own come last.
 /// Unreadable interfaces are included.
@@ -243,7 +245,7 @@ fn note_unlike_queues(tree: &Tree, interfaces: &[Interface]) {
 }
 
 /// For a recorded interface that is up, notes the first missing queue of each direction, a missing packet
-/// counter of a queue, and a missing port of a bond.
+/// counter of a queue, and a missing port of a bond. Removes the packet counters of a direction that lacks one.
 ///
 /// The kernel numbers the queues without a gap, at least one for each channel
 /// (`netif_set_real_num_rx_queues`, net/core/dev.c). A bond is up only with a port (`bond_set_carrier`,
@@ -640,7 +642,13 @@ impl<'a> Reader<'a> {
             let value = ranges::COUNT.of_file(self.tree, &path, self.tree.read_number(&path)?)?;
             Some((name, value))
         };
-        self.tree.list(&directory).into_iter().filter_map(read).collect()
+        let mut counters: BTreeMap<String, u64> =
+            self.tree.list(&directory).into_iter().filter_map(read).collect();
+        let is_ethernet = self.number("type").is_none_or(|kind| kind == TYPE_ETHERNET);
+        for (counter, why) in ranges::forget_unlike_bytes(&mut counters, is_ethernet) {
+            self.tree.note(&format!("{directory}/{counter}"), format!("{directory}/{why}"));
+        }
+        counters
     }
 
     /// Returns the driver's counters, without repeated names and impossible values. Notes a repeated name,
@@ -684,6 +692,8 @@ impl<'a> Reader<'a> {
             format!("none of the loss counters of {driver}")
         } else if let Some(counter) = row.lacks_ring_losses(&nic.driver_statistics) {
             format!("no counter of packets lost at the ring, such as {counter}")
+        } else if let Some((counter, _)) = row.lost_counters(driver, &nic.driver_statistics).first() {
+            format!("no {counter}, which {driver} reports with other recorded counters")
         } else {
             return;
         };
@@ -692,8 +702,6 @@ impl<'a> Reader<'a> {
     }
 
     fn require_statistics(&self, found: &BTreeMap<String, u64>, counters: &[&str]) {
-        } else if let Some((counter, _)) = row.lost_counters(driver, &nic.driver_statistics).first() {
-            format!("no {counter}, which {driver} reports with other recorded counters")
         let directory = format!("{}/statistics", self.directory);
         if found.is_empty() {
             self.tree.note(&directory, format!("{directory} holds no counters"));

@@ -1,5 +1,7 @@
 //! Ranges of figures. A figure outside its range is impossible, so it counts as unreadable.
 
+use std::collections::BTreeMap;
+
 use evenkeel_model::host::Interface;
 
 use super::tree::Tree;
@@ -64,6 +66,48 @@ impl Range {
         }
         self.has(value).then_some(value)
     }
+}
+
+/// Removes the counts of packets and bytes of a direction that contradict each other. Returns each removed
+/// counter with the reason. The kernel reads the counters one after the other, so a small difference is
+/// possible.
+pub(super) fn forget_unlike_bytes(
+    counters: &mut BTreeMap<String, u64>,
+    is_ethernet: bool,
+) -> Vec<(String, String)> {
+    /// Bytes of a packet: an Ethernet header (`ETH_HLEN`), and the largest GSO packet of the kernel
+    /// (`GSO_MAX_SIZE`, include/linux/netdevice.h).
+    const HEADER: u64 = 14;
+    const LARGEST: u64 = 8 * 65_536;
+    /// More bytes than an interface carries between the reads of two counters.
+    const BETWEEN_READS: u64 = 1 << 30;
+    /// The kernel's own counters of bytes have 32 bits on a 32-bit kernel, and wrap.
+    const WRAP: u64 = 1 << 32;
+    let mut found = Vec::new();
+    for direction in ["rx", "tx"] {
+        let [packets_name, bytes_name] = ["packets", "bytes"].map(|unit| format!("{direction}_{unit}"));
+        let (Some(packets), Some(bytes)) = (counters.get(&packets_name), counters.get(&bytes_name)) else {
+            continue;
+        };
+        let most = packets.saturating_mul(LARGEST).saturating_add(BETWEEN_READS);
+        let least = packets.saturating_mul(HEADER).saturating_sub(BETWEEN_READS);
+        let may_have_wrapped = *bytes < WRAP && *bytes > 0;
+        let limit = if *bytes > most {
+            format!("at most {LARGEST} (GSO_MAX_SIZE, include/linux/netdevice.h)")
+        } else if *bytes < least && is_ethernet && !may_have_wrapped {
+            format!("at least {HEADER} (ETH_HLEN, include/uapi/linux/if_ether.h)")
+        } else {
+            continue;
+        };
+        let why = format!(
+            "{packets_name}: {packets} packets of {bytes} bytes are impossible: a packet has {limit}"
+        );
+        for name in [packets_name, bytes_name] {
+            counters.remove(&name);
+            found.push((name, why.clone()));
+        }
+    }
+    found
 }
 
 /// Removes values that are impossible for a NIC that is up: ethtool answers, and the maximum PCI read
@@ -140,4 +184,31 @@ pub(super) fn forget_impossible(nic: &mut Interface) -> Vec<(&'static str, Strin
         nic.supported_bps = None;
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_without_a_possible_size_are_forgotten() {
+        let kept = |packets: u64, bytes: u64, is_ethernet: bool| {
+            let counters =
+                [("tx_packets", packets), ("tx_bytes", bytes), ("rx_packets", 1), ("rx_bytes", 60)];
+            let mut counters = counters.map(|(name, value)| (name.to_owned(), value)).into();
+            let found = forget_unlike_bytes(&mut counters, is_ethernet);
+            assert_eq!(found.len() + counters.len(), 4);
+            found.is_empty()
+        };
+        assert!(kept(0, 0, true) && kept(1_000_000_000, 60_000_000_000, true));
+        assert!(!kept(0, 24_000_000_000_000, true));
+        assert!(!kept(3_000_000, 24_000_000_000_000, true));
+        assert!(!kept(1_000_000_000, 0, true));
+        assert!(!kept(10_000_000_000, 100_000_000_000, true));
+        // A device other than Ethernet, such as CAN, may send packets without bytes.
+        assert!(kept(1_000_000_000, 0, false));
+        // Packets of TSO, packets between two reads, and a counter of 32 bits.
+        assert!(kept(1_000_000, 400_000_000_000, true) && kept(0, 1_000_000, true));
+        assert!(kept(1_000_000_000, 4_000_000_000, true));
+    }
 }

@@ -8,13 +8,16 @@
 mod faults;
 #[path = "support/hosts.rs"]
 mod hosts;
+#[allow(dead_code, reason = "several test binaries share this file, and each uses a part of it")]
+#[path = "support/random_hosts.rs"]
+mod random_hosts;
 #[path = "support/stack_faults.rs"]
 mod stack_faults;
 
 use evenkeel_host::facts::{Tree, complete, read_facts};
 use evenkeel_model::change::{Change, Knob, Value};
-use evenkeel_model::host::HostFacts;
-use evenkeel_placement::{Finding, Severity, check, find_rule};
+use evenkeel_model::host::{HostFacts, InterfaceKind, Unknown};
+use evenkeel_placement::{Finding, Severity, check, find_rule, judge};
 use evenkeel_synthetic::write_tree;
 use faults::{FAULTS, Fault, STRUCTURAL};
 use rand_core::{RngCore, SeedableRng};
@@ -74,6 +77,48 @@ fn every_fault_is_found_alone_and_nothing_else_is() {
                 ));
             }
         }
+    }
+    assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
+}
+
+/// Returns the findings that `check` neither reports nor lists as not judged if the NICs report no speed.
+fn lost_without_speeds(mut facts: HostFacts) -> Vec<String> {
+    complete(&mut facts);
+    let whole = check(&facts);
+    let is_fast = |kind: InterfaceKind, up: bool| kind == InterfaceKind::Device && up;
+    for nic in facts.interfaces.iter_mut().filter(|nic| is_fast(nic.kind, nic.up)) {
+        nic.speed_bps = None;
+        let source = format!("/sys/class/net/{}/speed", nic.name);
+        facts.unknown.push(Unknown::new(source, format!("{} reports no speed", nic.name)));
+    }
+    let after = judge(&facts);
+    let stays = |found: &&Finding| {
+        after.findings.iter().any(|other| (other.rule, &other.subject) == (found.rule, &found.subject))
+            || after.incomplete().any(|missed| missed.rule == found.rule)
+    };
+    whole
+        .iter()
+        .filter(|found| !stays(found))
+        .map(|found| format!("{} of {}: {}", found.rule, found.subject, found.evidence))
+        .collect()
+}
+
+/// A rule that needs the link speed for a finding has the speed in its needs.
+#[test]
+fn no_finding_disappears_with_an_unknown_speed() {
+    const RANDOM_HOSTS: u64 = 300;
+    let mut failures = Vec::new();
+    for fault in every_fault() {
+        for (name, host) in (fault.hosts)() {
+            let mut facts = host();
+            (fault.plant)(&mut facts);
+            let lost = lost_without_speeds(facts).into_iter();
+            failures.extend(lost.map(|lost| format!("{} on {name}: {lost}", fault.name)));
+        }
+    }
+    for number in 0..RANDOM_HOSTS {
+        let lost = lost_without_speeds(random_hosts::host(7, number)).into_iter();
+        failures.extend(lost.map(|lost| format!("random host {number}: {lost}")));
     }
     assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
 }

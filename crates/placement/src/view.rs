@@ -1,6 +1,6 @@
 //! A host's facts, with values that several rules derive from them.
 
-use std::cell::{Cell, OnceCell, RefCell};
+use std::cell::{Cell, LazyCell, OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
@@ -32,10 +32,20 @@ pub struct View<'a> {
     reported: RefCell<BTreeMap<String, Rc<[Found]>>>,
     /// Whether the rule that runs now has asked for the NICs to judge.
     judges_nics: Cell<bool>,
-    /// Whether a rule asked for a rate while the time since boot is unknown.
-    lacked_time: Cell<bool>,
+    /// The unknown facts that the rule that runs now has asked for.
+    lacks: RefCell<Lacks>,
     /// The host with other values of facts that could not be read.
     pub(crate) alternatives: &'a [Alternative<'a>],
+}
+
+/// Unknown facts that a rule asked for, and that its needs do not list, because the rule needs these facts
+/// only for a part of its verdicts.
+#[derive(Debug, Default)]
+pub(crate) struct Lacks {
+    /// The time since boot, for a rate.
+    pub(crate) time: bool,
+    /// The speeds of these NICs.
+    pub(crate) speeds: BTreeSet<String>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -94,7 +104,7 @@ impl<'a> View<'a> {
             placements: OnceCell::new(),
             reported: RefCell::default(),
             judges_nics: Cell::new(false),
-            lacked_time: Cell::new(false),
+            lacks: RefCell::default(),
             alternatives: &[],
         }
     }
@@ -108,14 +118,23 @@ impl<'a> View<'a> {
 
     /// Notes that a rate is unknown because the time since boot is unknown.
     pub(crate) fn note_lack_of_time(&self) {
-        self.lacked_time.set(true);
+        self.lacks.borrow_mut().time = true;
     }
 
-    /// Runs a rule's check. Also returns whether the rule asked for an unknown rate.
-    pub(crate) fn run<R>(&self, check: impl FnOnce() -> R) -> (R, bool) {
-        let before = self.lacked_time.replace(false);
+    /// Returns a NIC's speed, bit/s, for a finding that depends only on the speed now. If the speed is
+    /// unknown, notes that the rule lacks this fact.
+    pub(crate) fn needed_speed(&self, nic: &Interface) -> Option<u64> {
+        if nic.speed_bps.is_none() {
+            self.lacks.borrow_mut().speeds.insert(nic.name.clone());
+        }
+        nic.speed_bps
+    }
+
+    /// Runs a rule's check. Also returns the unknown facts that the rule asked for.
+    pub(crate) fn run<R>(&self, check: impl FnOnce() -> R) -> (R, Lacks) {
+        let before = self.lacks.take();
         let result = check();
-        (result, self.lacked_time.replace(before))
+        (result, self.lacks.replace(before))
     }
 
     /// Returns the findings of a rule, which `judge` computes on first use.
@@ -261,14 +280,14 @@ impl<'a> View<'a> {
     /// unless their local address is a loopback address.
     #[must_use]
     pub fn connections(&self, nic: &Interface) -> Vec<&'a SocketFacts> {
-        let is_default = self.default_nic().is_some_and(|default| default == nic.name);
+        let is_default = LazyCell::new(|| self.is_default(nic));
         let facts = self.facts;
         let is_through = |socket: &&SocketFacts| match &socket.interface {
             Some(name) => {
                 *name == nic.name
                     || facts.interface(name).is_some_and(|upper| upper.lower.contains(&nic.name))
             }
-            None => is_default && !is_loopback(&socket.local),
+            None => !is_loopback(&socket.local) && *is_default,
         };
         facts.sockets.iter().filter(|socket| socket.kind == SocketKind::Tcp).filter(is_through).collect()
     }
@@ -278,19 +297,23 @@ impl<'a> View<'a> {
     /// is a loopback address.
     #[must_use]
     pub fn own_connections(&self, interface: &Interface) -> Vec<&'a SocketFacts> {
-        let is_default = self.default_nic().is_some_and(|default| default == interface.name);
+        let is_default = LazyCell::new(|| self.is_default(interface));
         let is_own = |socket: &&SocketFacts| match &socket.interface {
             Some(name) => *name == interface.name,
-            None => is_default && !is_loopback(&socket.local),
+            None => !is_loopback(&socket.local) && *is_default,
         };
         let facts = self.facts;
         facts.sockets.iter().filter(|socket| socket.kind == SocketKind::Tcp).filter(is_own).collect()
     }
 
-    fn default_nic(&self) -> Option<String> {
-        self.all_nics()
-            .max_by_key(|nic| (nic.speed_bps, std::cmp::Reverse(&nic.name)))
-            .map(|nic| nic.name.clone())
+    /// Returns whether an interface is the fastest NIC, to which sockets without an interface belong. Of
+    /// several NICs, the fastest one is unknown if one of them reports no speed.
+    fn is_default(&self, interface: &Interface) -> bool {
+        if self.all_nics().nth(1).is_some() {
+            self.all_nics().for_each(|nic| _ = self.needed_speed(nic));
+        }
+        let fastest = self.all_nics().max_by_key(|nic| (nic.speed_bps, std::cmp::Reverse(&nic.name)));
+        fastest.is_some_and(|fastest| fastest.name == interface.name)
     }
 
     /// Returns the connections through a NIC that have carried much data in a direction.

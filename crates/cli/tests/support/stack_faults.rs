@@ -471,6 +471,15 @@ pub const FAULTS: &[Fault] = &[
     fault("the older receive path", hosts::all, "legacy-receive", &[], |facts| {
         nic(facts).private_flags.insert("legacy-rx".to_owned(), true);
     }),
+    fault(
+        "a receive path without striding",
+        || vec![hosts::HOSTS[0]],
+        "legacy-receive",
+        &[],
+        |facts| {
+            nic(facts).private_flags.insert("rx_striding_rq".to_owned(), false);
+        },
+    ),
     fault("BPF in the interpreter", hosts::all, "sysctl-harmful", &[], |facts| {
         set(facts, "net/core/bpf_jit_enable", "0");
     }),
@@ -531,7 +540,8 @@ pub const FAULTS: &[Fault] = &[
         process(facts, 7070, "proxy", &[]);
         for peer in 1..251 {
             connection(facts, "10.0.0.1:443", &format!("10.2.0.{peer}:5555"), 900, 1000, 7070);
-            facts.sockets.last_mut().unwrap().tcp.as_mut().unwrap().pmtu = mtu - 40;
+            let tcp = facts.sockets.last_mut().unwrap().tcp.as_mut().unwrap();
+            (tcp.pmtu, tcp.mss) = (mtu - 40, mtu - 92);
         }
     }),
     fault("a NIC that its driver resets", hosts::all, "tx-timeouts", &[], |facts| {

@@ -311,10 +311,12 @@ fn legacy_receive(view: &View<'_>) -> Vec<Found> {
     let mut found = Vec::new();
     for nic in view.nics() {
         let flag = |name: &str| nic.private_flags.get(name).copied();
-        let fast = nic.speed_bps.is_some_and(|speed| speed >= STRIDING_FROM_BPS);
+        let fast = || view.needed_speed(nic).is_some_and(|speed| speed >= STRIDING_FROM_BPS);
         let (name, wanted) = if flag("legacy-rx") == Some(true) {
             ("legacy-rx", "off")
-        } else if fast && nic.driver.as_deref() == Some("mlx5_core") && flag("rx_striding_rq") == Some(false)
+        } else if nic.driver.as_deref() == Some("mlx5_core")
+            && flag("rx_striding_rq") == Some(false)
+            && fast()
         {
             ("rx_striding_rq", "on")
         } else {

@@ -206,7 +206,6 @@ fn other_package(view: &View<'_>, nic: &Interface) -> Option<Found> {
 fn other_node(view: &View<'_>, nic: &Interface) -> Option<Found> {
     const SHARE: f64 = 0.5;
     let node = nic.node.filter(|node| !view.facts.processors_of(*node).is_empty())?;
-    let fast = nic.speed_bps.is_some_and(|speed| speed >= FAST);
     let fits = nic.receive_queue_count() as usize <= interrupt_places(view, nic).own;
     let served = view.served_by(nic);
     let total: u64 = served.values().saturating_sum();
@@ -216,9 +215,10 @@ fn other_node(view: &View<'_>, nic: &Interface) -> Option<Found> {
         .filter(|(processor, _)| is_elsewhere(processor))
         .map(|(_, count)| count)
         .saturating_sum();
-    if !fast || !fits || total < ENOUGH_INTERRUPTS || (elsewhere as f64) < SHARE * total as f64 {
+    if !fits || total < ENOUGH_INTERRUPTS || (elsewhere as f64) < SHARE * total as f64 {
         return None;
     }
+    view.needed_speed(nic).filter(|speed| *speed >= FAST)?;
     let text = format!(
         "{} of {} receive interrupts were served on other nodes of the same package, and the NIC is on node {node}",
         count(elsewhere),

@@ -15,6 +15,7 @@ use super::needs::{
 use super::one_interface::OF_ONE_INTERFACE;
 use super::{FAST, Found, Rule, find_rule, rules};
 use crate::current::is_made;
+use crate::view::Lacks;
 use crate::view::gigabits;
 use crate::{Basis, Finding, Severity, View};
 
@@ -333,15 +334,21 @@ fn found_by_needs<'f>(rule: &Rule, view: &View<'f>) -> (Vec<Found>, Vec<&'f Unkn
     let facts = view.facts;
     let gaps: Vec<&Unknown> =
         facts.unknown.iter().filter(|gap| rule.needs.iter().any(|need| gap.concerns(need))).collect();
-    let ((found, mut gaps), lacks_time) = if gaps.is_empty() {
-        let (found, lacks_time) = view.run(|| (rule.check)(view));
-        ((found, gaps), lacks_time)
+    let ((found, mut gaps), lacks) = if gaps.is_empty() {
+        let (found, lacks) = view.run(|| (rule.check)(view));
+        ((found, gaps), lacks)
     } else {
         found_beside(rule, view, gaps)
     };
     // Rates need the time since boot, which the ticks of /proc/stat also show.
-    if lacks_time {
+    if lacks.time {
         gaps.extend(facts.unknown.iter().filter(|gap| gap.source == UPTIME));
+    }
+    let of_speed = |gap: &&Unknown| {
+        gap.concerns(SPEED) && gap.interface().is_some_and(|name| lacks.speeds.contains(name))
+    };
+    if !lacks.speeds.is_empty() && !rule.needs.contains(&SPEED) {
+        gaps.extend(facts.unknown.iter().filter(of_speed));
     }
     (found, gaps)
 }
@@ -365,7 +372,7 @@ fn found_beside<'f>(
     rule: &Rule,
     whole: &View<'f>,
     gaps: Vec<&'f Unknown>,
-) -> ((Vec<Found>, Vec<&'f Unknown>), bool) {
+) -> ((Vec<Found>, Vec<&'f Unknown>), Lacks) {
     let facts = whole.facts;
     let hidden_sysctl = |path: &str| gaps.iter().any(|gap| gap.source == format!("{SYSCTLS}{path}"));
     let is_counter = |gap: &Unknown| {
@@ -391,7 +398,7 @@ fn found_beside<'f>(
             || is_counter(gap)
     };
     if gaps.iter().any(|gap| gap.interface().is_none() && !is_partial(gap)) {
-        return ((Vec::new(), gaps), false);
+        return ((Vec::new(), gaps), Lacks::default());
     }
     // These gaps do not hide the interface: rules handle NICs without a speed and drivers without rings
     // or channels, and other counters show the same losses.
@@ -404,7 +411,7 @@ fn found_beside<'f>(
     let hidden: BTreeSet<&str> =
         gaps.iter().filter(|gap| !is_absent(gap)).filter_map(|gap| gap.interface()).collect();
     let view = View::without(facts, hidden.clone()).beside(whole.alternatives);
-    let (mut found, lacks_time) = view.run(|| (rule.check)(&view));
+    let (mut found, lacks) = view.run(|| (rule.check)(&view));
     found.retain(|found| !found.concerns().any(|subject| hidden.contains(subject)));
     let counters: Vec<&Unknown> = gaps.iter().copied().filter(|gap| is_counter(gap)).collect();
     if !counters.is_empty() {
@@ -435,7 +442,7 @@ fn found_beside<'f>(
         None => gap.source.starts_with(SYSCTLS) && !found.is_empty(),
     };
     let gaps = gaps.into_iter().filter(|gap| !is_found(gap)).collect();
-    ((found, gaps), lacks_time)
+    ((found, gaps), lacks)
 }
 
 impl Found {

@@ -354,12 +354,12 @@ fn hardware_gro_off(view: &View<'_>) -> Vec<Found> {
     const FROM_BPS: u64 = 25_000_000_000;
     const DRIVERS: [&str; 3] = ["bnxt_en", "qede", "bnx2x"];
     let mut found = Vec::new();
-    for nic in view.nics().filter(|nic| nic.speed_bps.is_some_and(|speed| speed >= FROM_BPS)) {
+    for nic in view.nics() {
         let by_default = nic.driver.as_deref().is_some_and(|driver| DRIVERS.contains(&driver));
         // Without GRO, hardware GRO is also off.
         let gro = nic.feature("rx-gro").is_none_or(|feature| feature.on);
-        if by_default && gro && nic.feature("rx-gro-hw").is_some_and(|feature| !feature.on && !feature.fixed)
-        {
+        let is_off = nic.feature("rx-gro-hw").is_some_and(|feature| !feature.on && !feature.fixed);
+        if by_default && gro && is_off && view.needed_speed(nic).is_some_and(|speed| speed >= FROM_BPS) {
             let text = "rx-gro-hw is off";
             let effect = "the processor merges segments, which the NIC could do";
             let entry = Found::setting(Low, &nic.name, text, effect).on(&nic.name);

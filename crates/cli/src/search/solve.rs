@@ -16,8 +16,9 @@ use crate::exit::{Exit, Failure, print, print_page};
 use crate::progress::{page, with_progress};
 use crate::{listed_flows, nic};
 
-/// Memory of a filter in JSON, as a tree and as text, bytes.
+/// Memory of a filter and of a flow's queue in JSON, as a tree and as text, bytes.
 const JSON_FILTER_BYTES: usize = 2_000;
+const JSON_FLOW_BYTES: usize = 60;
 
 /// Runs `evenkeel search solve`. An unmet policy is a result, not an error.
 pub fn solve(options: &SolveOptions) -> Result<Exit, Failure> {
@@ -28,11 +29,11 @@ pub fn solve(options: &SolveOptions) -> Result<Exit, Failure> {
     }
     let fits = |flows: usize| {
         let filters = room(nic.model()).min(flows);
-        require_memory(
-            flows,
-            filters,
-            if options.format == Format::Json { filters * JSON_FILTER_BYTES } else { 0 },
-        )
+        let of_json = match options.format {
+            Format::Json => filters * JSON_FILTER_BYTES + flows * JSON_FLOW_BYTES,
+            Format::Table => 0,
+        };
+        require_memory(flows, filters, of_json)
     };
     let flows = listed_flows::read(&options.listed, &file, options.queues, fits)?.unwrap_or_default();
     let policy = bind(&file, options.queues)?;

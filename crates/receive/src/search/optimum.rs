@@ -30,29 +30,40 @@ pub fn optimum(policy: &Policy, flows: &[Flow]) -> Option<Optimum> {
     // Place flows with few allowed queues first: more of the remaining queues are then equivalent.
     let mut flows: Vec<&Flow> = flows.iter().collect();
     flows.sort_by_key(|flow| policy.allowed(flow).len());
-    let groups = equivalent_queues(&policy, &flows);
-    if placements(&policy, &flows, &groups).is_some_and(|count| count <= MOST_PLACEMENTS) {
-        let occupied = &mut vec![0; usize::from(policy.queues())];
+    let has_choice = |flow: &&Flow| policy.allowed(flow).len() > 1;
+    let (only, free) = flows.split_at(flows.partition_point(|flow| !has_choice(flow)));
+    let groups = equivalent_queues(&policy, only.len(), free);
+    let mut occupied = vec![0; usize::from(policy.queues())];
+    for flow in only {
+        let queue = policy.allowed(flow).first().copied()?;
+        policy.place(flow, queue);
+        occupied[queue.index()] += 1;
+    }
+    if let Some(groups) = groups {
         let mut tried = Tried { policy, groups, best: None };
-        tried.place(&flows, 0, occupied);
+        tried.place(free, 0, &mut occupied);
         // The best cost is not valid if a script failed, for example at its time limit.
         let is_sound = tried.policy.fault().is_none();
         return tried.best.filter(|_| is_sound).map(|cost| Optimum { cost, is_exact: true });
     }
-    for flow in flows {
+    for flow in free {
         policy.place(flow, policy.allowed(flow).first().copied()?);
     }
     policy.bound().map(|cost| Optimum { cost, is_exact: false })
 }
 
-/// Returns the group of each queue, for each number of placed flows. Empty queues of one group are
-/// equivalent: the cost depends only on their load, and the same remaining flows may use them.
-fn equivalent_queues(policy: &Policy, flows: &[&Flow]) -> Vec<Vec<usize>> {
+/// Returns the group of each queue, for each number of placed flows beyond `placed`. Empty queues of one
+/// group are equivalent: the cost depends only on their load, and the same remaining flows may use them.
+///
+/// Returns `None` if there are too many placements. Each flow has at least two allowed queues, so the groups
+/// of a few flows suffice to know this. The groups of all flows would need more memory than the search.
+fn equivalent_queues(policy: &Policy, placed: usize, flows: &[&Flow]) -> Option<Vec<Vec<usize>>> {
     let queues = 0..policy.queues();
     let alike = policy.knows_load_only();
     let mut group: Vec<usize> = queues.clone().map(|queue| if alike { 0 } else { queue.into() }).collect();
-    let mut groups = vec![group.clone()];
-    for flow in flows.iter().rev() {
+    let mut groups = Vec::new();
+    let mut placements = 1_usize;
+    for (at, flow) in flows.iter().enumerate().rev() {
         let mut known = BTreeMap::new();
         group = queues
             .clone()
@@ -62,18 +73,16 @@ fn equivalent_queues(policy: &Policy, flows: &[&Flow]) -> Vec<Vec<usize>> {
                 *known.entry(key).or_insert(next)
             })
             .collect();
+        let allowed = policy.allowed(flow);
+        let distinct = allowed.iter().map(|queue| group[queue.index()]).collect::<BTreeSet<_>>().len();
+        placements = placements.checked_mul(allowed.len().min(placed + at + distinct))?;
+        if placements > MOST_PLACEMENTS {
+            return None;
+        }
         groups.push(group.clone());
     }
     groups.reverse();
-    groups
-}
-
-fn placements(policy: &Policy, flows: &[&Flow], groups: &[Vec<usize>]) -> Option<usize> {
-    flows.iter().zip(groups).enumerate().try_fold(1_usize, |count, (placed, (flow, group))| {
-        let allowed = policy.allowed(flow);
-        let distinct = allowed.iter().map(|queue| group[queue.index()]).collect::<BTreeSet<_>>().len();
-        count.checked_mul(allowed.len().min(placed + distinct))
-    })
+    Some(groups)
 }
 
 struct Tried {

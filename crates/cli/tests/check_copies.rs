@@ -108,12 +108,32 @@ fn copies_and_contradictions_are_named() {
     assert!(failures.is_empty(), "{failures:#?}");
 }
 
+/// Tables with a row for each processor have no numbers of processors, so only the number of rows shows a copy.
+#[test]
+fn a_copied_row_of_a_table_is_named() {
+    let mut facts = hosts::HOSTS[0].1();
+    facts.counters.insert("Conntrack.drop".to_owned(), 4096);
+    let directory = tempfile::tempdir().unwrap();
+    write_tree(&facts, directory.path()).unwrap();
+    std::fs::write(directory.path().join("sys/devices/system/cpu/possible"), "0-79\n").unwrap();
+    assert!(judged(directory.path()).unwrap().incomplete().all(|missed| !missed.why.contains(" rows ")));
+    let copied = |text: String| format!("{}\n{}\n", text.trim_end(), text.lines().nth(1).unwrap());
+    let cases: [Case; 2] = [
+        ("proc/net/stat/arp_cache", &copied, "neighbours-full", "arp_cache has 81 rows for 80 processors"),
+        ("proc/net/stat/nf_conntrack", &copied, "conntrack-races", "has 81 rows for 80 processors"),
+    ];
+    let failures = failures(directory.path(), &cases);
+    assert!(failures.is_empty(), "{failures:#?}");
+}
+
 /// A fact that is impossible or missing keeps the rules that need it from judging, or `check` refuses
 /// the file.
 #[test]
 fn impossible_and_unstated_facts_are_named() {
     let mut facts = hosts::HOSTS[0].1();
     hosts::connection(&mut facts, "10.0.0.1:443", "10.0.0.9:5555", 500, 9_000_000_000, 4000);
+    let loopback = facts.interfaces.iter_mut().find(|interface| interface.name == "lo").unwrap();
+    loopback.statistics = ["rx_bytes", "tx_bytes"].map(|counter| (counter.to_owned(), 1000)).into();
     let directory = tempfile::tempdir().unwrap();
     write_tree(&facts, directory.path()).unwrap();
     let ethtool = "evenkeel/ethtool/ens2f0.json";
@@ -129,11 +149,61 @@ fn impossible_and_unstated_facts_are_named() {
     let without_losses = with(|nic| {
         nic["statistics"].as_object_mut().unwrap().remove("rx_out_of_buffer").unwrap();
     });
+    let tcp = |field: &'static str, value: u64| with(move |list| list[0]["tcp"][field] = value.into());
+    let qdisc = |field: &'static str, value: u64| with(move |list| list[0][field] = value.into());
+    let (links, sockets) = ("evenkeel/links.json", "evenkeel/sockets.json");
+    let link = |field: &'static str, value: u64| {
+        with(move |list| {
+            let nic = list.as_array_mut().unwrap().iter_mut().find(|link| link["ifname"] == "ens2f0");
+            nic.unwrap()[field] = value.into();
+        })
+    };
     let online = "sys/devices/system/cpu/online";
     let ports = |local: &str, remote: &str| {
         format!("{{\"local\": \"{local}\", \"remote\": \"{remote}\", \"connections\": 9}}")
     };
-    let cases: [Case; 17] = [
+    let cases: [Case; 32] = [
+        (sockets, &tcp("pmtu", 1), "mtu-above-path", "[0].tcp.pmtu: 1 is impossible: from 68 to "),
+        (sockets, &tcp("pmtu", 8900), "mtu-above-path", "pmtu: 8900 is impossible: mss is 8948, and the "),
+        (sockets, &tcp("cwnd", 1 << 40), "one-flow", "cwnd: 1099511627776 is impossible: from 0 to "),
+        (sockets, &tcp("bytes_received", 1 << 62), "one-flow", "is impossible: all interfaces received "),
+        (sockets, &tcp("bytes_acked", 1 << 62), "one-flow", "is impossible: all interfaces sent "),
+        (sockets, &tcp("busy_us", 1 << 50), "peer-window", "is impossible: /proc/uptime is 100000 s"),
+        ("evenkeel/qdiscs.json", &qdisc("packets", 1 << 62), "qdisc-drops", "and a packet has at least 14"),
+        ("evenkeel/qdiscs.json", &qdisc("bytes", u64::MAX), "qdisc-drops", "bytes: 18446744073709551615 is "),
+        (links, &link("tso_max_size", 0), "big-tcp-off", "ens2f0: tso_max_size: 0 is impossible: from 1 to "),
+        (
+            links,
+            &link("tso_max_size", 60_000),
+            "big-tcp-off",
+            "is impossible: at most 60000, the tso_max_size",
+        ),
+        (links, &link("gro_max_size", 1 << 30), "big-tcp-off", "ens2f0: gro_max_size: 1073741824 is "),
+        (
+            ethtool,
+            &with(|nic| nic["statistics"]["rx_buff_alloc_err"] = (1_u64 << 63).into()),
+            "rx-buffers-missing",
+            "rx_buff_alloc_err: 9223372036854775808 is impossible",
+        ),
+        (
+            ethtool,
+            &with(|nic| nic["statistics"]["tx_timeout_count"] = u64::MAX.into()),
+            "tx-timeouts",
+            "tx_timeout_count: 18446744073709551615 is impossible",
+        ),
+        // Node 0 spans two packages, and one of these also has the processors of node 1.
+        (
+            "sys/devices/system/cpu/cpu1/topology/physical_package_id",
+            &|_| "1\n".to_owned(),
+            "irq-remote-node",
+            "node0: the node spans the packages 0-1, and processor 20 of node 1 is in package 1, too",
+        ),
+        (
+            "sys/devices/system/cpu/cpu1/topology/physical_package_id",
+            &|_| "1\n".to_owned(),
+            "app-remote-node",
+            "node0: the node spans the packages 0-1",
+        ),
         (
             "sys/devices/system/cpu/cpu20/cpufreq/scaling_governor",
             &|_| "powersav\n".to_owned(),
@@ -179,6 +249,23 @@ fn impossible_and_unstated_facts_are_named() {
     ];
     let failures = failures(directory.path(), &cases);
     assert!(failures.is_empty(), "{failures:#?}");
+}
+
+/// A node may span packages, and a package may have several nodes.
+#[test]
+fn nodes_and_packages_may_differ() {
+    let packages: [fn(u32) -> u32; 3] =
+        [|_| 0, |processor| processor % 40 / 10, |processor| processor % 40 / 20];
+    for package_of in packages {
+        let mut facts = hosts::HOSTS[0].1();
+        for processor in &mut facts.processors {
+            processor.package = package_of(processor.number);
+        }
+        let directory = tempfile::tempdir().unwrap();
+        write_tree(&facts, directory.path()).unwrap();
+        let judgement = judged(directory.path()).unwrap();
+        assert!(judgement.incomplete().all(|missed| !missed.why.contains("spans")), "{judgement:?}");
+    }
 }
 
 /// Edits each file in turn. Returns the cases in which `check` does not give the expected reason, or the

@@ -652,8 +652,8 @@ impl<'a> Reader<'a> {
     }
 
     /// Returns the driver's counters, without repeated names and impossible values. Notes a repeated name,
-    /// and an impossible value that is part of a packet or loss count. Drivers also list other figures, some
-    /// of them negative.
+    /// and an impossible value of a counter of events or that is part of a packet or loss count. Drivers also
+    /// list other figures, some of them negative.
     fn driver_counters(
         &self,
         name: &str,
@@ -669,12 +669,11 @@ impl<'a> Reader<'a> {
         counters.retain(|_, value| ranges::COUNT.has(*value));
         let meaning =
             |counters| (statistics::losses(driver, counters, kernel), statistics::queues(driver, counters));
-        if whole.len() > counters.len() && meaning(&whole) != meaning(&counters) {
-            let (counter, value) = whole
-                .iter()
-                .find(|(counter, _)| !counters.contains_key(*counter))
-                .map_or(("", 0), |(counter, value)| (counter.as_str(), *value));
-            let why = format!("{name}: ethtool, statistics: {counter}: {}", ranges::COUNT.refusal(value));
+        let mut removed = whole.iter().filter(|(counter, _)| !counters.contains_key(*counter));
+        let of_events = removed.clone().find(|(counter, _)| ranges::counts_events(counter));
+        let counted = || removed.next().filter(|_| meaning(&whole) != meaning(&counters));
+        if let Some((counter, value)) = of_events.or_else(counted) {
+            let why = format!("{name}: ethtool, statistics: {counter}: {}", ranges::COUNT.refusal(*value));
             self.tree.note(&format!("{}/ethtool/statistics", self.directory), why);
         }
         counters

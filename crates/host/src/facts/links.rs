@@ -8,6 +8,7 @@ use evenkeel_netlink::Netlink;
 use serde::{Deserialize, Serialize};
 
 use super::distinct::{repeated, second};
+use super::ranges::PACKET_BYTES;
 use super::tree::Tree;
 use crate::HostError;
 
@@ -32,6 +33,18 @@ struct LinkLine {
     gro_ipv4_max_size: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tso_max_size: Option<u32>,
+}
+
+/// Returns the reason why the sizes of a NIC are impossible, if any.
+pub(super) fn impossible(sizes: &PacketSizes) -> Option<String> {
+    let figures = [("gro_max_size", Some(sizes.gro)), ("tso_max_size", sizes.tso)];
+    let mut figures = figures.into_iter().filter_map(|(field, bytes)| Some((field, u64::from(bytes?))));
+    if let Some((field, bytes)) = figures.find(|(_, bytes)| !PACKET_BYTES.has(*bytes)) {
+        return Some(format!("{field}: {}", PACKET_BYTES.refusal(bytes)));
+    }
+    let most = sizes.tso.filter(|most| sizes.gso > *most)?;
+    let source = "netif_set_tso_max_size, net/core/dev.c";
+    Some(format!("gso_max_size: {} is impossible: at most {most}, the tso_max_size ({source})", sizes.gso))
 }
 
 pub(super) fn packet_sizes(tree: &Tree) -> Result<BTreeMap<String, PacketSizes>, HostError> {

@@ -108,12 +108,20 @@ pub fn read_facts(tree: &Tree) -> Result<HostFacts, HostError> {
     };
     let flags = of_processor("flags").unwrap_or_default();
     let virtual_machine = flags.split_ascii_whitespace().any(|flag| flag == "hypervisor");
+    if !virtual_machine {
+        processors::note_contradiction(tree, &processors);
+    }
     let (mut interfaces, owners) = interfaces::interfaces(tree, &names, qdiscs, virtual_machine)?;
     for interface in &mut interfaces {
         interface.packet_sizes = sizes.get(&interface.name).copied();
         let is_nic = interface.kind == InterfaceKind::Device && interface.up;
         if is_nic && interface.packet_sizes.is_none() && !tree.is_live() {
             tree.note(links::SOURCE, format!("evenkeel/links.json has no {}", interface.name));
+        }
+        let wrong = interface.packet_sizes.filter(|_| is_nic).as_ref().and_then(links::impossible);
+        if let Some(why) = wrong {
+            tree.note(links::SOURCE, format!("evenkeel/links.json: {}: {why}", interface.name));
+            interface.packet_sizes = None;
         }
     }
     let interrupts = interrupts::interrupts(tree, &owners, &online);
@@ -133,7 +141,7 @@ pub fn read_facts(tree: &Tree) -> Result<HostFacts, HostError> {
             tree.note(&format!("/sys/class/net/{}/interrupts", nic.name), why);
         }
     }
-    let sockets = sockets::sockets(tree, &names)?;
+    let sockets = sockets::sockets(tree, &names, &interfaces)?;
     note_unknown_hashes(tree, &interfaces, &sockets.sockets);
     let memory = tree.required("/proc/meminfo").and_then(|text| {
         let total = || {

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_model::host::{
-    IdleState, Node, NodeAllocations, Processor, ProcessorTime, parse_processor_list,
+    IdleState, Node, NodeAllocations, Processor, ProcessorTime, parse_processor_list, processor_list,
 };
 
 use super::distinct::{repeated, second};
@@ -116,6 +116,30 @@ pub(super) fn processors(tree: &Tree) -> (Vec<Processor>, Vec<Node>) {
         });
     }
     (processors, nodes)
+}
+
+/// Notes a node that spans packages if one of these packages also has CPUs of another node. A node may span
+/// packages (NPS0 of AMD), and a package may have several nodes (sub-NUMA clustering, NPS2), but no machine
+/// has both for the same package. A hypervisor may state any topology to its guest.
+pub(super) fn note_contradiction(tree: &Tree, processors: &[Processor]) {
+    let mut packages: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
+    for processor in processors {
+        packages.entry(processor.node).or_default().insert(processor.package);
+    }
+    for (node, own) in packages.iter().filter(|(_, own)| own.len() > 1) {
+        let shared = processors.iter().find(|other| other.node != *node && own.contains(&other.package));
+        let Some(shared) = shared else { continue };
+        let why = format!(
+            "{NODES}/node{node}: the node spans the packages {}, and processor {} of node {} is in package {}, too \
+             (physical_package_id): no machine has such nodes",
+            processor_list(&own.iter().copied().collect::<Vec<_>>()),
+            shared.number,
+            shared.node,
+            shared.package
+        );
+        tree.note(NODES, why);
+        return;
+    }
 }
 
 /// Files that exist for all CPUs of a host or for none.

@@ -230,10 +230,11 @@ fn add_tables(tree: &Tree, counters: &mut BTreeMap<String, u64>) {
         let Some(text) = text else { continue };
         let (columns, damage) = table(&text);
         note(tree, &file, Some(damage));
-        // The kernel writes a row for each possible CPU (`neigh_stat_seq_start`, `ct_cpu_seq_start`).
+        // The kernel writes one row for each possible CPU (`neigh_stat_seq_start`, `ct_cpu_seq_start`). The
+        // rows do not name their CPU.
         let rows = text.lines().count().saturating_sub(1);
         if let Some(processors) = tree.possible_processors().map(BTreeSet::len)
-            && rows < processors
+            && rows != processors
             && !tree.is_noted(&file)
         {
             tree.note(&file, format!("{file} has {} for {processors} processors", counted(rows, "row")));

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::distinct::{repeated, second};
 use super::qdisc_options::{has_own_options, shown};
-use super::ranges::COUNT_OF_32_BITS;
+use super::ranges::{COUNT, COUNT_OF_32_BITS};
 use super::tree::Tree;
 use crate::HostError;
 
@@ -44,6 +44,29 @@ struct QdiscLine {
 }
 
 impl QdiscLine {
+    /// Returns the first impossible field, and the reason.
+    fn impossible(&self) -> Option<(&'static str, String)> {
+        /// Bytes of the smallest packet, a header of Ethernet (`ETH_HLEN`, include/uapi/linux/if_ether.h). A
+        /// qdisc counts the header (`qdisc_pkt_len_init`, net/core/dev.c).
+        const LEAST_BYTES: u64 = 14;
+        let of_32_bits = [("drops", self.drops), ("requeues", self.requeues), ("backlog", self.backlog)];
+        if let Some((field, value)) = of_32_bits.into_iter().find(|(_, value)| !COUNT_OF_32_BITS.has(*value))
+        {
+            return Some((field, COUNT_OF_32_BITS.refusal(value)));
+        }
+        let of_64_bits = [("bytes", self.bytes), ("packets", self.packets)];
+        if let Some((field, value)) = of_64_bits.into_iter().find(|(_, value)| !COUNT.has(*value)) {
+            return Some((field, COUNT.refusal(value)));
+        }
+        (self.packets > self.bytes / LEAST_BYTES).then(|| {
+            let (packets, bytes) = (self.packets, self.bytes);
+            (
+                "packets",
+                format!("{packets} is impossible: {bytes} bytes, and a packet has at least {LEAST_BYTES}"),
+            )
+        })
+    }
+
     /// Returns the parent, or `root`.
     fn place(&self) -> String {
         match (&self.root, &self.parent) {
@@ -160,10 +183,7 @@ pub(super) fn qdiscs(
     let mut mtus: BTreeMap<&str, Option<u64>> = BTreeMap::new();
     for line in &lines {
         let QdiscLine { kind, dev, .. } = line;
-        let of_32_bits = [("drops", line.drops), ("requeues", line.requeues), ("backlog", line.backlog)];
-        let odd = of_32_bits.into_iter().find(|(_, value)| !COUNT_OF_32_BITS.has(*value));
-        if let Some((field, value)) = odd {
-            let why = COUNT_OF_32_BITS.refusal(value);
+        if let Some((field, why)) = line.impossible() {
             tree.note(SOURCE, format!("evenkeel/qdiscs.json: {kind} of {dev}: {field}: {why}"));
             continue;
         }

@@ -34,6 +34,18 @@ pub(super) const COUNT_OF_32_BITS: Range = Range {
     source: "struct gnet_stats_queue, include/uapi/linux/gen_stats.h",
 };
 
+/// Window and sizes of a TCP connection.
+pub(super) const OF_CONNECTION: Range =
+    Range { least: 0, most: u32::MAX as u64, source: "struct tcp_info, include/uapi/linux/tcp.h" };
+
+/// Path MTU of a connection, bytes.
+pub(super) const PATH_MTU: Range =
+    Range { least: 68, most: u32::MAX as u64, source: "IPV4_MIN_MTU, include/net/ip.h" };
+
+/// Largest packet that a driver or GRO can build, bytes.
+pub(super) const PACKET_BYTES: Range =
+    Range { least: 1, most: 524_280, source: "GSO_MAX_SIZE and GRO_MAX_SIZE, include/linux/netdevice.h" };
+
 /// Round-trip time, µs. TCP retransmits a segment that is not acknowledged for this time, and does not
 /// measure its round trip.
 pub(super) const ROUND_TRIP_US: Range =
@@ -108,6 +120,20 @@ pub(super) fn forget_unlike_bytes(
         }
     }
     found
+}
+
+/// Words in the names of driver counters that count events, such as losses. Other figures of a driver, such
+/// as a temperature, may be negative.
+const OF_EVENTS: [&str; 24] = [
+    "alloc", "crc", "discard", "drop", "err", "exceeded", "fail", "fault", "fcs", "fec_", "giant", "lost",
+    "miss", "no_buf", "no_mem", "nobuf", "oversize", "ovrsz", "packets", "pause", "recovery", "reset",
+    "stalled", "timeout",
+];
+
+/// Returns whether a driver's counter counts events, by its name.
+pub(super) fn counts_events(counter: &str) -> bool {
+    let name = counter.to_ascii_lowercase();
+    OF_EVENTS.iter().any(|word| name.contains(word))
 }
 
 /// Removes values that are impossible for a NIC that is up: ethtool answers, and the maximum PCI read

@@ -4,14 +4,16 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use evenkeel_model::host::{PortUse, ProcessFacts, SocketFacts, SocketKind, TcpFacts, parse_processor_list};
+use evenkeel_model::host::{
+    Interface, PortUse, ProcessFacts, SocketFacts, SocketKind, TcpFacts, parse_processor_list,
+};
 use evenkeel_model::text::excerpt;
 use evenkeel_netlink::sock_diag::{SocketDetail, SocketDiagnosis, SocketProtocol, SocketRecord, SocketState};
 use evenkeel_netlink::{AddressOwner, LocalAddresses};
 
 use super::distinct::{repeated, second};
 use super::protocols::has_ipv6;
-use super::ranges::{CONNECTIONS, ROUND_TRIP_US};
+use super::ranges::{CONNECTIONS, OF_CONNECTION, PATH_MTU, ROUND_TRIP_US};
 use super::tree::{Bits, Tree, unreadable};
 use crate::owner::Owners;
 use crate::{Host, HostError};
@@ -35,7 +37,11 @@ pub(super) struct Sockets {
 }
 
 /// Returns the sockets of the namespace, their owners, and the destination with the most connections.
-pub(super) fn sockets(tree: &Tree, interfaces: &BTreeMap<u32, String>) -> Result<Sockets, HostError> {
+pub(super) fn sockets(
+    tree: &Tree,
+    interfaces: &BTreeMap<u32, String>,
+    known: &[Interface],
+) -> Result<Sockets, HostError> {
     let mut numbers: BTreeSet<u32> = BTreeSet::new();
     let mut found: Vec<SocketFacts> = Vec::new();
     let udp = udp_sockets(tree);
@@ -99,7 +105,7 @@ pub(super) fn sockets(tree: &Tree, interfaces: &BTreeMap<u32, String>) -> Result
         found = match tree.answers::<Vec<SocketFacts>>("sockets.json")? {
             Some(mut sockets) => {
                 check_ends(tree, &sockets)?;
-                forget_impossible(tree, &mut sockets);
+                forget_impossible(tree, &mut sockets, known);
                 note_unknown_interface(tree, &sockets, interfaces);
                 sockets
             }
@@ -140,23 +146,78 @@ pub(super) fn sockets(tree: &Tree, interfaces: &BTreeMap<u32, String>) -> Result
     Ok(Sockets { sockets: found, processes, ports })
 }
 
-/// Removes the TCP state of recorded connections with an impossible time, and notes the removal.
-fn forget_impossible(tree: &Tree, sockets: &mut [SocketFacts]) {
+/// Removes the TCP state of recorded connections with an impossible figure, and notes the removal.
+fn forget_impossible(tree: &Tree, sockets: &mut [SocketFacts], interfaces: &[Interface]) {
+    let limits = Limits {
+        uptime_s: tree.parse("/proc/uptime", super::uptime_s),
+        received: carried(interfaces, "rx_bytes"),
+        sent: carried(interfaces, "tx_bytes"),
+    };
     for (number, socket) in sockets.iter_mut().enumerate() {
-        let Some(tcp) = &socket.tcp else { continue };
+        let Some((field, why)) = socket.tcp.as_ref().and_then(|tcp| limits.impossible(tcp)) else { continue };
+        tree.note(SOURCE, format!("evenkeel/sockets.json: [{number}].tcp.{field}: {why}"));
+        socket.tcp = None;
+    }
+}
+
+/// Returns the sum of a counter of all interfaces; `None` if an interface lacks it.
+fn carried(interfaces: &[Interface], counter: &str) -> Option<u64> {
+    let counters = interfaces.iter().map(|interface| interface.statistics.get(counter).copied());
+    counters.sum::<Option<u64>>()
+}
+
+/// Limits of the figures of each connection of a host.
+struct Limits {
+    uptime_s: Option<u64>,
+    /// Bytes that all interfaces received and sent.
+    received: Option<u64>,
+    sent: Option<u64>,
+}
+
+impl Limits {
+    /// Returns the first impossible figure of a connection, and the reason.
+    fn impossible(&self, tcp: &TcpFacts) -> Option<(&'static str, String)> {
+        /// The sockets are read after the counters of the interfaces: eight seconds at 100 Gbit/s.
+        const LATER_BYTES: u64 = 100_000_000_000;
+        /// Bytes of the headers of IPv4 and TCP without options, and the smallest segment size
+        /// (`tcp_mtu_to_mss`, net/ipv4/tcp_output.c; `TCP_MIN_SND_MSS`, include/net/tcp.h).
+        const HEADERS: u64 = 40;
+        const LEAST_MSS: u64 = 48;
         let times = [("rtt_us", tcp.rtt_us), ("min_rtt_us", tcp.min_rtt_us)];
-        let wrong = times.into_iter().find(|(_, time)| !ROUND_TRIP_US.has(*time));
+        if let Some((field, time)) = times.into_iter().find(|(_, time)| !ROUND_TRIP_US.has(*time)) {
+            return Some((field, ROUND_TRIP_US.refusal(time)));
+        }
         // A flow is limited only while it has data to send (`tcp_get_info_chrono_stats`, net/ipv4/tcp.c).
         let limited =
             [("receiver_limited_us", tcp.receiver_limited_us), ("sender_limited_us", tcp.sender_limited_us)];
-        let beyond = limited.into_iter().find(|(_, time)| *time > tcp.busy_us);
-        let why = wrong.map(|(field, time)| (field, ROUND_TRIP_US.refusal(time))).or_else(|| {
-            beyond.map(|(field, time)| (field, format!("{time} is impossible: busy_us is {}", tcp.busy_us)))
-        });
-        if let Some((field, why)) = why {
-            tree.note(SOURCE, format!("evenkeel/sockets.json: [{number}].tcp.{field}: {why}"));
-            socket.tcp = None;
+        if let Some((field, time)) = limited.into_iter().find(|(_, time)| *time > tcp.busy_us) {
+            return Some((field, format!("{time} is impossible: busy_us is {}", tcp.busy_us)));
         }
+        let uptime = self.uptime_s.filter(|uptime| tcp.busy_us / 1_000_000 > *uptime);
+        if let Some(uptime) = uptime {
+            return Some(("busy_us", format!("{} is impossible: /proc/uptime is {uptime} s", tcp.busy_us)));
+        }
+        let figures = [("cwnd", tcp.cwnd), ("mss", tcp.mss), ("pmtu", tcp.pmtu)];
+        if let Some((field, figure)) = figures.into_iter().find(|(_, figure)| !OF_CONNECTION.has(*figure)) {
+            return Some((field, OF_CONNECTION.refusal(figure)));
+        }
+        // The kernel does not know the path MTU of each connection.
+        if tcp.pmtu > 0 && !PATH_MTU.has(tcp.pmtu) {
+            return Some(("pmtu", PATH_MTU.refusal(tcp.pmtu)));
+        }
+        if tcp.pmtu > 0 && tcp.mss > tcp.pmtu.saturating_sub(HEADERS).max(LEAST_MSS) {
+            let (pmtu, mss) = (tcp.pmtu, tcp.mss);
+            let why = format!("{pmtu} is impossible: mss is {mss}, and the headers have {HEADERS} bytes");
+            return Some(("pmtu", why));
+        }
+        let bytes = [
+            ("bytes_received", tcp.bytes_received, self.received, "received"),
+            ("bytes_acked", tcp.bytes_acked, self.sent, "sent"),
+        ];
+        bytes.into_iter().find_map(|(field, bytes, most, verb)| {
+            let most = most.filter(|most| bytes > most.saturating_add(LATER_BYTES))?;
+            Some((field, format!("{bytes} is impossible: all interfaces {verb} {most} bytes")))
+        })
     }
 }
 

@@ -119,9 +119,8 @@ impl Driver {
             statistics.keys().any(|counter| matches(pattern, repetition(counter).0).is_some())
         };
         let rows = IMPLIED.iter().filter(|row| row.drivers.contains(&name));
-        let lost =
-            rows.filter(|row| row.shown.iter().any(|pattern| is_shown(pattern))).flat_map(|row| row.also);
-        lost.filter(|names| !names.iter().any(|pattern| is_shown(pattern)))
+        let lost = rows.filter(|row| row.shown.iter().any(&is_shown)).flat_map(|row| row.also);
+        lost.filter(|names| !names.iter().any(&is_shown))
             .filter_map(|names| self.counters().find(|(pattern, _)| names.contains(pattern)))
             .collect()
     }

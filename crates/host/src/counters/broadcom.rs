@@ -2,7 +2,7 @@
 
 use super::Driver;
 use super::Meaning::{
-    Driver as InDriver, Nic, NicAndRing, Part, PauseReceived, PauseSent, PriorityPauseReceived,
+    Driver as InDriver, Nic, NicAndRing, Overlaps, Part, PauseReceived, PauseSent, PriorityPauseReceived,
     PriorityPauseSent, Received, Ring, Sent, Stop, Transmit, Wire,
 };
 
@@ -55,6 +55,9 @@ const TG3: Driver = Driver {
         ("rx_align_errors", Wire),
         ("rx_frame_too_long_errors", Wire),
         ("rx_undersize_packets", Wire),
+        // Frames with a wrong FCS (RFC 2819).
+        ("rx_fragments", Overlaps("rx_fcs_errors")),
+        ("rx_jabbers", Overlaps("rx_fcs_errors")),
         ("tx_discards", Transmit),
         ("tx_errors", Transmit),
         ("tx_mac_errors", Transmit),

@@ -2,7 +2,7 @@
 
 use super::Driver;
 use super::Meaning::{
-    Allowance, Driver as InDriver, Nic, Part, PauseReceived, PauseSent, PriorityPauseReceived,
+    Allowance, Driver as InDriver, Nic, Overlaps, Part, PauseReceived, PauseSent, PriorityPauseReceived,
     PriorityPauseSent, Received, Ring, Sent, Stop, Transmit, Wire, Xdp,
 };
 
@@ -94,6 +94,9 @@ const IONIC: Driver = Driver {
         ("frames_rx_bad_all", Wire),
         ("frames_rx_bad_fcs", Part("frames_rx_bad_all")),
         ("frames_rx_bad_length", Part("frames_rx_bad_all")),
+        ("frames_rx_undersized", Overlaps("frames_rx_bad_all")),
+        ("frames_rx_fragments", Overlaps("frames_rx_bad_all")),
+        ("frames_rx_jabber", Overlaps("frames_rx_bad_all")),
         ("hw_tx_dropped", Transmit),
         ("hw_tx_aborted_errors", Transmit),
         ("tx_#_dma_map_err", Transmit),
@@ -111,6 +114,10 @@ const HNS3: Driver = Driver {
     kernel: &[],
     counters: &[&[
         ("mac_rx_fcs_err_pkt_num", Wire),
+        ("mac_rx_undersize_pkt_num", Wire),
+        // Frames with a wrong FCS (RFC 2819).
+        ("mac_rx_fragment_pkt_num", Overlaps("mac_rx_fcs_err_pkt_num")),
+        ("mac_rx_jabber_pkt_num", Overlaps("mac_rx_fcs_err_pkt_num")),
         // The driver reports l2_err as the kernel's rx_crc_errors. A virtual function has no MAC counters,
         // so l2_err counts there.
         ("rxq#_l2_err", Part("mac_rx_fcs_err_pkt_num")),

@@ -1,8 +1,8 @@
 //! Intel: e1000e, igb, igc, ixgbe, i40e, iavf, ice, idpf.
 
 use super::Meaning::{
-    Driver as InDriver, Nic, Part, PauseReceived, PauseSent, PriorityPauseReceived, PriorityPauseSent,
-    Received, Ring, Sent, Stop, Transmit, Wire,
+    Driver as InDriver, Nic, Overlaps, Part, PauseReceived, PauseSent, PriorityPauseReceived,
+    PriorityPauseSent, Received, Ring, Sent, Stop, Transmit, Wire,
 };
 use super::{Counters, Driver};
 
@@ -77,6 +77,11 @@ const I40E: Driver = Driver {
         ("rx_crc_errors", Part("port.rx_crc_errors")),
         ("port.illegal_bytes", Wire),
         ("port.rx_length_errors", Wire),
+        // Registers GLPRT_RUC, GLPRT_ROC; GLPRT_RFC and GLPRT_RJC count frames with a wrong CRC.
+        ("port.rx_undersize", Wire),
+        ("port.rx_oversize", Wire),
+        ("port.rx_fragments", Overlaps("port.rx_crc_errors")),
+        ("port.rx_jabber", Overlaps("port.rx_crc_errors")),
         ("rx_length_errors", Part("port.rx_length_errors")),
         ("rx_errors", Part("port.rx_crc_errors")),
         ("tx_dropped", Transmit),

@@ -2,7 +2,7 @@
 
 use super::Driver;
 use super::Meaning::{
-    Driver as InDriver, Nic, NicAndRing, Part, PauseReceived, PauseSent, PriorityPauseReceived,
+    Driver as InDriver, Nic, NicAndRing, Overlaps, Part, PauseReceived, PauseSent, PriorityPauseReceived,
     PriorityPauseSent, Ring, Stop, Transmit, Wire,
 };
 
@@ -27,6 +27,12 @@ const MLX5: Driver = Driver {
         ("ptp_rq0_oversize_pkts_sw_drop", Part("rx_oversize_pkts_sw_drop")),
         ("rx#_xsk_oversize_pkts_sw_drop", Part("rx_xsk_oversize_pkts_sw_drop")),
         ("rx_crc_errors_phy", Wire),
+        // counters.rst: these frames are dropped. Frames with a symbol error, and fragments and jabbers, also
+        // fail the FCS check, which rx_crc_errors_phy counts (IEEE 802.3 30.3.1.1.6, RFC 2819).
+        ("rx_symbol_err_phy", Overlaps("rx_crc_errors_phy")),
+        ("rx_fragments_phy", Overlaps("rx_crc_errors_phy")),
+        ("rx_jabbers_phy", Overlaps("rx_crc_errors_phy")),
+        ("rx_undersize_pkts_phy", Wire),
         ("rx_in_range_len_errors_phy", Wire),
         ("rx_out_of_range_len_phy", Wire),
         ("rx_oversize_pkts_phy", Wire),

@@ -57,6 +57,9 @@ pub enum Meaning {
     Sent,
     /// A counter that is included in the counters that match this pattern.
     Part(&'static str),
+    /// A counter of the meaning of this other counter, which may include some of its packets: its packets
+    /// beyond the other counter count. Of several such counters, the largest one counts.
+    Overlaps(&'static str),
     /// Packets that an XDP program dropped, and that the driver adds to this field of `struct
     /// rtnl_link_stats64`.
     Xdp(&'static str),
@@ -160,11 +163,16 @@ impl Driver {
     pub fn losses(&self, statistics: &BTreeMap<String, u64>, kernel: &BTreeMap<String, u64>) -> LossCounters {
         let mut sums = Sums::default();
         let mut wholes: BTreeMap<&str, BTreeMap<&str, u64>> = BTreeMap::new();
+        let mut overlaps: BTreeMap<&str, u64> = BTreeMap::new();
         for (name, value) in statistics {
             match self.entry(name) {
                 Some((pattern, Meaning::Part(whole), _)) => {
                     let sum = wholes.entry(whole).or_default().entry(pattern).or_insert(0);
                     *sum = sum.saturating_add(*value);
+                }
+                Some((_, Meaning::Overlaps(other), _)) => {
+                    let largest = overlaps.entry(other).or_insert(0);
+                    *largest = (*largest).max(*value);
                 }
                 Some((_, meaning, _)) => sums.add(meaning, *value),
                 None => {}
@@ -177,6 +185,12 @@ impl Driver {
             let meaning = self.counters().find(|(pattern, _)| *pattern == whole);
             if let (false, Some((_, meaning)), Some(largest)) = (is_shown, meaning, parts.values().max()) {
                 sums.add(meaning, *largest);
+            }
+        }
+        for (other, largest) in overlaps {
+            let counted = statistics.get(other).copied().unwrap_or(0);
+            if let Some((_, meaning)) = self.counters().find(|(pattern, _)| *pattern == other) {
+                sums.add(meaning, largest.saturating_sub(counted));
             }
         }
         for (field, meaning) in self.kernel {

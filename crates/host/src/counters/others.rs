@@ -2,7 +2,7 @@
 
 use super::Driver;
 use super::Meaning::{
-    Driver as InDriver, Nic, NicAndRing, Part, PauseReceived, PauseSent, PriorityPauseReceived,
+    Driver as InDriver, Nic, NicAndRing, Overlaps, Part, PauseReceived, PauseSent, PriorityPauseReceived,
     PriorityPauseSent, Received, Ring, Sent, Stop, Transmit, Wire,
 };
 
@@ -47,6 +47,10 @@ const QEDE: Driver = Driver {
         ("packet_too_big_discard", Wire),
         ("rx_crc_errors", Wire),
         ("rx_align_errors", Wire),
+        ("rx_undersize_packets", Wire),
+        // Frames with a wrong CRC (RFC 2819).
+        ("rx_fragments", Overlaps("rx_crc_errors")),
+        ("rx_jabbers", Overlaps("rx_crc_errors")),
         ("tx_err_drop_pkts", Transmit),
         ("#_#: tx_mem_alloc_err", Transmit),
         ("#_#: stopped_cnt", Stop),
@@ -102,6 +106,10 @@ const NFP: Driver = Driver {
         ("mac.rx_alignment_errors", Part("dev_rx_errors")),
         ("mac.rx_frame_too_long_errors", Part("dev_rx_errors")),
         ("mac.rx_range_length_errors", Part("dev_rx_errors")),
+        ("mac.rx_undersize_pkts", Part("dev_rx_errors")),
+        ("mac.rx_oversize_pkts", Part("dev_rx_errors")),
+        ("mac.rx_fragments", Part("dev_rx_errors")),
+        ("mac.rx_jabbers", Part("dev_rx_errors")),
         ("dev_tx_discards", Transmit),
         ("mac.tx_queue_drop", Part("dev_tx_discards")),
         ("dev_tx_errors", Transmit),
@@ -157,7 +165,9 @@ const MVNETA: Driver = Driver {
         ("rx_overrun", Nic),
         ("skb_alloc_errors", InDriver),
         ("bad_crc_event", Wire),
+        ("undersize_received", Wire),
         ("fragments_received", Wire),
+        ("oversize_received", Wire),
         ("jabber_received", Wire),
         ("internal_mac_transmit_err", Transmit),
         ("fc_sent", PauseSent),
@@ -174,6 +184,9 @@ const STMMAC: Driver = Driver {
         ("mmc_rx_fifo_overflow", Nic),
         ("rx_overflow_cntr", Part("mmc_rx_fifo_overflow")),
         ("mmc_rx_crc_error", Wire),
+        // Frames with a wrong CRC, shorter than 64 bytes and longer than allowed.
+        ("mmc_rx_run_error", Overlaps("mmc_rx_crc_error")),
+        ("mmc_rx_jabber_error", Overlaps("mmc_rx_crc_error")),
         ("rx_crc_errors", Part("mmc_rx_crc_error")),
         ("mmc_rx_align_error", Wire),
         ("mmc_rx_align_err_frames", Part("mmc_rx_align_error")),

@@ -15,9 +15,22 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 /// Words in the names of counters of losses, errors or pauses.
-const WORDS: [&str; 12] = [
-    "drop", "discard", "miss", "no_buf", "nobuf", "err", "fail", "overrun", "overflow", "pause", "xoff",
+const WORDS: [&str; 15] = [
+    "drop",
+    "discard",
+    "miss",
+    "no_buf",
+    "nobuf",
+    "err",
+    "fail",
+    "overrun",
+    "overflow",
+    "pause",
+    "xoff",
     "timeout",
+    "undersize",
+    "fragments",
+    "jabber",
 ];
 
 #[derive(Default)]
@@ -74,6 +87,10 @@ fn every_row_has_the_names_of_its_source() {
         for (pattern, meaning) in &patterns {
             assert!(fixture.names.contains(*pattern), "{name} has no counter {pattern}");
             assert_eq!(patterns.iter().filter(|(other, _)| other == pattern).count(), 1, "{name}: {pattern}");
+            if let Meaning::Overlaps(other) = meaning {
+                let other = patterns.iter().find(|(pattern, _)| pattern == other);
+                assert!(matches!(other, Some((_, Meaning::Wire))), "{name}: {pattern} overlaps nothing");
+            }
             if let Meaning::Part(whole) = meaning {
                 let whole = patterns.iter().find(|(pattern, _)| pattern == whole);
                 let is_whole =
@@ -200,6 +217,22 @@ fn a_part_counts_where_the_whole_is_missing() {
     assert_eq!((i40e.ring, i40e.nic), (Some(2), Some(5)));
     let queues = losses("virtio_net", &[("rx0_drops", 3), ("rx1_drops", 4), ("rx_drops", 7)]);
     assert_eq!(queues.driver, Some(7));
+}
+
+/// Symbol errors, fragments and jabbers also fail the FCS check.
+#[test]
+fn overlapping_counters_of_the_wire_count_once() {
+    let wire = |driver: &str, list: &[(&str, u64)]| {
+        Driver::of(driver).unwrap().losses(&counters(list), &BTreeMap::new()).wire
+    };
+    let crc = ("rx_crc_errors_phy", 50);
+    assert_eq!(wire("mlx5_core", &[("rx_crc_errors_phy", 0), ("rx_symbol_err_phy", 60)]), Some(60));
+    assert_eq!(wire("mlx5_core", &[crc, ("rx_symbol_err_phy", 60)]), Some(60));
+    assert_eq!(wire("mlx5_core", &[crc, ("rx_symbol_err_phy", 40), ("rx_jabbers_phy", 45)]), Some(50));
+    assert_eq!(wire("mlx5_core", &[crc, ("rx_fragments_phy", 70), ("rx_symbol_err_phy", 60)]), Some(70));
+    assert_eq!(wire("mlx5_core", &[crc, ("rx_undersize_pkts_phy", 7)]), Some(57));
+    assert_eq!(wire("i40e", &[("port.rx_crc_errors", 0), ("port.rx_fragments", 9)]), Some(9));
+    assert_eq!(wire("tg3", &[("rx_fcs_errors", 3), ("rx_jabbers", 9)]), Some(9));
 }
 
 /// An XDP program's drops are not losses, although `ena_get_stats64` adds them to the device's drops.

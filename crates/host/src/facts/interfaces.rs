@@ -166,6 +166,9 @@ pub(super) fn interfaces(
         if !matches!(interface.kind, InterfaceKind::Device | InterfaceKind::Loopback) {
             let counters = ["rx_packets", "tx_packets", "rx_dropped", "tx_dropped"];
             reader.require_statistics(&interface.statistics, &counters);
+            if interface.driver.as_deref().is_some_and(statistics::is_tunnel) {
+                reader.require_statistics(&interface.statistics, &["rx_errors", "tx_errors"]);
+            }
         }
         if let Some(master) = tree.link(&format!("{}/master", reader.directory)) {
             masters.push((master, name.clone()));

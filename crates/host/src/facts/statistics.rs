@@ -25,11 +25,69 @@ const PAUSE_RECEIVED: &[&str] = &["rx_pause", "rx_pause_frames", "rx_flow_contro
 /// Suffixes of per-queue counters of packets that found no free descriptor or buffer.
 const QUEUE_DROPS: &[&str] = &["drops", "no_buffer", "nobuf"];
 
+/// Kinds of tunnels (`rtnl_link_ops`), which the kernel reports as the driver. They count packets that they
+/// drop as errors.
+const TUNNELS: [&str; 18] = [
+    "amt",
+    "bareudp",
+    "erspan",
+    "geneve",
+    "gre",
+    "gretap",
+    "gtp",
+    "ip6erspan",
+    "ip6gre",
+    "ip6gretap",
+    "ip6tnl",
+    "ipip",
+    "sit",
+    "vti",
+    "vti6",
+    "vxlan",
+    "wireguard",
+    "xfrm",
+];
+
+/// Returns whether an interface with this driver is a tunnel.
+pub(super) fn is_tunnel(driver: &str) -> bool {
+    TUNNELS.contains(&driver)
+}
+
+/// Returns the losses of a tunnel. A packet counts as an error or as dropped (`ip_tunnel_xmit`,
+/// net/ipv4/ip_tunnel.c; `iptunnel_xmit_stats`, include/net/ip_tunnels.h; `wg_xmit`,
+/// drivers/net/wireguard/device.c). The errors include the errors with a cause, such as `tx_carrier_errors`.
+fn losses_of_tunnel(kernel: &BTreeMap<String, u64>) -> LossCounters {
+    const SENT: [&str; 3] = ["tx_errors", "tx_carrier_errors", "tx_aborted_errors"];
+    const RECEIVED: [&str; 7] = [
+        "rx_errors",
+        "rx_crc_errors",
+        "rx_frame_errors",
+        "rx_length_errors",
+        "rx_fifo_errors",
+        "rx_missed_errors",
+        "rx_over_errors",
+    ];
+    let field = |name: &str| kernel.get(name).copied();
+    let lost = |dropped: &str, errors: &[&str]| {
+        let errors = errors.iter().filter_map(|name| field(name)).max();
+        let all = field(dropped).unwrap_or(0).saturating_add(errors.unwrap_or(0));
+        field(dropped).or(errors).map(|_| all)
+    };
+    LossCounters {
+        other: lost("rx_dropped", &RECEIVED),
+        transmit: lost("tx_dropped", &SENT),
+        ..LossCounters::default()
+    }
+}
+
 pub(crate) fn losses(
     driver: Option<&str>,
     driver_statistics: &BTreeMap<String, u64>,
     kernel: &BTreeMap<String, u64>,
 ) -> LossCounters {
+    if driver.is_some_and(is_tunnel) {
+        return losses_of_tunnel(kernel);
+    }
     let kernel_sum = |list: &[&str]| {
         let found: Vec<u64> = list.iter().filter_map(|name| kernel.get(*name).copied()).collect();
         (!found.is_empty()).then(|| found.iter().fold(0_u64, |sum, value| sum.saturating_add(*value)))
@@ -331,6 +389,21 @@ mod tests {
             queues(Some("vmxnet3"), &statistics);
             losses(None, &statistics, &statistics);
         }
+    }
+
+    #[test]
+    fn a_tunnel_counts_drops_as_errors() {
+        let lost = |driver, fields| {
+            let found = losses(Some(driver), &map(&[]), &map(fields));
+            (found.other, found.transmit, found.wire.or(found.nic))
+        };
+        let sent =
+            [("tx_dropped", 2), ("tx_errors", 30), ("tx_carrier_errors", 20), ("tx_aborted_errors", 5)];
+        assert_eq!(lost("gre", &sent), (None, Some(32), None));
+        let received = [("rx_dropped", 1), ("rx_errors", 9), ("rx_crc_errors", 9), ("rx_frame_errors", 4)];
+        assert_eq!(lost("wireguard", &received), (Some(10), None, None));
+        assert_eq!(lost("ipip", &[("tx_carrier_errors", 7), ("tx_errors", 0)]), (None, Some(7), None));
+        assert_eq!(lost("veth", &sent).1, Some(2));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use evenkeel_model::change::{Knob, Ring, Value};
-use evenkeel_model::host::{Interface, InterfaceKind};
+use evenkeel_model::host::{Interface, InterfaceKind, SaturatingSum};
 use evenkeel_model::text::counted;
 
 use super::{Found, Rule, needs};
@@ -28,14 +28,16 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "virtual-drops",
-        looks_at: "packets that TAP, veth, VLAN, tunnel and bridge interfaces dropped",
+        looks_at: "packets that TAP, veth, VLAN, tunnel and bridge interfaces dropped (tunnels: also tx_errors, \
+                   rx_errors and tx_carrier_errors)",
         fires_when: "low: from 1,000 and one in 10,000 packets (bridges: only low); medium: from one in 1,000; high: \
                      from one in 20 (TAP, veth)",
         why: "A guest or a peer's namespace does not take the packets of its TAP or veth in time. No counter of the \
               NIC shows these drops.",
         fix: "TAP: more queues, a longer ring (vhost-net) and processors for the guest; veth: the peer's backlog and \
               processors",
-        source: "drivers/net/tun.c (tun_net_xmit); drivers/net/veth.c (veth_xmit); Documentation/networking/tuntap.rst",
+        source: "drivers/net/tun.c (tun_net_xmit); drivers/net/veth.c (veth_xmit); Documentation/networking/tuntap.rst; \
+                 iptunnel_xmit_stats, include/net/ip_tunnels.h; wg_xmit, drivers/net/wireguard/device.c",
         needs: &[needs::STATISTICS],
         check: virtual_drops,
     },
@@ -173,10 +175,17 @@ fn virtual_drops(view: &View<'_>) -> Vec<Found> {
         let ways = [("tx", "towards it"), ("rx", "from it")];
         let ways =
             ways.into_iter().filter(|(way, _)| *way == "tx" || interface.kind != InterfaceKind::Bridge);
-        let worst = ways
-            .map(|(way, words)| (field(&format!("{way}_dropped")), field(&format!("{way}_packets")), words))
-            .max();
-        let Some((lost, passed, words)) = worst else { continue };
+        let losses = &interface.losses;
+        let lost = |way: &str| {
+            let received = [losses.other, losses.wire, losses.nic, losses.ring, losses.driver];
+            let counted = match way {
+                "tx" => losses.transmit.unwrap_or(0),
+                _ => received.into_iter().flatten().saturating_sum(),
+            };
+            counted.max(field(&format!("{way}_dropped")))
+        };
+        let worst = ways.map(|(way, words)| (lost(way), field(&format!("{way}_packets")), words, way)).max();
+        let Some((lost, passed, words, way)) = worst else { continue };
         let is_one_in = |limit: u64| lost.saturating_mul(limit) >= passed.saturating_add(lost);
         if lost < LEAST || !is_one_in(10_000) {
             continue;
@@ -187,6 +196,14 @@ fn virtual_drops(view: &View<'_>) -> Vec<Found> {
             count(passed.saturating_add(lost)),
             per_cent(lost as f64 / passed.saturating_add(lost) as f64)
         );
+        let errors = interface
+            .statistics
+            .iter()
+            .filter(|(name, errors)| **errors > 0 && name.starts_with(way) && name.ends_with("_errors"));
+        let errors: Vec<String> = errors.map(|(name, errors)| format!("{name} {}", count(*errors))).collect();
+        if !errors.is_empty() && lost > field(&format!("{way}_dropped")) {
+            text += &format!("; {}", errors.join(", "));
+        }
         if let Some(length) = interface.tx_queue_len.filter(|length| *length > 0) {
             text += &format!(
                 "; txqueuelen is {length}, with {}",

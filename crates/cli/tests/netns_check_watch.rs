@@ -340,6 +340,57 @@ fn an_unread_socket_drops_in_its_receive_queue() {
     drop(socket);
 }
 
+/// The receiving end of the veth does not take packets that are longer than its MTU.
+#[test]
+fn packets_longer_than_the_mtu_of_a_veth_are_lost_at_its_receiving_end() {
+    let pair = Pair::new();
+    pair.left.ip("ip link set evk0 mtu 9000");
+    let _load = datagrams(&pair, 5000, 1);
+    let result = watch(&pair.right, "2s");
+    let (packets, rules) = lost_at(&result, "receive-ring");
+    assert!(packets > 100, "{result:#}");
+    assert_eq!(rules, ["virtual-drops"], "{result:#}");
+}
+
+/// A raw socket gets a copy of each datagram.
+#[test]
+fn an_unread_raw_socket_drops_in_its_receive_queue() {
+    use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+    let pair = Pair::new();
+    let raw = pair.right.within(|| {
+        // SAFETY: socket takes numbers only, and nothing else owns the new descriptor.
+        let raw = unsafe {
+            let number = libc::socket(libc::AF_INET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, libc::IPPROTO_UDP);
+            assert!(number >= 0, "{}", std::io::Error::last_os_error());
+            OwnedFd::from_raw_fd(number)
+        };
+        let bytes: libc::c_int = 2304;
+        let length = size_of::<libc::c_int>() as libc::socklen_t;
+        // SAFETY: the value has the length that `length` states.
+        let set = unsafe {
+            libc::setsockopt(
+                raw.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_RCVBUF,
+                (&raw const bytes).cast(),
+                length,
+            )
+        };
+        assert_eq!(set, 0);
+        raw
+    });
+    let _load = datagrams(&pair, 100, 1);
+    let result = watch(&pair.right, "2s");
+    let losses = result["losses"].as_array().unwrap();
+    let loss = losses.iter().find(|loss| loss["rule"] == "raw-receive-buffer").expect("a loss");
+    assert!(loss["packets"].as_u64().unwrap() > 100, "{result:#}");
+    let subject = loss["subject"].as_str().unwrap();
+    let process = format!("(process {})", std::process::id());
+    assert!(subject.starts_with("raw socket 0.0.0.0, protocol 17 of "), "{result:#}");
+    assert!(subject.contains(&process) && loss["place"] == "receive-queue", "{result:#}");
+    drop(raw);
+}
+
 /// The receiver has no route to the source address of the packets, so the reverse-path filter drops them.
 #[test]
 fn packets_that_the_reverse_path_filter_drops_are_lost_in_the_network_layer() {

@@ -26,7 +26,7 @@ pub enum Place {
     SoftnetBacklog,
     /// The IP layer: connection tracking, routes, neighbours.
     Network,
-    /// The accept queue of a listener.
+    /// The accept queue and the SYN queue of a listener.
     AcceptQueue,
     /// The backlog of a socket that its application has locked.
     TcpBacklog,
@@ -88,10 +88,10 @@ pub struct Loss {
 const UDP: u8 = 17;
 
 /// Maps a drop reason (`enum skb_drop_reason`, include/net/dropreason-core.h, without its prefix) and the
-/// packet's protocol to the place and the rule that explains the drop. Returns `None` for reasons without a
-/// rule.
+/// packet's protocol to the place and the rule that explains the drop. `forwards` states whether the host
+/// forwards packets ([`forwards`]). Returns `None` for reasons without a rule.
 #[must_use]
-pub fn place_of_reason(reason: &str, protocol: Option<u8>) -> Option<(Place, &'static str)> {
+pub fn place_of_reason(reason: &str, protocol: Option<u8>, forwards: bool) -> Option<(Place, &'static str)> {
     Some(match reason {
         "QDISC_DROP" | "QDISC_OVERLIMIT" | "QDISC_CONGESTED" | "FQ_BAND_LIMIT" | "FQ_FLOW_LIMIT"
         | "FQ_HORIZON_LIMIT" => (Place::Qdisc, "qdisc-drops"),
@@ -101,10 +101,14 @@ pub fn place_of_reason(reason: &str, protocol: Option<u8>) -> Option<(Place, &'s
         "NEIGH_QUEUEFULL" | "NEIGH_FAILED" => (Place::Network, "neighbours-unresolved"),
         "IP_RPFILTER" => (Place::Network, "reverse-path-drops"),
         "IP_INNOROUTES" | "IP_OUTNOROUTES" | "IP_INADDRERRORS" => (Place::Network, "no-route"),
-        "IP_INHDR" | "IP_CSUM" => (Place::Network, "ttl-expired"),
+        // `ip_forward` (net/ipv4/ip_forward.c) gives this reason also if the time to live has ended.
+        "IP_INHDR" => (Place::Network, of_headers(forwards)),
+        // `ip_rcv_core` (net/ipv4/ip_input.c): the packet is shorter than its header states.
+        "PKT_TOO_SMALL" => (Place::Network, "ip-header-errors"),
+        "PFMEMALLOC" => (Place::Network, "memory-reclaim"),
         "FRAG_REASM_TIMEOUT" | "FRAG_TOO_FAR" => (Place::Network, "fragments-lost"),
         "PKT_TOO_BIG" => (Place::Network, "fragments-made"),
-        "TCP_CSUM" | "UDP_CSUM" => (Place::Network, "checksum-errors"),
+        "IP_CSUM" | "TCP_CSUM" | "UDP_CSUM" => (Place::Network, "checksum-errors"),
         // TCP answers a segment without a socket with a reset, so the peer knows about the loss.
         "NO_SOCKET" if protocol == Some(UDP) => (Place::Network, "udp-no-port"),
         "TCP_LISTEN_OVERFLOW" => (Place::AcceptQueue, "listen-overflow"),
@@ -116,6 +120,20 @@ pub fn place_of_reason(reason: &str, protocol: Option<u8>) -> Option<(Place, &'s
         }
         _ => return None,
     })
+}
+
+/// Returns whether the host has forwarded packets, by its counters.
+#[must_use]
+pub fn forwards(counters: &BTreeMap<String, u64>) -> bool {
+    ["Ip.ForwDatagrams", "Snmp6.Ip6OutForwDatagrams"]
+        .iter()
+        .any(|name| counters.get(*name).is_some_and(|packets| *packets > 0))
+}
+
+/// Returns the rule about wrong IP headers. On a host that forwards, most of these are of packets whose time
+/// to live has ended.
+const fn of_headers(forwards: bool) -> &'static str {
+    if forwards { "ttl-expired" } else { "ip-header-errors" }
 }
 
 struct Losses(Vec<Loss>);
@@ -139,20 +157,21 @@ impl Losses {
     }
 
     /// Adds the increase of each counter in `names`, counters of the network layer, without the `contained`
-    /// packets that other losses already contain.
+    /// packets that other losses already contain. Returns the number of contained packets that remain.
     fn add_beyond(
         &mut self,
         mut contained: u64,
         names: [&str; 2],
         rule: &'static str,
         gained: &dyn Fn(&str) -> u64,
-    ) {
+    ) -> u64 {
         for name in names {
             let packets = gained(name);
             let again = packets.min(contained);
             contained -= again;
             self.add(Place::Network, HOST, packets - again, name, rule);
         }
+        contained
     }
 }
 
@@ -201,6 +220,8 @@ pub const COUNTERS: &[&str] = &[
     needs::SNMP6,
     needs::UDP,
     needs::UDP6,
+    needs::RAW,
+    needs::RAW6,
     "/proc/net/stat",
 ];
 
@@ -214,10 +235,6 @@ pub fn unread<'f>(before: &'f HostFacts, after: &'f HostFacts) -> impl Iterator<
 #[must_use]
 pub fn losses(before: &HostFacts, after: &HostFacts) -> Vec<Loss> {
     let mut found = Losses(Vec::new());
-    for interface in after.interfaces.iter().filter(|interface| interface.kind != InterfaceKind::Loopback) {
-        let earlier = before.same_interface(interface);
-        at_interface(&mut found, before, earlier, interface);
-    }
     if let Some(loopback) =
         after.interfaces.iter().find(|interface| interface.kind == InterfaceKind::Loopback)
     {
@@ -231,10 +248,23 @@ pub fn losses(before: &HostFacts, after: &HostFacts) -> Vec<Loss> {
         let limited = gained_of_32_bits(earlier.map(|line| line.flow_limited), line.flow_limited);
         found.add(Place::SoftnetBacklog, &subject, limited, "softnet_stat flow_limit", "backlog-drops");
     }
+    // `enqueue_to_backlog` (net/core/dev.c) also counts these packets in `rx_dropped` of their interface.
+    let mut at_backlogs = found.packets_of(|loss| loss.place == Place::SoftnetBacklog);
+    for interface in after.interfaces.iter().filter(|interface| interface.kind != InterfaceKind::Loopback) {
+        let earlier = before.same_interface(interface);
+        qdiscs(&mut found, before, earlier, interface);
+        match interface.kind {
+            InterfaceKind::Veth | InterfaceKind::Virtual | InterfaceKind::Bridge => {
+                at_virtual_interface(&mut found, (before, after), interface, &mut at_backlogs);
+            }
+            _ => at_interface(&mut found, earlier, interface),
+        }
+    }
     let counter = |name: &str| gained(before.counters.get(name).copied(), after.counters.get(name).copied());
-    for HostCounter { place, name, rule, includes } in HOST_COUNTERS {
-        let counted = includes.iter().map(|name| counter(name)).saturating_sum();
-        found.add(*place, HOST, counter(name).saturating_sub(counted), *name, rule);
+    for row in HOST_COUNTERS {
+        let counted = row.includes.iter().map(|name| counter(name)).saturating_sum();
+        let packets = counter(row.name).saturating_sub(counted);
+        found.add(row.place, HOST, packets, row.name, row.rule(&after.counters));
     }
     for (name, _) in receive_queue_drops(&after.counters) {
         found.add(Place::ReceiveQueue, "host", counter(name), name, "tcp-receive-pruned");
@@ -247,7 +277,14 @@ pub fn losses(before: &HostFacts, after: &HostFacts) -> Vec<Loss> {
     // A checksum is often verified at the socket, whose drops then include the datagram.
     let at_sockets = found.packets_of(|loss| loss.counter == SOCKET_DROPS).saturating_sub(sum(&counter));
     let damaged = ["Udp.InCsumErrors", "Snmp6.Udp6InCsumErrors"];
-    found.add_beyond(at_sockets, damaged, "checksum-errors", &counter);
+    let at_sockets = found.add_beyond(at_sockets, damaged, "checksum-errors", &counter);
+    // `sk_filter_trim_cap` (net/core/filter.c) refuses a datagram, which UDP also counts as an error.
+    let refused = at_sockets.saturating_add(counter("TcpExt.PFMemallocDrop"));
+    // The kernel increases the counters one after another, so only a difference in both pairs of readings is
+    // a loss.
+    let rest = |name: &str| udp_rest(name, &counter).min(udp_rest(name, &between));
+    found.add_beyond(refused, UDP_ERRORS.map(|(name, _)| name), "udp-errors", &rest);
+    at_sockets_of(&mut found, before, after, SocketKind::Raw);
     by_ip(&mut found, &counter, &between);
     let beyond = |retransmitted: u64, not_sent: u64| {
         let explained = explained(retransmitted, not_sent, &found.0, after);
@@ -273,7 +310,7 @@ pub fn keep_unread(before: &HostFacts, after: &mut HostFacts) {
     for (name, value) in &before.counters {
         after.counters.entry(name.clone()).or_insert(*value);
     }
-    if is_unread(after, needs::UDP) || is_unread(after, needs::UDP6) {
+    if [needs::UDP, needs::UDP6, needs::RAW, needs::RAW6].iter().any(|table| is_unread(after, table)) {
         after.sockets.clone_from(&before.sockets);
     }
     let lacks_qdiscs = is_unread(after, needs::QDISCS);
@@ -376,6 +413,13 @@ struct HostCounter {
     includes: &'static [&'static str],
 }
 
+impl HostCounter {
+    /// Returns the rule that explains the loss on a host with these counters.
+    fn rule(&self, counters: &BTreeMap<String, u64>) -> &'static str {
+        if self.rule == of_headers(true) { of_headers(forwards(counters)) } else { self.rule }
+    }
+}
+
 const fn at(place: Place, name: &'static str, rule: &'static str) -> HostCounter {
     HostCounter { place, name, rule, includes: &[] }
 }
@@ -403,18 +447,48 @@ const HOST_COUNTERS: &[HostCounter] = &[
     },
     at(Place::Network, "Ip.InDiscards", "ip-discards"),
     at(Place::Network, "Snmp6.Ip6InDiscards", "ip-discards"),
-    at(Place::Network, "Ip.InHdrErrors", "ttl-expired"),
+    // `ip_rcv_core` (net/ipv4/ip_input.c) increases both counters.
+    HostCounter { includes: &["IpExt.InCsumErrors"], ..at(Place::Network, "Ip.InHdrErrors", "ttl-expired") },
+    at(Place::Network, "IpExt.InCsumErrors", "checksum-errors"),
+    at(Place::Network, "IpExt.InTruncatedPkts", "ip-header-errors"),
+    at(Place::Network, "Snmp6.Ip6InTruncatedPkts", "ip-header-errors"),
     at(Place::Network, "Snmp6.Ip6InHdrErrors", "ttl-expired"),
     at(Place::Network, "Ip.ReasmFails", "fragments-lost"),
     at(Place::Network, "Snmp6.Ip6ReasmFails", "fragments-lost"),
     at(Place::Network, "Ip.FragFails", "fragments-made"),
     at(Place::Network, "Snmp6.Ip6FragFails", "fragments-made"),
     at(Place::Network, "Tcp.InCsumErrors", "checksum-errors"),
+    at(Place::Network, "TcpExt.PFMemallocDrop", "memory-reclaim"),
     at(Place::Network, "Udp.NoPorts", "udp-no-port"),
     at(Place::Network, "Snmp6.Udp6NoPorts", "udp-no-port"),
-    at(Place::AcceptQueue, "TcpExt.ListenDrops", "listen-overflow"),
+    at(Place::AcceptQueue, "TcpExt.ListenOverflows", "listen-overflow"),
+    at(Place::AcceptQueue, "TcpExt.TCPReqQFullDrop", "syn-queue-full"),
+    at(Place::AcceptQueue, "TcpExt.PAWSPassive", "timestamps-refused"),
+    HostCounter {
+        includes: LISTEN_DROPS_EXPLAINED,
+        ..at(Place::AcceptQueue, "TcpExt.ListenDrops", "syn-queue-full")
+    },
     at(Place::TcpBacklog, "TcpExt.TCPBacklogDrop", "tcp-backlog-drops"),
 ];
+
+/// Counters of connection requests that `TcpExt.ListenDrops` also counts (`tcp_conn_request`,
+/// net/ipv4/tcp_input.c; `tcp_v4_syn_recv_sock`, net/ipv4/tcp_ipv4.c).
+pub(crate) const LISTEN_DROPS_EXPLAINED: &[&str] =
+    &["TcpExt.ListenOverflows", "TcpExt.TCPReqQFullDrop", "TcpExt.PAWSPassive"];
+
+/// UDP's counters of errors, each with the counters of their causes (`__udp_queue_rcv_skb` and
+/// `__udp4_lib_rcv`, net/ipv4/udp.c; net/ipv6/udp.c). Without such a cause, a socket's filter, an IPsec policy
+/// or a wrong length was the cause.
+pub(crate) const UDP_ERRORS: [(&str, [&str; 3]); 2] = [
+    ("Udp.InErrors", ["Udp.RcvbufErrors", "Udp.MemErrors", "Udp.InCsumErrors"]),
+    ("Snmp6.Udp6InErrors", ["Snmp6.Udp6RcvbufErrors", "Snmp6.Udp6MemErrors", "Snmp6.Udp6InCsumErrors"]),
+];
+
+/// Returns the errors of a counter of [`UDP_ERRORS`] without a counted cause.
+pub(crate) fn udp_rest(errors: &str, counter: &dyn Fn(&str) -> u64) -> u64 {
+    let causes = UDP_ERRORS.iter().filter(|(name, _)| *name == errors).flat_map(|(_, causes)| causes);
+    counter(errors).saturating_sub(causes.map(|name| counter(name)).saturating_sum())
+}
 
 /// Counters of packets that this host drops before the wire, besides those at qdiscs and transmit rings. TCP
 /// retransmits these packets.
@@ -427,8 +501,58 @@ const BEFORE_THE_WIRE: [&str; 6] = [
     "Snmp6.Ip6OutNoRoutes",
 ];
 
-fn at_interface(found: &mut Losses, host: &HostFacts, before: Option<&Interface>, after: &Interface) {
-    qdiscs(found, host, before, after);
+/// Adds the losses of a virtual interface, which the rule virtual-drops judges. `at_backlogs` has the packets
+/// lost at backlogs that no other interface contains.
+fn at_virtual_interface(
+    found: &mut Losses,
+    (first, second): (&HostFacts, &HostFacts),
+    after: &Interface,
+    at_backlogs: &mut u64,
+) {
+    const RULE: &str = "virtual-drops";
+    let gain_of = |after: &Interface, field: fn(&LossCounters) -> Option<u64>| {
+        let before = first.same_interface(after);
+        let old = before.and_then(|before| field(&before.losses));
+        gained(earlier_value(old, before.is_none()), field(&after.losses))
+    };
+    let gain = |field: fn(&LossCounters) -> Option<u64>| gain_of(after, field);
+    let name = after.name.as_str();
+    // Tunnels also count drops as errors.
+    let has_errors = |lost: Option<u64>, dropped| lost > after.statistics.get(dropped).copied();
+    let sent = if has_errors(after.losses.transmit, "tx_dropped") {
+        "tx_dropped and tx_errors"
+    } else {
+        "tx_dropped"
+    };
+    found.add(Place::TransmitRing, name, gain(|losses| losses.transmit), sent, RULE);
+    // A bridge also drops frames that have no destination (blocked ports, unknown groups).
+    if after.kind == InterfaceKind::Bridge {
+        return;
+    }
+    found.add(Place::Wire, name, gain(|losses| losses.wire), "receive errors", RULE);
+    let missed: [fn(&LossCounters) -> Option<u64>; 3] =
+        [|losses| losses.ring, |losses| losses.nic, |losses| losses.driver];
+    let missed = missed.into_iter().map(gain).saturating_sum();
+    found.add(Place::ReceiveRing, name, missed, "missed packets", RULE);
+    // `veth_xmit` (drivers/net/veth.c) counts a packet that the other end does not take in `tx_dropped` of the
+    // sending end, too.
+    let peer = second
+        .interfaces
+        .iter()
+        .find(|other| other.peer.is_some() && other.peer == after.index && after.peer == other.index);
+    let at_peer = peer.map_or(0, |peer| gain_of(peer, |losses| losses.transmit));
+    let dropped = gain(|losses| losses.other).saturating_sub(at_peer);
+    let again = dropped.min(*at_backlogs);
+    *at_backlogs -= again;
+    let received = if has_errors(after.losses.other, "rx_dropped") {
+        "rx_dropped and rx_errors"
+    } else {
+        "rx_dropped, unknown protocols included"
+    };
+    found.add(Place::ReceiveRing, name, dropped - again, received, RULE);
+}
+
+fn at_interface(found: &mut Losses, before: Option<&Interface>, after: &Interface) {
     let name = after.name.as_str();
     let gain = |field: fn(&LossCounters) -> Option<u64>| {
         let old = before.and_then(|before| field(&before.losses));
@@ -458,9 +582,8 @@ fn at_interface(found: &mut Losses, host: &HostFacts, before: Option<&Interface>
     // driver has no counter of its own.
     let has_own = after.losses.ring.or(after.losses.nic).or(after.losses.driver).is_some();
     if !has_own {
-        let rule = if after.kind == InterfaceKind::Device { "rx-ring-drops" } else { "backlog-drops" };
         let other = gain(|losses| losses.other);
-        found.add(Place::ReceiveRing, name, other, "rx_dropped, unknown protocols included", rule);
+        found.add(Place::ReceiveRing, name, other, "rx_dropped, unknown protocols included", "rx-ring-drops");
     }
 }
 
@@ -511,37 +634,10 @@ fn qdiscs(found: &mut Losses, host: &HostFacts, before: Option<&Interface>, afte
     }
 }
 
-/// Adds the datagrams dropped at known sockets, and the remainder of the host's counters. `counted` has the
-/// sum of the counters' increases, and the sum of their increases by [`gained_between`].
+/// Adds the datagrams dropped at known UDP sockets, and the remainder of the host's counters. `counted` has
+/// the sum of the counters' increases, and the sum of their increases by [`gained_between`].
 fn udp(found: &mut Losses, before: &HostFacts, after: &HostFacts, counted: [u64; 2]) {
-    let key = |socket: &SocketFacts| (socket.local.clone(), socket.remote.clone());
-    let mut earlier: BTreeMap<(String, String), u64> = BTreeMap::new();
-    for socket in before.sockets.iter().filter(|socket| socket.kind == SocketKind::Udp) {
-        let sum = earlier.entry(key(socket)).or_insert(0);
-        *sum = sum.saturating_add(socket.drops);
-    }
-    let mut later: BTreeMap<(String, String), (u64, Option<u32>)> = BTreeMap::new();
-    for socket in after.sockets.iter().filter(|socket| socket.kind == SocketKind::Udp) {
-        let entry = later.entry(key(socket)).or_insert((0, socket.process));
-        entry.0 = entry.0.saturating_add(socket.drops);
-    }
-    let was_read = !is_unread(before, needs::UDP) && !is_unread(before, needs::UDP6);
-    let mut named = 0_u64;
-    for (key, (drops, process)) in later {
-        let dropped = gained(earlier_value(earlier.get(&key).copied(), was_read), Some(drops));
-        named = named.saturating_add(dropped);
-        let process = process.and_then(|number| after.process(number));
-        let process = process
-            .map(|process| format!(" of {} (process {})", process.name, process.number))
-            .unwrap_or_default();
-        found.add(
-            Place::ReceiveQueue,
-            format!("UDP {}{process}", key.0),
-            dropped,
-            SOCKET_DROPS,
-            "udp-receive-buffer",
-        );
-    }
+    let named = at_sockets_of(found, before, after, SocketKind::Udp);
     // If existing sockets drop datagrams, the two readings of the drops per socket must enclose the two
     // readings of the counter.
     let [all, between] = counted;
@@ -555,222 +651,48 @@ fn udp(found: &mut Losses, before: &HostFacts, after: &HostFacts, counted: [u64;
     );
 }
 
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-    use super::*;
-    use evenkeel_model::host::{Feature, QdiscFacts, Softnet};
-
-    fn host(drops: u64, softnet: u64, udp: u64) -> HostFacts {
-        let qdisc = QdiscFacts {
-            kind: "pfifo".into(),
-            handle: "1:".into(),
-            parent: "root".into(),
-            drops,
-            ..QdiscFacts::default()
-        };
-        let mut host = HostFacts::default();
-        host.interfaces.push(Interface {
-            name: "eth0".into(),
-            kind: InterfaceKind::Device,
-            qdiscs: vec![qdisc],
-            ..Interface::default()
-        });
-        host.softnet.push(Softnet { processor: 1, dropped: softnet, ..Softnet::default() });
-        host.sockets.push(SocketFacts {
-            kind: SocketKind::Udp,
-            local: "0.0.0.0:53".into(),
-            drops: udp,
-            ..SocketFacts::default()
-        });
-        host.counters.insert("Udp.RcvbufErrors".into(), udp + 2);
-        host
+/// Adds the packets dropped at the UDP sockets or at the raw sockets. Returns their number.
+fn at_sockets_of(found: &mut Losses, before: &HostFacts, after: &HostFacts, kind: SocketKind) -> u64 {
+    let (tables, rule) = match kind {
+        SocketKind::Raw => ([needs::RAW, needs::RAW6], "raw-receive-buffer"),
+        _ => ([needs::UDP, needs::UDP6], "udp-receive-buffer"),
+    };
+    let key = |socket: &SocketFacts| (socket.local.clone(), socket.remote.clone());
+    let mut earlier: BTreeMap<(String, String), u64> = BTreeMap::new();
+    for socket in before.sockets.iter().filter(|socket| socket.kind == kind) {
+        let sum = earlier.entry(key(socket)).or_insert(0);
+        *sum = sum.saturating_add(socket.drops);
     }
-
-    #[test]
-    fn losses_are_what_was_gained_in_the_order_of_the_way() {
-        let found = losses(&host(5, 0, 10), &host(8, 2, 40));
-        let short: Vec<_> = found.iter().map(|loss| (loss.place, loss.packets, loss.rule)).collect();
-        assert_eq!(
-            short,
-            [
-                (Place::Qdisc, 3, "qdisc-drops"),
-                (Place::SoftnetBacklog, 2, "backlog-drops"),
-                (Place::ReceiveQueue, 30, "udp-receive-buffer")
-            ]
-        );
-        assert!(losses(&host(8, 2, 40), &host(8, 2, 40)).is_empty());
+    let mut later: BTreeMap<(String, String), (u64, Option<u32>)> = BTreeMap::new();
+    for socket in after.sockets.iter().filter(|socket| socket.kind == kind) {
+        let entry = later.entry(key(socket)).or_insert((0, socket.process));
+        entry.0 = entry.0.saturating_add(socket.drops);
     }
-
-    /// Each reading takes time, and a socket can drop further datagrams in that time.
-    #[test]
-    fn drops_during_a_reading_are_not_those_of_another_socket() {
-        let reading = |socket: u64, early: u64, late: u64| {
-            let mut host = host(0, 0, socket);
-            host.counters.insert("Udp.RcvbufErrors".into(), late);
-            host.counters_before.insert("Udp.RcvbufErrors".into(), early);
-            host
+    let was_read = !tables.iter().any(|table| is_unread(before, table));
+    let mut named = 0_u64;
+    for (key, (drops, process)) in later {
+        let dropped = gained(earlier_value(earlier.get(&key).copied(), was_read), Some(drops));
+        named = named.saturating_add(dropped);
+        let process = process.and_then(|number| after.process(number));
+        let process = process
+            .map(|process| format!(" of {} (process {})", process.name, process.number))
+            .unwrap_or_default();
+        let subject = match kind {
+            SocketKind::Raw => format!("{}{process}", raw_socket_words(&key.0)),
+            _ => format!("UDP {}{process}", key.0),
         };
-        let lost = |before: &HostFacts, after: &HostFacts| {
-            losses(before, after).iter().map(|loss| (loss.subject.clone(), loss.packets)).collect::<Vec<_>>()
-        };
-        let live = ("UDP 0.0.0.0:53".to_owned(), 16_547);
-        let gone = |packets: u64| ("UDP, sockets that are gone".to_owned(), packets);
-        // The second reading takes longer than the first reading; the difference is 203 datagrams.
-        let before = reading(1000, 995, 1010);
-        assert_eq!(lost(&before, &reading(17_547, 17_540, 17_760)), std::slice::from_ref(&live));
-        // 5,000 datagrams were dropped by a socket that was closed.
-        assert_eq!(lost(&before, &reading(17_547, 22_540, 22_760)), [live, gone(4_983)]);
-        // If no existing socket drops a datagram, no loss is hidden.
-        assert_eq!(lost(&before, &reading(1000, 1015, 1017)), [gone(7)]);
+        found.add(Place::ReceiveQueue, subject, dropped, SOCKET_DROPS, rule);
     }
+    named
+}
 
-    #[test]
-    fn retransmissions_after_own_drops_are_not_counted_again() {
-        let sent = |drops, segments| {
-            let mut host = host(drops, 0, 0);
-            host.counters.insert(RETRANSMISSIONS.into(), segments);
-            host
-        };
-        let short = |before: &HostFacts, after: &HostFacts| {
-            losses(before, after).iter().map(|loss| (loss.place, loss.packets)).collect::<Vec<_>>()
-        };
-        let (before, after) = (sent(5, 100), sent(1561, 1110));
-        assert_eq!(short(&before, &after), [(Place::Qdisc, 1556)]);
-        assert_eq!(explained_retransmissions(&before, &after), 1010);
-        let lost_later = sent(15, 1110);
-        assert_eq!(short(&before, &lost_later), [(Place::Qdisc, 10), (Place::Path, 1000)]);
-        // Each dropped packet had up to 43 segments.
-        let mut large = lost_later;
-        let active = Feature { on: true, fixed: false };
-        large.interfaces[0].mtu = Some(1500);
-        large.interfaces[0].features.insert("tx-generic-segmentation".into(), active);
-        assert_eq!(short(&before, &large), [(Place::Qdisc, 10), (Place::Path, 580)]);
-        assert_eq!(explained_retransmissions(&before, &large), 430);
-    }
-
-    #[test]
-    fn counters_of_32_bits_wrap() {
-        assert_eq!(gained_of_32_bits(Some(u64::from(u32::MAX) - 4), 5), 10);
-        assert_eq!(gained_of_32_bits(Some(1000), 5), 5, "it restarted");
-        assert_eq!(gained_of_32_bits(Some(5), 12), 7);
-        let qdiscs = losses(&host(u64::from(u32::MAX), 0, 0), &host(2, 0, 0));
-        assert_eq!(qdiscs[0].packets, 3);
-    }
-
-    #[test]
-    fn prunes_are_no_packets() {
-        let counters = |names: &[(&str, u64)]| {
-            let mut host = HostFacts::default();
-            host.counters.extend(names.iter().map(|(name, value)| ((*name).to_owned(), *value)));
-            host
-        };
-        let lost = |host: &HostFacts| {
-            let mut before = HostFacts::default();
-            before.counters.extend(host.counters.keys().map(|name| (name.clone(), 0)));
-            losses(&before, host).iter().map(|loss| loss.packets).sum::<u64>()
-        };
-        let events = [("TcpExt.PruneCalled", 90), ("TcpExt.RcvPruned", 30), ("TcpExt.OfoPruned", 20)];
-        assert_eq!(lost(&counters(&events)), 30, "an old kernel");
-        let today = [&events[..], &[("TcpExt.TCPRcvQDrop", 28), ("TcpExt.TCPOFODrop", 2)]].concat();
-        assert_eq!(lost(&counters(&today)), 30);
-        // If a socket drops a datagram for lack of memory, the loss is counted at the socket only.
-        let mut udp = counters(&[("Udp.MemErrors", 7), ("Udp.RcvbufErrors", 3)]);
-        udp.sockets.push(SocketFacts { kind: SocketKind::Udp, drops: 10, ..SocketFacts::default() });
-        assert_eq!(lost(&udp), 10);
-    }
-
-    /// Each case: counters that grow, and the losses by rule.
-    #[test]
-    fn a_packet_that_two_counters_count_is_one_loss() {
-        let lost = |counters: &[(&str, u64)], drops: u64| {
-            let mut before = host(0, 0, 0);
-            for (name, _) in counters {
-                before.counters.insert((*name).to_owned(), 100);
-            }
-            let mut after = host(drops, 0, 0);
-            for (name, gain) in counters {
-                after.counters.insert((*name).to_owned(), 100 + gain);
-            }
-            let found = losses(&before, &after).into_iter();
-            found.map(|loss| (loss.rule, loss.packets)).collect::<Vec<_>>()
-        };
-        let sent = [("Ip.OutDiscards", 50), ("Udp.SndbufErrors", 60)];
-        assert_eq!(lost(&sent, 50), [("qdisc-drops", 50), ("udp-send-buffer", 10)]);
-        assert_eq!(lost(&sent, 20), [("qdisc-drops", 20), ("ip-discards", 30), ("udp-send-buffer", 10)]);
-        assert_eq!(lost(&sent, 0), [("ip-discards", 50), ("udp-send-buffer", 10)]);
-        let tracked = [("Conntrack.drop", 30), ("Conntrack.insert_failed", 20), ("Ip.OutDiscards", 30)];
-        assert_eq!(lost(&tracked, 0), [("conntrack-races", 20), ("conntrack-full", 10)]);
-        let six = [("Ndisc.table_fulls", 9), ("Snmp6.Ip6OutNoRoutes", 9), ("Snmp6.Ip6OutDiscards", 9)];
-        assert_eq!(lost(&six, 0), [("neighbours-full", 9)]);
-        // TCP retransmits the segments that waited for a neighbour's address in vain.
-        let waiting = [("Arp.unresolved_discards", 7), (RETRANSMISSIONS, 10)];
-        assert_eq!(lost(&waiting, 0), [("neighbours-unresolved", 7), ("retransmissions", 3)]);
-    }
-
-    #[test]
-    fn a_damaged_datagram_is_one_loss() {
-        let with = |sockets: u64, full: u64, damaged: u64| {
-            let mut host = host(0, 0, sockets);
-            host.counters.insert("Udp.RcvbufErrors".into(), full);
-            host.counters.insert("Udp.InCsumErrors".into(), damaged);
-            host
-        };
-        let lost = |after: &HostFacts| {
-            let found = losses(&with(0, 0, 0), after).into_iter();
-            found.map(|loss| (loss.rule, loss.packets)).collect::<Vec<_>>()
-        };
-        let (buffer, damaged) = ("udp-receive-buffer", "checksum-errors");
-        assert_eq!(lost(&with(30, 30, 5)), [(damaged, 5), (buffer, 30)], "verified before the socket");
-        assert_eq!(lost(&with(35, 30, 5)), [(buffer, 35)], "verified at the socket");
-        assert_eq!(lost(&with(0, 0, 5)), [(damaged, 5)]);
-    }
-
-    #[test]
-    fn frames_of_unknown_protocols_are_no_loss_where_the_driver_counts() {
-        let nic = |ring: Option<u64>| {
-            let losses = LossCounters { ring, other: Some(500), ..Default::default() };
-            let nic = Interface {
-                name: "eth0".into(),
-                kind: InterfaceKind::Device,
-                losses,
-                ..Interface::default()
-            };
-            HostFacts { interfaces: vec![nic], ..HostFacts::default() }
-        };
-        let lost =
-            |ring| losses(&HostFacts::default(), &nic(ring)).iter().map(|loss| loss.packets).sum::<u64>();
-        assert_eq!((lost(Some(3)), lost(None)), (3, 500));
-    }
-
-    #[test]
-    fn every_loss_has_a_rule_that_exists() {
-        for reason in [
-            "QDISC_DROP",
-            "FULL_RING",
-            "CPU_BACKLOG",
-            "SOCKET_BACKLOG",
-            "SOCKET_RCVBUFF",
-            "PROTO_MEM",
-            "NEIGH_QUEUEFULL",
-            "NEIGH_CREATEFAIL",
-            "IP_INNOROUTES",
-            "IP_INHDR",
-            "FRAG_TOO_FAR",
-            "PKT_TOO_BIG",
-            "TCP_CSUM",
-        ] {
-            let (_, rule) = place_of_reason(reason, None).unwrap();
-            assert!(crate::find_rule(rule).is_some(), "{rule}");
-        }
-        assert_eq!(place_of_reason("NOT_SPECIFIED", None), None);
-        for HostCounter { rule, .. } in HOST_COUNTERS {
-            assert!(crate::find_rule(rule).is_some(), "{rule}");
-        }
-        let udp_only = ["NO_SOCKET", "IP_RPFILTER"].map(|reason| {
-            [Some(UDP), Some(6), None].map(|protocol| Some(place_of_reason(reason, protocol)?.1))
-        });
-        let strict = Some("reverse-path-drops");
-        assert_eq!(udp_only, [[Some("udp-no-port"), None, None], [strict; 3]]);
+/// Describes a raw socket by its local end, which has the protocol's number in place of the port.
+pub(crate) fn raw_socket_words(local: &str) -> String {
+    match local.rsplit_once(':') {
+        Some((address, protocol)) => format!("raw socket {address}, protocol {protocol}"),
+        None => format!("raw socket {local}"),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -407,15 +407,15 @@ impl Writer<'_> {
     }
 
     fn sockets(&self, facts: &HostFacts) -> io::Result<()> {
-        let tcp: Vec<&SocketFacts> =
-            facts.sockets.iter().filter(|socket| socket.kind != SocketKind::Udp).collect();
+        let is_datagram = |socket: &&SocketFacts| matches!(socket.kind, SocketKind::Udp | SocketKind::Raw);
+        let tcp: Vec<&SocketFacts> = facts.sockets.iter().filter(|socket| !is_datagram(socket)).collect();
         self.answers("sockets.json", &tcp)?;
-        let mut text = String::from(
-            "   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops\n",
-        );
+        const HEADER: &str = "   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref \
+                              pointer drops\n";
+        let (mut udp, mut raw) = (HEADER.to_owned(), HEADER.to_owned());
         let mut owners: BTreeMap<u32, u32> = BTreeMap::new();
-        let udp = facts.sockets.iter().filter(|socket| socket.kind == SocketKind::Udp);
-        for (at, socket) in (1_u32..).zip(udp) {
+        for (at, socket) in (1_u32..).zip(facts.sockets.iter().filter(is_datagram)) {
+            let text = if socket.kind == SocketKind::Raw { &mut raw } else { &mut udp };
             let inode = 20_000 + at;
             owners.extend(socket.process.map(|process| (inode, process)));
             let remote = if socket.remote.is_empty() { "0.0.0.0:0" } else { &socket.remote };
@@ -429,7 +429,8 @@ impl Writer<'_> {
                 socket.drops
             );
         }
-        self.file("proc/net/udp", &text)?;
+        self.file("proc/net/udp", &udp)?;
+        self.file("proc/net/raw", &raw)?;
         self.answers("owners.json", &owners)
     }
 

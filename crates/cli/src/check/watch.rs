@@ -45,6 +45,7 @@ pub fn watch(options: &CheckOptions, time: Duration) -> Result<Exit, Failure> {
     };
     let found: Vec<Loss> = losses(&before, &after).into_iter().filter(is_shown).collect();
     let explained = explained_retransmissions(&before, &after);
+    let forwards = loss_path::forwards(&after.counters);
     let reasons = reasons.and_then(|reasons| reasons.counts().map_err(|error| error.to_string()));
     let moves = moves(&before, &after, options.interface.as_deref());
     let mut replaced = replaced_qdiscs(&before, &after);
@@ -70,7 +71,7 @@ pub fn watch(options: &CheckOptions, time: Duration) -> Result<Exit, Failure> {
                     counted(usize::try_from(explained).unwrap_or(usize::MAX), "retransmitted segment")
                 ));
             }
-            reasons_screen(&mut page, reasons.as_ref().map(Vec::as_slice));
+            reasons_screen(&mut page, reasons.as_ref().map(Vec::as_slice), forwards);
             if !found.is_empty() {
                 page.gap();
                 page.line("`evenkeel check --explain RULE` shows why, and what fixes it.");
@@ -78,7 +79,8 @@ pub fn watch(options: &CheckOptions, time: Duration) -> Result<Exit, Failure> {
             print_page(page)?;
         }
         Format::Json => {
-            let drops: Vec<serde_json::Value> = reasons.iter().flatten().map(reason_json).collect();
+            let drops: Vec<serde_json::Value> =
+                reasons.iter().flatten().map(|drop| reason_json(drop, forwards)).collect();
             let result = json!({
                 "host": show::host(&after),
                 "seconds": elapsed.as_secs_f64(),
@@ -125,19 +127,20 @@ fn flow_words(drop: &DropCount) -> Option<String> {
     ))
 }
 
-fn place_of(drop: &DropCount) -> Option<(Place, &'static str)> {
-    place_of_reason(&drop.reason, drop.flow.map(|flow| flow.protocol))
+fn place_of(drop: &DropCount, forwards: bool) -> Option<(Place, &'static str)> {
+    place_of_reason(&drop.reason, drop.flow.map(|flow| flow.protocol), forwards)
 }
 
 /// Returns the drops with the most packets among those at a known place, with the place and its rule;
 /// `None` if no place is known.
-fn most_dropped(drops: &[DropCount]) -> Option<(&DropCount, Place, &'static str)> {
-    let known = drops.iter().filter_map(|drop| place_of(drop).map(|(place, rule)| (drop, place, rule)));
+fn most_dropped(drops: &[DropCount], forwards: bool) -> Option<(&DropCount, Place, &'static str)> {
+    let known =
+        drops.iter().filter_map(|drop| place_of(drop, forwards).map(|(place, rule)| (drop, place, rule)));
     known.max_by_key(|(drop, ..)| drop.packets)
 }
 
-fn reason_json(drop: &DropCount) -> serde_json::Value {
-    let place = place_of(drop);
+fn reason_json(drop: &DropCount, forwards: bool) -> serde_json::Value {
+    let place = place_of(drop, forwards);
     json!({
         "reason": drop.reason,
         "packets": drop.packets,
@@ -149,7 +152,7 @@ fn reason_json(drop: &DropCount) -> serde_json::Value {
 
 /// Shows the drop reasons with a known place, with the flows that they affect. Shows all other reasons in
 /// one line.
-fn reasons_screen(page: &mut Page, drops: Result<&[DropCount], &String>) {
+fn reasons_screen(page: &mut Page, drops: Result<&[DropCount], &String>, forwards: bool) {
     const MOST_FLOWS: usize = 10;
     let drops = match drops {
         Ok(drops) => drops,
@@ -160,7 +163,7 @@ fn reasons_screen(page: &mut Page, drops: Result<&[DropCount], &String>) {
         }
     };
     let known: Vec<(&DropCount, &str)> =
-        drops.iter().filter_map(|drop| Some((drop, place_of(drop)?.1))).collect();
+        drops.iter().filter_map(|drop| Some((drop, place_of(drop, forwards)?.1))).collect();
     if !known.is_empty() {
         page.heading("The kernel's drop reasons, by flow:");
         let row = |(drop, rule): &(&DropCount, &str)| {
@@ -180,7 +183,7 @@ fn reasons_screen(page: &mut Page, drops: Result<&[DropCount], &String>) {
         page.line(&format!("  and {}", counted(known.len() - MOST_FLOWS, "more flow")));
     }
     let mut others: std::collections::BTreeMap<&str, u64> = std::collections::BTreeMap::new();
-    for drop in drops.iter().filter(|drop| place_of(drop).is_none()) {
+    for drop in drops.iter().filter(|drop| place_of(drop, forwards).is_none()) {
         let sum = others.entry(drop.reason.as_str()).or_insert(0);
         *sum = sum.saturating_add(drop.packets);
     }
@@ -246,7 +249,7 @@ fn screen(
         many => format!("; {} appeared or disappeared", counted(many, "interface")),
     };
     page.answer(&match losses.iter().max_by_key(|loss| loss.packets) {
-        None => match most_dropped(dropped) {
+        None => match most_dropped(dropped, loss_path::forwards(&after.counters)) {
             None => format!("No packets lost in {seconds:.1} s{others}{moves}."),
             Some((drop, place, rule)) => format!(
                 "No loss counter rose in {seconds:.1} s, but the kernel dropped packets, most of them at the {} \

@@ -3,7 +3,7 @@
 
 use evenkeel_model::host::{
     BondFacts, HostFacts, Interface, InterfaceKind, NodeAllocations, PacketSizes, PortUse, SocketFacts,
-    TcpFacts,
+    SocketKind, TcpFacts,
 };
 use evenkeel_synthetic::HostBuilder;
 
@@ -495,6 +495,31 @@ pub const FAULTS: &[Fault] = &[
     fault("a routing loop", hosts::all, "ttl-expired", &[], |facts| {
         count(facts, "Ip.ForwDatagrams", 90_000_000);
         count(facts, "Ip.InHdrErrors", 900_000);
+    }),
+    fault("packets that are cut short", hosts::all, "ip-header-errors", &[], |facts| {
+        count(facts, "IpExt.InTruncatedPkts", 90_000_000);
+    }),
+    fault("datagrams that a filter refuses", hosts::all, "udp-errors", &[], |facts| {
+        count(facts, "Udp.InErrors", 900_000_000);
+    }),
+    fault("an unread raw socket", hosts::all, "raw-receive-buffer", &[], |facts| {
+        process(facts, 991, "vrrp", &[]);
+        facts.sockets.push(SocketFacts {
+            kind: SocketKind::Raw,
+            local: "0.0.0.0:112".to_owned(),
+            drops: 480_000,
+            process: Some(991),
+            ..SocketFacts::default()
+        });
+    }),
+    fault("requests dropped without SYN cookies", hosts::all, "syn-queue-full", &[], |facts| {
+        count(facts, "TcpExt.ListenDrops", 600_000);
+        count(facts, "Tcp.PassiveOpens", 2_000_000);
+        set(facts, "net/ipv4/tcp_max_syn_backlog", "128");
+        set(facts, "net/ipv4/tcp_syncookies", "0");
+    }),
+    fault("packets in the memory reserve", hosts::all, "memory-reclaim", &[], |facts| {
+        count(facts, "TcpExt.PFMemallocDrop", 900_000_000);
     }),
     fault("datagrams for a service that is down", hosts::all, "udp-no-port", &[], |facts| {
         count(facts, "Udp.NoPorts", 900_000_000);

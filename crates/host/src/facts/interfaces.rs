@@ -486,6 +486,7 @@ impl<'a> Reader<'a> {
             index,
             inode: self.tree.inode(&self.directory),
             kind,
+            peer: self.peer(kind),
             up: self.is_up(),
             firmware: answers.firmware.filter(|version| !version.is_empty()),
             // -1 means that the node is unknown (`NUMA_NO_NODE`).
@@ -542,6 +543,14 @@ impl<'a> Reader<'a> {
             self.tree.note_error(&self.directory, &error);
             false
         })
+    }
+
+    /// Returns the index of a veth's other end (`veth_get_iflink`, drivers/net/veth.c). Only a running host
+    /// needs it, to compare two readings.
+    fn peer(&self, kind: InterfaceKind) -> Option<u32> {
+        let is_read = self.tree.is_live() && kind == InterfaceKind::Veth;
+        let peer = if is_read { self.number("iflink") } else { None };
+        peer.and_then(|index| u32::try_from(index).ok())
     }
 
     fn kind(&self, name: &str, has_device: bool, driver: Option<&str>) -> InterfaceKind {

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_model::host::{HostFacts, Interface, SocketKind};
+use evenkeel_model::host::{HostFacts, Interface};
 use evenkeel_netlink::Netlink;
 use evenkeel_netlink::ethtool::EthtoolSocket;
 
@@ -39,8 +39,8 @@ pub fn read_devices(tree: &Tree) -> Result<HostFacts, HostError> {
 
 #[derive(Clone, Debug, Default)]
 pub struct Counters {
-    /// Facts with the counters of packets and losses. The only sockets are UDP sockets that dropped
-    /// datagrams.
+    /// Facts with the counters of packets and losses. The only sockets are UDP and raw sockets that dropped
+    /// packets.
     pub facts: HostFacts,
     /// Whether the host has an interface that the last [`read_devices`] did not find. Then the caller must
     /// read the devices again.
@@ -80,8 +80,8 @@ pub fn read_counters(tree: &Tree, devices: &HostFacts) -> Result<Counters, HostE
         interfaces.push(interface);
     }
     let online: Vec<u32> = devices.processors.iter().map(|processor| processor.number).collect();
-    let mut sockets: Vec<_> = sockets::udp_sockets(tree).into_iter().map(|(_, socket)| socket).collect();
-    sockets.retain(|socket| socket.kind == SocketKind::Udp && socket.drops > 0);
+    let mut sockets: Vec<_> = sockets::datagram_sockets(tree).into_iter().map(|(_, socket)| socket).collect();
+    sockets.retain(|socket| socket.drops > 0);
     let facts = HostFacts {
         processors: devices.processors.clone(),
         interfaces,

@@ -130,7 +130,7 @@ impl Names {
         match file {
             _ if path == format!("{ANSWERS}/sockets.json") => self.sockets(text),
             _ if path == format!("{ANSWERS}/ports.json") => self.ports(text),
-            "udp" | "udp6" => self.udp(text),
+            "udp" | "udp6" | "raw" | "raw6" => self.udp(text),
             "comm" => self.process(text),
             "stat" if path != "/proc/stat" => match (text.split_once('('), text.rsplit_once(')')) {
                 (Some((number, rest)), Some((_, fields))) => {
@@ -217,7 +217,7 @@ impl Names {
         serde_json::to_string_pretty(&ports).unwrap_or_default()
     }
 
-    /// Replaces both addresses of each socket in `/proc/net/udp` or `/proc/net/udp6`, in the kernel's
+    /// Replaces both addresses of each socket in `/proc/net/udp`, `udp6`, `raw` or `raw6`, in the kernel's
     /// notation.
     fn udp(&mut self, text: &str) -> String {
         let mut lines = text.lines();

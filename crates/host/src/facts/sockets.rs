@@ -1,5 +1,5 @@
-//! Sockets. TCP sockets come from the kernel or, in a recorded tree, from `evenkeel/sockets.json`. UDP
-//! sockets come from `/proc/net/udp` and `/proc/net/udp6`, which count each socket's drops.
+//! Sockets. TCP sockets come from the kernel or, in a recorded tree, from `evenkeel/sockets.json`. UDP and
+//! raw sockets come from `/proc/net/udp`, `udp6`, `raw` and `raw6`, which count each socket's drops.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -44,7 +44,7 @@ pub(super) fn sockets(
 ) -> Result<Sockets, HostError> {
     let mut numbers: BTreeSet<u32> = BTreeSet::new();
     let mut found: Vec<SocketFacts> = Vec::new();
-    let udp = udp_sockets(tree);
+    let datagrams = datagram_sockets(tree);
     let ports;
     if tree.is_live() {
         let mut inodes: HashMap<u32, usize> = HashMap::new();
@@ -68,7 +68,7 @@ pub(super) fn sockets(
                 }
             }
         }
-        for (inode, socket) in udp {
+        for (inode, socket) in datagrams {
             inodes.insert(inode, found.len());
             found.push(socket);
         }
@@ -88,7 +88,7 @@ pub(super) fn sockets(
         ports = port_use(&found);
         found.sort_by_key(|socket| std::cmp::Reverse((socket.drops, socket.bytes())));
         found.truncate(MOST_SOCKETS);
-        let tcp: Vec<&SocketFacts> = found.iter().filter(|socket| socket.kind != SocketKind::Udp).collect();
+        let tcp: Vec<&SocketFacts> = found.iter().filter(|socket| is_tcp(socket)).collect();
         if is_listed {
             tree.keep_answers("ports.json", &ports);
         }
@@ -97,7 +97,7 @@ pub(super) fn sockets(
         if !tree.is_noted(SOURCE) {
             tree.keep_answers("sockets.json", &tcp);
         }
-        // `/proc/net/udp` alone does not identify the owners of UDP sockets.
+        // `/proc/net/udp` and `/proc/net/raw` alone do not identify the owners of their sockets.
         let owners: BTreeMap<u32, u32> =
             inodes.iter().filter_map(|(inode, at)| Some((*inode, found.get(*at)?.process?))).collect();
         tree.keep_answers("owners.json", &owners);
@@ -131,12 +131,13 @@ pub(super) fn sockets(
             // A tree that was copied or written by hand may have the links in `/proc/PID/fd` of a running
             // kernel.
             None => Owners::default()
-                .of(&Host::at(tree.name("/")), udp.iter().map(|(inode, _)| *inode))
+                .of(&Host::at(tree.name("/")), datagrams.iter().map(|(inode, _)| *inode))
                 .map(|found| found.into_iter().map(|(inode, owner)| (inode, owner.process)).collect())
                 .unwrap_or_default(),
         };
         found.extend(
-            udp.into_iter()
+            datagrams
+                .into_iter()
                 .map(|(inode, socket)| SocketFacts { process: owners.get(&inode).copied(), ..socket }),
         );
         numbers.extend(found.iter().filter_map(|socket| socket.process));
@@ -394,12 +395,25 @@ fn tcp_facts(record: &SocketRecord, detail: SocketDetail, interface: Option<Stri
     }
 }
 
-pub(super) fn udp_sockets(tree: &Tree) -> Vec<(u32, SocketFacts)> {
+const fn is_tcp(socket: &SocketFacts) -> bool {
+    matches!(socket.kind, SocketKind::Tcp | SocketKind::TcpListen)
+}
+
+/// Returns the UDP and raw sockets, and their inodes. The tables have the same columns (`udp4_seq_show`,
+/// net/ipv4/udp.c; `raw_seq_show`, net/ipv4/raw.c).
+pub(super) fn datagram_sockets(tree: &Tree) -> Vec<(u32, SocketFacts)> {
+    const TABLES: [(&str, SocketKind); 4] = [
+        ("/proc/net/udp", SocketKind::Udp),
+        ("/proc/net/udp6", SocketKind::Udp),
+        ("/proc/net/raw", SocketKind::Raw),
+        ("/proc/net/raw6", SocketKind::Raw),
+    ];
     let mut found = Vec::new();
     let mut inodes = BTreeSet::new();
-    for file in ["/proc/net/udp", "/proc/net/udp6"] {
-        // A kernel without IPv6 lacks `/proc/net/udp6`.
-        let is_required = file == "/proc/net/udp" || has_ipv6(tree);
+    for (file, kind) in TABLES {
+        // A kernel without IPv6 lacks `/proc/net/udp6`. Recordings of earlier versions lack the tables of raw
+        // sockets.
+        let is_required = kind == SocketKind::Udp && (file == "/proc/net/udp" || has_ipv6(tree));
         let text = if is_required { tree.required_table(file) } else { tree.table(file) };
         let Some(text) = text else { continue };
         let header = text.lines().next().unwrap_or_default();
@@ -407,7 +421,7 @@ pub(super) fn udp_sockets(tree: &Tree) -> Vec<(u32, SocketFacts)> {
             tree.note_line(file, 1, &unreadable(header));
         }
         for (at, line) in text.lines().enumerate().skip(1) {
-            match udp_line(line) {
+            match socket_line(line, kind) {
                 // All sockets without an owner have inode 0, so this inode may repeat.
                 Some((inode, socket)) if inode == 0 || inodes.insert(inode) => found.push((inode, socket)),
                 // A socket that is bound again while the kernel writes the table may have two rows.
@@ -422,7 +436,7 @@ pub(super) fn udp_sockets(tree: &Tree) -> Vec<(u32, SocketFacts)> {
 
 /// Parses a line `sl local rem st tx:rx tr:when retrnsmt uid timeout inode ref pointer drops`
 /// (`udp4_format_sock`, net/ipv4/udp.c).
-fn udp_line(line: &str) -> Option<(u32, SocketFacts)> {
+fn socket_line(line: &str, kind: SocketKind) -> Option<(u32, SocketFacts)> {
     let fields: Vec<&str> = line.split_ascii_whitespace().collect();
     let (sent, received) = fields.get(4)?.split_once(':')?;
     let queue = |text| u64::from_str_radix(text, 16).ok();
@@ -430,7 +444,7 @@ fn udp_line(line: &str) -> Option<(u32, SocketFacts)> {
     Some((
         fields.get(9)?.parse().ok()?,
         SocketFacts {
-            kind: SocketKind::Udp,
+            kind,
             local: hexadecimal_address(fields.get(1)?)?.to_string(),
             remote: if remote.port() == 0 { String::new() } else { remote.to_string() },
             receive_queue: queue(received)?,
@@ -549,7 +563,7 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn no_line_trips_the_parser(line in "([0-9A-F]{1,33}|[: ]|é|-){0,40}") {
-            udp_line(&line);
+            socket_line(&line, SocketKind::Udp);
             hexadecimal_address(&line);
         }
     }
@@ -558,13 +572,21 @@ mod tests {
     fn a_line_of_proc_net_udp_is_a_socket() {
         let line = "  512: 0100007F:0035 00000000:0000 07 00000000:00034A80 00:00000000 00000000   101        0 20345 2 \
                     0000000000000000 48211";
-        let (inode, socket) = udp_line(line).unwrap();
+        let (inode, socket) = socket_line(line, SocketKind::Udp).unwrap();
         assert_eq!((inode, socket.local.as_str(), socket.remote.as_str()), (20345, "127.0.0.1:53", ""));
         assert_eq!((socket.drops, socket.receive_queue), (48211, 0x34a80));
         let ipv6 = hexadecimal_address("00000000000000000000000001000000:1F90").unwrap();
         assert_eq!(ipv6.to_string(), "[::1]:8080");
         for end in 0..line.len() - 5 {
-            let _ = udp_line(&line[..end]);
+            let _ = socket_line(&line[..end], SocketKind::Udp);
         }
+        // A raw socket has its protocol in place of the port.
+        let line = "   17: 00000000:0011 00000000:0000 07 00000000:00000900 00:00000000 00000000     0        0 20346 2 \
+                    0000000000000000 70123";
+        let (_, socket) = socket_line(line, SocketKind::Raw).unwrap();
+        assert_eq!(
+            (socket.kind, socket.local.as_str(), socket.drops),
+            (SocketKind::Raw, "0.0.0.0:17", 70_123)
+        );
     }
 }

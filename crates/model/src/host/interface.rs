@@ -12,6 +12,9 @@ pub struct Interface {
     #[serde(skip)]
     pub inode: Option<u64>,
     pub kind: InterfaceKind,
+    /// Index of the other end of a veth pair, in the network namespace of that end.
+    #[serde(skip)]
+    pub peer: Option<u32>,
     pub driver: Option<String>,
     /// The address on the bus, such as `0000:81:00.0`.
     pub bus: Option<String>,

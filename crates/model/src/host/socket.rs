@@ -42,6 +42,8 @@ pub enum SocketKind {
     Tcp,
     TcpListen,
     Udp,
+    /// A raw socket (`raw(7)`). In place of a port, [`SocketFacts::local`] has the protocol's number.
+    Raw,
 }
 
 /// TCP's state of a connection (`struct tcp_info`).

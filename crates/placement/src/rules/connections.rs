@@ -1,11 +1,12 @@
 //! Rules about limits on opening and closing connections.
 
 use evenkeel_model::change::Knob;
-use evenkeel_model::host::{InterfaceKind, PortUse};
+use evenkeel_model::host::{InterfaceKind, PortUse, SaturatingSum, SocketFacts, SocketKind};
 
 use super::{Found, Rule, needs};
 use crate::Severity::{High, Low, Medium};
 use crate::View;
+use crate::loss_path::LISTEN_DROPS_EXPLAINED;
 use crate::view::{count, per_cent, power_of_two};
 
 const SOMAXCONN: &str = "/proc/sys/net/core/somaxconn";
@@ -17,12 +18,14 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "syn-queue-full",
         looks_at: "SYNs that found the SYN queue full: dropped or answered by a cookie (TcpExt.TCPReqQFullDrop, \
-                   TCPReqQFullDoCookies)",
-        fires_when: "low: from 100, and one drop for a million connections, or one cookie for 10,000 (such a \
-                     connection works, at worst without TCP options); medium: one drop for 10,000, or one cookie \
-                     for 100; high: one drop for 100",
+                   TCPReqQFullDoCookies); drops without a counted cause (ListenDrops without ListenOverflows, \
+                   TCPReqQFullDrop, PAWSPassive)",
+        fires_when: "low: from 100, and one drop for a million connections, or one cookie or drop without a cause for \
+                     10,000 (with a cookie a connection works, at worst without TCP options); medium: one drop for \
+                     10,000, or one of the others for 100; high: one drop for 100",
         why: "A dropped SYN costs its client a second or more; a connection by cookie may lack TCP options. The SYN \
-              queue is as long as the accept queue; without cookies tcp_max_syn_backlog also limits it.",
+              queue is as long as the accept queue; without cookies tcp_max_syn_backlog also limits it: from three quarters \
+              on, the kernel drops SYNs of unknown clients.",
         fix: "a longer backlog of the application, net.core.somaxconn and tcp_max_syn_backlog; SYN cookies on",
         source: "Documentation/networking/ip-sysctl.rst (tcp_max_syn_backlog, tcp_syncookies); tcp_conn_request, net/ipv4/tcp_input.c",
         needs: &[needs::NETSTAT, needs::SNMP, SOMAXCONN, MAX_SYN_BACKLOG],
@@ -333,20 +336,23 @@ fn syn_queue(view: &View<'_>) -> Vec<Found> {
     const SEEN_ONE_IN: u64 = 1_000_000;
     let counter = |name: &str| view.facts.counter(name);
     let (dropped, cookies) = (counter("TcpExt.TCPReqQFullDrop"), counter("TcpExt.TCPReqQFullDoCookies"));
+    let explained = LISTEN_DROPS_EXPLAINED.iter().map(|name| counter(name)).saturating_sum();
+    let others = counter("TcpExt.ListenDrops").saturating_sub(explained);
     let opened = counter("Tcp.PassiveOpens");
     let is_one_in =
         |limit: u64, requests: u64| requests >= FEWEST && requests.saturating_mul(limit) >= opened;
-    if !is_one_in(SEEN_ONE_IN, dropped) && !is_one_in(DROPPED_ONE_IN, cookies) {
+    let has_others = is_one_in(DROPPED_ONE_IN, others);
+    if !is_one_in(SEEN_ONE_IN, dropped) && !is_one_in(DROPPED_ONE_IN, cookies) && !has_others {
         return Vec::new();
     }
     let is_much = |requests: u64| is_one_in(ONE_IN, requests);
     let is_felt = is_one_in(DROPPED_ONE_IN, dropped);
-    let severity = match (is_much(dropped), is_felt || is_much(cookies)) {
+    let severity = match (is_much(dropped), is_felt || is_much(cookies) || is_much(others)) {
         (true, _) => High,
         (_, true) => Medium,
         _ => Low,
     };
-    let text = format!(
+    let mut text = format!(
         "the SYN queue was full for {} connection requests: {} were dropped, {} answered by a cookie{}; {} connections were accepted, and {} cookies \
          sent (net.core.somaxconn {}, tcp_max_syn_backlog {})",
         count(dropped.saturating_add(cookies)),
@@ -358,7 +364,21 @@ fn syn_queue(view: &View<'_>) -> Vec<Found> {
         view.facts.sysctl("net/core/somaxconn").unwrap_or("?"),
         view.facts.sysctl("net/ipv4/tcp_max_syn_backlog").unwrap_or("?")
     );
-    let effect = if dropped >= FEWEST {
+    let has_cookies = view.facts.sysctl_number("net/ipv4/tcp_syncookies") != Some(0);
+    if others > 0 {
+        text += &format!(
+            "; {} more requests were dropped that no other counter explains (ListenDrops{})",
+            count(others),
+            view.rate_words(others)
+        );
+        text += if has_cookies {
+            ": no memory, or no route back to the client"
+        } else {
+            ": SYN cookies are off, so at three quarters of tcp_max_syn_backlog the kernel drops requests of unknown clients"
+        };
+    }
+    let is_full = dropped.saturating_add(cookies) > 0 || !has_cookies;
+    let effect = if dropped.max(others) >= FEWEST {
         "clients retry after a second or more"
     } else {
         "connections lose TCP options, such as window scaling if timestamps are off"
@@ -367,14 +387,17 @@ fn syn_queue(view: &View<'_>) -> Vec<Found> {
     const WANTED: [(&str, i64); 2] = [("net/core/somaxconn", 4096), ("net/ipv4/tcp_max_syn_backlog", 8192)];
     let mut entry = Found::measured(severity, "host", text, effect);
     for (name, wanted) in WANTED {
-        if view.facts.sysctl_number(name).is_some_and(|now| now < wanted) {
+        if is_full && view.facts.sysctl_number(name).is_some_and(|now| now < wanted) {
             entry = entry.sysctl(name, wanted);
         }
     }
-    if view.facts.sysctl_number("net/ipv4/tcp_syncookies") == Some(0) {
+    if !has_cookies {
         entry = entry.sysctl("net/ipv4/tcp_syncookies", 1);
     }
-    let advice = if entry
+    let advice = if !is_full {
+        "`ss -ltn` and `perf trace -e skb:kfree_skb` name the listener and the reason; check the routes back to the \
+         clients (`ip route get ADDRESS`), and memory (memory-reclaim)"
+    } else if entry
         .remedy
         .changes
         .iter()
@@ -388,6 +411,86 @@ fn syn_queue(view: &View<'_>) -> Vec<Found> {
          requests, use cookies"
     };
     vec![entry.advice(advice)]
+}
+
+/// Returns a finding about packets that listeners dropped without a counter of connection requests: by a
+/// filter, a wrong signature (TCP-MD5) or an IPsec policy (`tcp_v4_rcv`, net/ipv4/tcp_ipv4.c).
+fn dropped_at_listeners(view: &View<'_>, listeners: &[&SocketFacts], dropped: u64) -> Vec<Found> {
+    if dropped < FEWEST {
+        return Vec::new();
+    }
+    let opened = view.facts.counter("Tcp.PassiveOpens");
+    let most = listeners.iter().max_by_key(|socket| socket.drops);
+    let text = format!(
+        "listeners dropped {} packets more than ListenDrops counts, while {} connections were opened{}",
+        count(dropped),
+        count(opened),
+        most.map(|socket| format!("; {}: {}", socket.local, count(socket.drops))).unwrap_or_default()
+    );
+    let severity = if dropped.saturating_mul(10_000) >= opened { Medium } else { Low };
+    vec![Found::measured(severity, "host", text, "their clients retry after a second or more").advice(
+        "a filter of the listener (SO_ATTACH_FILTER), a wrong TCP-MD5 signature or an IPsec policy drops them: \
+         `ss -ltnm` shows the listener, `perf trace -e skb:kfree_skb` the reason",
+    )]
+}
+
+/// The check of the rule listen-overflow.
+pub(super) fn listen(view: &View<'_>) -> Vec<Found> {
+    let facts = view.facts;
+    let overflows = facts.counter("TcpExt.ListenOverflows");
+    let listeners: Vec<&SocketFacts> =
+        facts.sockets.iter().filter(|socket| socket.kind == SocketKind::TcpListen).collect();
+    // A queue is full beyond its limit (sk_acceptq_is_full), so a backlog of 0 takes one connection.
+    let full: Vec<&&SocketFacts> =
+        listeners.iter().filter(|socket| socket.receive_queue > socket.send_queue).collect();
+    let at_listeners = listeners.iter().map(|socket| socket.drops).saturating_sum();
+    let beyond = at_listeners.saturating_sub(facts.counter("TcpExt.ListenDrops"));
+    if overflows < FEWEST && full.is_empty() {
+        return dropped_at_listeners(view, &listeners, beyond);
+    }
+    let limit = facts.sysctl_number("net/core/somaxconn");
+    let at_limit =
+        |socket: &SocketFacts| i64::try_from(socket.send_queue).is_ok_and(|queue| Some(queue) >= limit);
+    // A listener whose queue is full now shows its limit: somaxconn, or the application's backlog.
+    let is_limited = if full.is_empty() {
+        listeners.iter().any(|socket| at_limit(socket)) || limit.is_some_and(|limit| limit < 1024)
+    } else {
+        full.iter().any(|socket| at_limit(socket))
+    };
+    let opened = facts.counter("Tcp.PassiveOpens");
+    let mut text = format!(
+        "a SYN or the last ACK of a handshake met a full accept queue {} times{}, and {} connections were opened; net.core.somaxconn \
+         is {}",
+        count(overflows),
+        view.rate_words(overflows),
+        count(opened),
+        limit.map_or("?".to_owned(), |limit| limit.to_string())
+    );
+    let name = |socket: &&&SocketFacts| {
+        let of = socket.process.and_then(|number| facts.process(number));
+        let of = of.map(|process| format!(" of {}", process.name)).unwrap_or_default();
+        format!("{}{of} ({} of {})", socket.local, socket.receive_queue, socket.send_queue)
+    };
+    if !full.is_empty() {
+        text += &format!("; full now: {}", full.iter().take(3).map(name).collect::<Vec<_>>().join(", "));
+    }
+    let is_much = overflows.saturating_mul(10_000) >= facts.counter("Tcp.PassiveOpens");
+    let severity = if is_much || !full.is_empty() { Medium } else { Low };
+    let entry = Found::measured(severity, "host", text, "clients retry after a second or more");
+    let entry = match limit.filter(|_| is_limited) {
+        Some(limit) => entry.sysctl("net/core/somaxconn", limit.saturating_mul(4).clamp(4096, 65_535)),
+        None => entry,
+    };
+    let asked = full.iter().map(|socket| socket.send_queue).min();
+    vec![match (limit, asked) {
+        (Some(limit), Some(asked)) if !is_limited => entry.advice(format!(
+            "raise the backlog that the application gives to listen(2), which is {asked}: net.core.somaxconn is {limit} and does not limit it; \
+             and let it accept faster"
+        )),
+        _ => entry.advice(
+            "raise the application's own backlog (listen(2)), which the sysctl only limits, and let it accept faster",
+        ),
+    }]
 }
 
 fn time_wait(view: &View<'_>) -> Vec<Found> {

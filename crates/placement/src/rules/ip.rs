@@ -1,5 +1,5 @@
 //! Rules about the counters of IP and of the protocols above it: fragments, the reverse-path filter, wrong
-//! checksums, missing routes, discards, expired times to live, and UDP ports without a program.
+//! checksums and headers, missing routes, discards, expired times to live, and UDP ports without a program.
 
 use super::{Found, Rule, needs};
 use crate::Severity::{High, Low, Medium};
@@ -32,14 +32,14 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "checksum-errors",
-        looks_at: "segments and datagrams whose own checksum was wrong (Tcp.InCsumErrors, Udp.InCsumErrors), of the \
-                   packets received",
+        looks_at: "IP headers, segments and datagrams whose own checksum was wrong (InCsumErrors of IpExt, Tcp and \
+                   Udp), of the packets received",
         fires_when: "low: from 100; medium: from one in a million",
         why: "The frames were valid on the wire: a device between two links, or this host, damaged their segments. \
               TCP retransmits them, but misses one in 65,536 such errors.",
         fix: "find the cause: memory of a switch or NIC, an offload of the sender or of this NIC",
         source: "Stone and Partridge, When the CRC and TCP Checksum Disagree (SIGCOMM 2000); Documentation/networking/snmp_counter.rst",
-        needs: &[needs::SNMP],
+        needs: &[needs::SNMP, needs::NETSTAT],
         check: checksums,
     },
     Rule {
@@ -65,15 +65,28 @@ pub(super) const RULES: &[Rule] = &[
         check: discards,
     },
     Rule {
+        name: "ip-header-errors",
+        looks_at: "packets shorter than their IP header states (InTruncatedPkts), and, on a host that forwards no \
+                   packets, other wrong headers (InHdrErrors without InCsumErrors), IPv4 and IPv6",
+        fires_when: "low: from 1,000 and one in 100,000 packets received; medium: from one in 1,000",
+        why: "The frames were valid on the wire: their sender, or a device that rewrites packets, writes wrong headers \
+              or cuts packets.",
+        fix: "the sender, or the tunnel, translator or middlebox in front of this host",
+        source: "ip_rcv_core, net/ipv4/ip_input.c; ip6_rcv_core, net/ipv6/ip6_input.c; \
+                 Documentation/networking/snmp_counter.rst (IpInHdrErrors)",
+        needs: &[needs::SNMP, needs::SNMP6, needs::NETSTAT],
+        check: header_errors,
+    },
+    Rule {
         name: "ttl-expired",
-        looks_at: "packets of a router whose time to live ended here or whose header was wrong (InHdrErrors, IPv4 \
-                   and IPv6)",
+        looks_at: "packets of a router whose time to live ended here or whose header was wrong (InHdrErrors without \
+                   InCsumErrors, IPv4 and IPv6)",
         fires_when: "low: from 1,000 and one in 100,000 forwarded packets; medium: from one in 1,000",
         why: "Two routers that route packets to each other repeat each packet dozens of times until its time to live \
               ends.",
         fix: "correct the route that leads back",
         source: "ip_forward, net/ipv4/ip_forward.c; Documentation/networking/snmp_counter.rst (IpInHdrErrors)",
-        needs: &[needs::SNMP],
+        needs: &[needs::SNMP, needs::NETSTAT],
         check: ttl_expired,
     },
     Rule {
@@ -173,8 +186,36 @@ fn discards(view: &View<'_>) -> Vec<Found> {
     )]
 }
 
+/// Returns the packets with a wrong IP header but a right checksum of the header, and the counters. A wrong
+/// checksum is also a header error (`ip_rcv_core`, net/ipv4/ip_input.c).
+fn wrong_headers(view: &View<'_>) -> (u64, String) {
+    const CHECKSUMS: &str = "IpExt.InCsumErrors";
+    let counter = |name: &str| view.facts.counter(name);
+    let (_, names) = named(view, &["Ip.InHdrErrors", CHECKSUMS, "Snmp6.Ip6InHdrErrors"]);
+    let wrong = counter("Ip.InHdrErrors").saturating_sub(counter(CHECKSUMS));
+    (wrong.saturating_add(counter("Snmp6.Ip6InHdrErrors")), names)
+}
+
+fn header_errors(view: &View<'_>) -> Vec<Found> {
+    let (cut, mut names) = named(view, &["IpExt.InTruncatedPkts", "Snmp6.Ip6InTruncatedPkts"]);
+    let mut lost = cut;
+    if !crate::loss_path::forwards(&view.facts.counters) {
+        let (wrong, of_wrong) = wrong_headers(view);
+        lost = lost.saturating_add(wrong);
+        names =
+            [names, of_wrong].into_iter().filter(|names| !names.is_empty()).collect::<Vec<_>>().join(", ");
+    }
+    let (received, _) = packets(view);
+    let Some(severity) = severity(1000, (100_000, 1000), lost, received) else { return Vec::new() };
+    let text = share_words(view, lost, received, "packets had a wrong IP header or were cut short", &names);
+    vec![Found::measured(severity, "host", text, "IP drops them, and their connections wait or hang").advice(
+        "find the senders (`tcpdump -vv` prints 'bad-len' and 'truncated-ip'): a tunnel, a translator or a middlebox \
+         in front of this host, or one sender's NIC or driver",
+    )]
+}
+
 fn ttl_expired(view: &View<'_>) -> Vec<Found> {
-    let (lost, names) = named(view, &["Ip.InHdrErrors", "Snmp6.Ip6InHdrErrors"]);
+    let (lost, names) = wrong_headers(view);
     let (forwarded, _) = named(view, &["Ip.ForwDatagrams", "Snmp6.Ip6OutForwDatagrams"]);
     let Some(severity) = severity(1000, (100_000, 1000), lost, forwarded).filter(|_| forwarded > 0) else {
         return Vec::new();
@@ -236,12 +277,14 @@ fn checksums(view: &View<'_>) -> Vec<Found> {
     let counter = |name: &str| view.facts.counter(name);
     let tcp = counter("Tcp.InCsumErrors");
     let udp = counter("Udp.InCsumErrors").saturating_add(counter("Snmp6.Udp6InCsumErrors"));
-    let (damaged, received) = (tcp.saturating_add(udp), counter("Ip.InReceives"));
+    let ip = counter("IpExt.InCsumErrors");
+    let (damaged, received) = (ip.saturating_add(tcp).saturating_add(udp), counter("Ip.InReceives"));
     if damaged < FEWEST {
         return Vec::new();
     }
+    let headers = if ip > 0 { format!("{} IP headers, ", count(ip)) } else { String::new() };
     let text = format!(
-        "{} TCP segments and {} UDP datagrams of {} packets had a wrong checksum of their own ({}{})",
+        "{headers}{} TCP segments and {} UDP datagrams of {} packets had a wrong checksum of their own ({}{})",
         count(tcp),
         count(udp),
         count(received),

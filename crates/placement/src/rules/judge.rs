@@ -9,8 +9,8 @@ use evenkeel_model::text::list;
 use serde::Serialize;
 
 use super::needs::{
-    AFFINITY, FREQUENCY, IDLE_STATES, ISOLATED, NETSTAT, NOHZ_FULL, PORTS, SNMP, SNMP6, SOCKSTAT, SPEED,
-    STATISTICS, UDP, UDP6, VMSTAT,
+    AFFINITY, FREQUENCY, IDLE_STATES, ISOLATED, NETSTAT, NOHZ_FULL, PORTS, RAW, RAW6, SNMP, SNMP6, SOCKSTAT,
+    SPEED, STATISTICS, UDP, UDP6, VMSTAT,
 };
 use super::one_interface::OF_ONE_INTERFACE;
 use super::{FAST, Found, Rule, find_rule, rules};
@@ -360,7 +360,8 @@ fn found_by_needs<'f>(rule: &Rule, view: &View<'f>) -> (Vec<Found>, Vec<&'f Unkn
 /// - Sysctls: a counted loss is still a loss. Only the change of the missing sysctl is left out of the
 ///   fix.
 /// - Affinity masks of interrupts: the counts of served interrupts show the processors.
-/// - Sockets of UDP: the protocol's counters show the drops.
+/// - Sockets of UDP: the protocol's counters show the drops. Raw sockets: the other table shows the drops at
+///   its own sockets.
 /// - Ports: the listed sockets and TIME_WAIT show the minimum use.
 /// - Power settings of a processor: the settings of the other processors show the cost.
 /// - A missing table of neighbours or of connection tracking: the other tables and sysctls show full
@@ -381,7 +382,7 @@ fn found_beside<'f>(
             .any(|table| gap.source.strip_prefix(table).is_some_and(|rest| rest.starts_with('/')))
     };
     let is_partial = |gap: &Unknown| {
-        let is_udp = [UDP, UDP6].contains(&gap.source.as_str());
+        let is_datagram = [UDP, UDP6, RAW, RAW6].contains(&gap.source.as_str());
         let is_ports = gap.source == PORTS;
         let is_power = gap.concerns(FREQUENCY) || gap.concerns(IDLE_STATES);
         let is_mask = gap.source.starts_with(AFFINITY);
@@ -392,7 +393,7 @@ fn found_beside<'f>(
             || gap.source == SNMP6
             || gap.source.starts_with(SYSCTLS)
             || is_mask
-            || is_udp
+            || is_datagram
             || is_ports
             || is_power
             || is_counter(gap)

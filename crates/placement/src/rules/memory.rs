@@ -75,14 +75,16 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "memory-reclaim",
         looks_at: "allocations that waited for memory to be freed or compacted, pages swapped, processes killed \
-                   (/proc/vmstat)",
-        fires_when: "low: from one wait per 100 s since boot, or a killed process; medium: from one wait or 100 \
-                     swapped pages per second",
+                   (/proc/vmstat), and packets in the memory reserve that sockets had to drop \
+                   (TcpExt.PFMemallocDrop)",
+        fires_when: "low: from one wait per 100 s since boot, a killed process, or 100 such packets; medium: from one \
+                     wait or 100 swapped pages per second, or one such packet in a million received",
         why: "Allocations of the driver and the sockets compete with the page cache. A softirq cannot wait for \
               memory: it drops its packets.",
         fix: "more free memory (vm.min_free_kbytes), less swapping, smaller caches and applications",
-        source: "Documentation/admin-guide/sysctl/vm.rst (min_free_kbytes, watermark_scale_factor, swappiness)",
-        needs: &[needs::VMSTAT, needs::MEMORY],
+        source: "Documentation/admin-guide/sysctl/vm.rst (min_free_kbytes, watermark_scale_factor, swappiness); \
+                 sk_filter_trim_cap, net/core/filter.c",
+        needs: &[needs::VMSTAT, needs::MEMORY, needs::NETSTAT, needs::SNMP],
         check: reclaim,
     },
     Rule {
@@ -298,6 +300,7 @@ const OFTEN: f64 = 1.0;
 fn reclaim(view: &View<'_>) -> Vec<Found> {
     const SOMETIMES: f64 = 0.01;
     const PAGES: f64 = 100.0;
+    const FEWEST_PACKETS: u64 = 100;
     let counter = |name: &str| view.facts.counter(&format!("Vmstat.{name}"));
     // The rule zone-reclaim counts waits for a node that reclaims its own memory first.
     let stalls = reclaim_stalls(view).saturating_sub(counter("zone_reclaim_failed"));
@@ -307,10 +310,14 @@ fn reclaim(view: &View<'_>) -> Vec<Found> {
     // If huge pages are set to `always`, the rule huge-pages counts compaction.
     let for_packets = if view.facts.huge_pages.as_deref() == Some("always") { 0 } else { compacted };
     let waits = rate(stalls.saturating_add(for_packets));
-    if waits < SOMETIMES && rate(swapped) < PAGES && killed == 0 {
+    // A packet whose buffer came from the reserve is only for sockets that help to free memory, such as those
+    // of swap over NFS.
+    let refused = view.facts.counter("TcpExt.PFMemallocDrop");
+    let loses = refused >= FEWEST_PACKETS;
+    if waits < SOMETIMES && rate(swapped) < PAGES && killed == 0 && !loses {
         return Vec::new();
     }
-    let text = format!(
+    let mut text = format!(
         "allocations waited {} times for memory to be freed (allocstall{}) and {} times for it to be compacted; {} pages were swapped{}, and {} \
          processes were killed because memory ran out{}",
         count(stalls),
@@ -324,12 +331,20 @@ fn reclaim(view: &View<'_>) -> Vec<Found> {
             .map(|kept| format!("; vm.min_free_kbytes is {kept}"))
             .unwrap_or_default()
     );
-    let severity = if waits >= OFTEN || rate(swapped) >= PAGES { Medium } else { Low };
+    let received = view.facts.counter("Ip.InReceives");
+    let loses_many = loses && refused.saturating_mul(1_000_000) >= received;
+    if refused > 0 {
+        text += &format!(
+            "; {} packets in the memory reserve were dropped at their sockets (PFMemallocDrop)",
+            count(refused)
+        );
+    }
+    let severity = if waits >= OFTEN || rate(swapped) >= PAGES || loses_many { Medium } else { Low };
     let entry =
         Found::measured(severity, "host", text, "pauses of milliseconds, and no memory for received packets");
     let wanted = kept_free_kb(view);
     let entry = match view.facts.sysctl_field("vm/min_free_kbytes", 0) {
-        Some(kept) if kept < wanted && stalls > 0 => entry.sysctl("vm/min_free_kbytes", wanted),
+        Some(kept) if kept < wanted && (stalls > 0 || loses) => entry.sysctl("vm/min_free_kbytes", wanted),
         _ => entry,
     };
     let entry = match view.facts.sysctl_field("vm/swappiness", 0) {

@@ -9,6 +9,7 @@ mod applications;
 mod bond;
 mod cloud;
 mod connections;
+mod datagrams;
 mod devices;
 mod interrupts;
 mod ip;
@@ -175,6 +176,7 @@ pub fn rules() -> impl Iterator<Item = &'static Rule> + Clone {
         qdisc::RULES,
         bond::RULES,
         stack_drops::RULES,
+        datagrams::RULES,
         ip::RULES,
         connections::RULES,
         tcp::RULES,

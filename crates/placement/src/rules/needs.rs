@@ -98,3 +98,6 @@ pub const TIMES: &str = "/proc/stat";
 pub const TOPOLOGY: &str = "/sys/devices/system/cpu/cpu*/topology";
 pub const UDP: &str = "/proc/net/udp";
 pub const UDP6: &str = "/proc/net/udp6";
+/// Raw sockets (`raw(7)`) and their drops.
+pub const RAW: &str = "/proc/net/raw";
+pub const RAW6: &str = "/proc/net/raw6";

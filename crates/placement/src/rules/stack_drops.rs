@@ -7,7 +7,7 @@ use evenkeel_model::host::{Interface, SaturatingSum, SocketFacts, SocketKind, So
 use super::nic::ring_losses;
 use super::{Found, Rule, needs};
 use crate::Severity::{High, Low, Medium};
-use crate::loss_path::dropped_by_qdiscs;
+use crate::loss_path::{UDP_ERRORS, dropped_by_qdiscs, udp_rest};
 use crate::view::{Direction, View, bytes, count, per_cent, power_of_two};
 
 pub(super) const RULES: &[Rule] = &[
@@ -113,15 +113,15 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "listen-overflow",
-        looks_at: "connections refused at full accept queues (TcpExt.ListenOverflows), and listeners whose queue is \
-                   full now",
+        looks_at: "connections refused at full accept queues (TcpExt.ListenOverflows), listeners whose queue is full \
+                   now, and packets dropped at listeners beyond ListenDrops",
         fires_when: "low: from 100; medium: from one in 10,000 accepted connections, or a listener's queue is full now",
         why: "The application accepts too slowly, or its queue is too short for a burst. Clients retry after a \
               second or more.",
         fix: "net.core.somaxconn if it limits the listener, and the application's own backlog",
         source: "listen(2); Documentation/networking/ip-sysctl.rst (somaxconn)",
         needs: &[needs::NETSTAT, needs::SNMP, needs::SOCKETS, "/proc/sys/net/core/somaxconn"],
-        check: listen,
+        check: super::connections::listen,
     },
     Rule {
         name: "retransmissions",
@@ -432,7 +432,10 @@ fn udp(view: &View<'_>) -> Vec<Found> {
     let facts = view.facts;
     let sockets: Vec<&SocketFacts> =
         facts.sockets.iter().filter(|socket| socket.kind == SocketKind::Udp && socket.drops > 0).collect();
-    let at_sockets = sockets.iter().map(|socket| socket.drops).saturating_sum();
+    // A socket's drops include those by its filter, which the rule udp-errors reports.
+    let counter = |name: &str| facts.counter(name);
+    let others = UDP_ERRORS.iter().map(|(errors, _)| udp_rest(errors, &counter)).saturating_sum();
+    let at_sockets = sockets.iter().map(|socket| socket.drops).saturating_sum().saturating_sub(others);
     let memory = facts.counter("Udp.MemErrors").saturating_add(facts.counter("Snmp6.Udp6MemErrors"));
     let full = facts.counter("Udp.RcvbufErrors").saturating_add(facts.counter("Snmp6.Udp6RcvbufErrors"));
     let dropped = full.saturating_add(memory).max(at_sockets);
@@ -577,62 +580,6 @@ fn udp_send(view: &View<'_>) -> Vec<Found> {
     vec![entry.advice(
         "restart the application, or let it set a larger buffer (SO_SNDBUF); if qdisc-drops fires, pace (fq, SO_MAX_PACING_RATE)",
     )]
-}
-
-fn listen(view: &View<'_>) -> Vec<Found> {
-    let facts = view.facts;
-    let overflows = facts.counter("TcpExt.ListenOverflows");
-    let listeners: Vec<&SocketFacts> =
-        facts.sockets.iter().filter(|socket| socket.kind == SocketKind::TcpListen).collect();
-    // A queue is full beyond its limit (sk_acceptq_is_full), so a backlog of 0 takes one connection.
-    let full: Vec<&&SocketFacts> =
-        listeners.iter().filter(|socket| socket.receive_queue > socket.send_queue).collect();
-    if overflows < FEWEST && full.is_empty() {
-        return Vec::new();
-    }
-    let limit = facts.sysctl_number("net/core/somaxconn");
-    let at_limit =
-        |socket: &SocketFacts| i64::try_from(socket.send_queue).is_ok_and(|queue| Some(queue) >= limit);
-    // A listener whose queue is full now shows its limit: somaxconn, or the application's backlog.
-    let is_limited = if full.is_empty() {
-        listeners.iter().any(|socket| at_limit(socket)) || limit.is_some_and(|limit| limit < 1024)
-    } else {
-        full.iter().any(|socket| at_limit(socket))
-    };
-    let opened = facts.counter("Tcp.PassiveOpens");
-    let mut text = format!(
-        "a SYN or the last ACK of a handshake met a full accept queue {} times{}, and {} connections were opened; net.core.somaxconn \
-         is {}",
-        count(overflows),
-        view.rate_words(overflows),
-        count(opened),
-        limit.map_or("?".to_owned(), |limit| limit.to_string())
-    );
-    let name = |socket: &&&SocketFacts| {
-        let of = socket.process.and_then(|number| facts.process(number));
-        let of = of.map(|process| format!(" of {}", process.name)).unwrap_or_default();
-        format!("{}{of} ({} of {})", socket.local, socket.receive_queue, socket.send_queue)
-    };
-    if !full.is_empty() {
-        text += &format!("; full now: {}", full.iter().take(3).map(name).collect::<Vec<_>>().join(", "));
-    }
-    let is_much = overflows.saturating_mul(10_000) >= facts.counter("Tcp.PassiveOpens");
-    let severity = if is_much || !full.is_empty() { Medium } else { Low };
-    let entry = Found::measured(severity, "host", text, "clients retry after a second or more");
-    let entry = match limit.filter(|_| is_limited) {
-        Some(limit) => entry.sysctl("net/core/somaxconn", limit.saturating_mul(4).clamp(4096, 65_535)),
-        None => entry,
-    };
-    let asked = full.iter().map(|socket| socket.send_queue).min();
-    vec![match (limit, asked) {
-        (Some(limit), Some(asked)) if !is_limited => entry.advice(format!(
-            "raise the backlog that the application gives to listen(2), which is {asked}: net.core.somaxconn is {limit} and does not limit it; \
-             and let it accept faster"
-        )),
-        _ => entry.advice(
-            "raise the application's own backlog (listen(2)), which the sysctl only limits, and let it accept faster",
-        ),
-    }]
 }
 
 fn retransmissions(view: &View<'_>) -> Vec<Found> {

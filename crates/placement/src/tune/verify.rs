@@ -187,7 +187,7 @@ impl Watched {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
     use super::*;
-    use evenkeel_model::host::{Interface, LossCounters, QdiscFacts};
+    use evenkeel_model::host::{Interface, InterfaceKind, LossCounters, QdiscFacts};
 
     fn part(packets: u64, lost: u64) -> Part {
         let lost = (lost > 0).then(|| ((Place::ReceiveRing, "eth0".to_owned()), lost));
@@ -270,6 +270,7 @@ mod tests {
     fn at(name: &str, packets: u64, ring: u64) -> Interface {
         Interface {
             name: name.to_owned(),
+            kind: InterfaceKind::Device,
             statistics: [("rx_packets".to_owned(), packets)].into(),
             losses: LossCounters { ring: Some(ring), ..LossCounters::default() },
             ..Interface::default()

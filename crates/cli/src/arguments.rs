@@ -127,7 +127,7 @@ pub struct RunOptions {
     /// Where to run
     #[arg(long = "on", value_enum, default_value_t = Place::Netns)]
     pub place: Place,
-    /// Variant or group to run; may be given several times [default: the scenario's `variants`; of a tc-* scenario: those of --quick]
+    /// Variant or group to run; may be given several times [default: the scenario's `variants`; of a tc-* scenario: its quick points]
     #[arg(long = "variant", value_name = "NAME")]
     pub variants: Vec<String>,
     /// Line rate, such as 2gbit; `auto`: the scenario's, but with --on netns at most what the processors carry

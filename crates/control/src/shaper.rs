@@ -66,7 +66,7 @@ pub struct ShaperWeights<D: QueueShapers = DeviceShapers> {
 }
 
 impl<D: QueueShapers> ShaperWeights<D> {
-    /// Creates a back end for the first `queues` queues. Does not change them. Reduces larger weights
+    /// Creates a back end for the first `queues` queues, and changes none of them. `apply` limits each weight
     /// to `most`, because the kernel does not report a device's maximum.
     ///
     /// # Errors

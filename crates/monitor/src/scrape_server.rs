@@ -81,10 +81,20 @@ pub enum ServeError {
     NoSocket(PathBuf),
     #[error("cannot serve {0}: no interface has this address; `ip address` lists the addresses")]
     NoAddress(Endpoint),
-    #[error("cannot serve {endpoint}: {source}")]
+    #[error("cannot serve {endpoint}: {source}{}", next_step(.source))]
     Bind { endpoint: Endpoint, source: io::Error },
     #[error("cannot accept connections at {endpoint}: {source}")]
     Accept { endpoint: Endpoint, source: io::Error },
+}
+
+fn next_step(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::NotFound => "; create the directory of the socket",
+        io::ErrorKind::PermissionDenied => {
+            "; run the command as root, or choose a directory that you may write to, or a port from 1024 on"
+        }
+        _ => "",
+    }
 }
 
 enum Listener {

@@ -225,7 +225,6 @@ fn consistent<M>(
     Err(NetlinkError::Unsteady { action: action.to_owned() })
 }
 
-/// The answers to a request.
 struct Answers<M> {
     found: Vec<M>,
     /// Whether objects changed while the kernel listed them, so that the list may lack objects, or have

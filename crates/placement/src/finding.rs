@@ -58,7 +58,8 @@ pub struct Remedy {
     pub interface: Option<String>,
     /// Exact changes, in the order of application.
     pub changes: Vec<Change>,
-    /// A remedy outside the host's settings: another slot, another cable, an option of an application.
+    /// A remedy that `changes` cannot express: another slot, another cable, an option of an application, or a
+    /// setting whose value the administrator must choose.
     pub advice: Option<String>,
 }
 

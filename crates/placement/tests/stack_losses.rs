@@ -29,7 +29,7 @@ fn requests_dropped_without_a_counted_cause_are_found() {
     let dropped = ("TcpExt.ListenDrops", 600_000);
     let off = with("0", &[dropped]).unwrap();
     assert_eq!(off.severity, Severity::Medium, "{}", off.evidence);
-    assert!(off.evidence.contains("600,000 more requests were dropped"), "{}", off.evidence);
+    assert!(off.evidence.contains("600,000 requests were dropped"), "{}", off.evidence);
     assert!(off.evidence.contains("three quarters of tcp_max_syn_backlog"), "{}", off.evidence);
     let lines = off.remedy.lines();
     assert_eq!(lines, ["sysctl -w net.ipv4.tcp_max_syn_backlog=8192", "sysctl -w net.ipv4.tcp_syncookies=1"]);

@@ -88,7 +88,6 @@ pub struct Status {
     /// Cost of the placement under the policy; `None` if unknown.
     pub cost: Option<f64>,
     pub searches: u64,
-    /// Duration of the longest search, µs.
     pub longest_search_us: f64,
     pub filters: usize,
     /// Number of filters inserted, changed and removed so far.

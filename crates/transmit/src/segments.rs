@@ -29,7 +29,7 @@ pub enum SegmentGoal {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SegmentOptions {
     pub goal: SegmentGoal,
-    /// The device's size while no queue is shared, bytes.
+    /// Segment size while no queue is shared: the device's maximum, bytes.
     pub largest: u32,
     /// How long queues must be shared before segments shrink, ns.
     pub shrink_after_ns: u64,

@@ -59,7 +59,7 @@ pub struct LoadOptions {
     /// φ of fair flow balancing: t ms after the phase began, each flow keeps (t/φ)^3 bytes in the queue; smaller is faster
     #[arg(long, value_name = "N", default_value_t = 75, value_parser = whole_number::<u32>(1..=10_000), allow_negative_numbers = true)]
     pub curve: u32,
-    /// Measure the base RTT again after this many decreases without an RTT within --balance of the base RTT
+    /// Measure the base RTT again after this many decreases of the window in a row without a queueing delay of --balance or less
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = whole_number::<u32>(1..=65_535), allow_negative_numbers = true)]
     pub base_decreases: u32,
     /// Factor γ of the decrease after a hold, in units of 1/1024

@@ -74,7 +74,7 @@ pub struct MaintainOptions {
     /// Whether the changes stay after SIGTERM
     #[arg(long, value_enum, default_value_t = AtEnd::Revert)]
     pub at_end: AtEnd,
-    /// Overwrite the values that other programs have set since an earlier change
+    /// Overwrite the values that other programs have set since an earlier worker changed the settings
     #[arg(long)]
     pub afresh: bool,
     /// Undo the changes of an earlier worker, and those to interfaces that do not exist anymore

@@ -179,7 +179,7 @@ struct ek_flow {
 	ek_u64 socket;     /* address of its socket; 0: none in this network namespace */
 };
 
-/* Further fields of a slot, for the ageing walk and user space. */
+/* Further fields of a slot, which follow() does not read. */
 struct ek_flow_detail {
 	struct ek_tuple tuple;
 	ek_u32 weight;

@@ -99,7 +99,7 @@ pub struct Processor {
     /// Whether the CPU is isolated from the scheduler's load balancing (`isolcpus=`), or may run without a
     /// periodic tick (`nohz_full=`).
     pub isolated: bool,
-    /// Time since boot, in ticks of 10 ms.
+    /// Time of the CPU by mode since boot, in ticks of 10 ms.
     pub time: Option<ProcessorTime>,
 }
 

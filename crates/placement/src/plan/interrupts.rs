@@ -69,9 +69,9 @@ pub struct Places {
     pub queues: u32,
 }
 
-/// Returns the cores that may take a NIC's interrupts: near cores that are not isolated, or far cores if
-/// there are no such near cores. Cores to which applications with connections through the NIC are pinned are
-/// left out if other cores remain.
+/// Returns the cores that may take a NIC's interrupts, the best first: cores that are not isolated, near cores
+/// if there are any. If other cores remain, leaves out cores to which applications with connections through
+/// the NIC are pinned, and cores that applications need ([`cores_for_applications`]).
 #[must_use]
 pub fn interrupt_places(view: &View<'_>, nic: &Interface) -> Places {
     let (places, queues) = places(view, nic);

@@ -352,31 +352,37 @@ fn syn_queue(view: &View<'_>) -> Vec<Found> {
         (_, true) => Medium,
         _ => Low,
     };
-    let mut text = format!(
-        "the SYN queue was full for {} connection requests: {} were dropped, {} answered by a cookie{}; {} connections were accepted, and {} cookies \
-         sent (net.core.somaxconn {}, tcp_max_syn_backlog {})",
-        count(dropped.saturating_add(cookies)),
-        count(dropped),
-        count(cookies),
-        view.rate_words(dropped.saturating_add(cookies)),
-        count(opened),
-        count(counter("TcpExt.SyncookiesSent")),
-        view.facts.sysctl("net/core/somaxconn").unwrap_or("?"),
-        view.facts.sysctl("net/ipv4/tcp_max_syn_backlog").unwrap_or("?")
-    );
     let has_cookies = view.facts.sysctl_number("net/ipv4/tcp_syncookies") != Some(0);
-    if others > 0 {
-        text += &format!(
-            "; {} more requests were dropped that no other counter explains (ListenDrops{})",
-            count(others),
-            view.rate_words(others)
-        );
-        text += if has_cookies {
-            ": no memory, or no route back to the client"
-        } else {
-            ": SYN cookies are off, so at three quarters of tcp_max_syn_backlog the kernel drops requests of unknown clients"
-        };
+    let mut parts = Vec::new();
+    if dropped.saturating_add(cookies) > 0 {
+        parts.push(format!(
+            "the SYN queue was full for {} connection requests: {} were dropped, {} answered by a cookie{}; {} connections were accepted, and {} \
+             cookies sent (net.core.somaxconn {}, tcp_max_syn_backlog {})",
+            count(dropped.saturating_add(cookies)),
+            count(dropped),
+            count(cookies),
+            view.rate_words(dropped.saturating_add(cookies)),
+            count(opened),
+            count(counter("TcpExt.SyncookiesSent")),
+            view.facts.sysctl("net/core/somaxconn").unwrap_or("?"),
+            view.facts.sysctl("net/ipv4/tcp_max_syn_backlog").unwrap_or("?")
+        ));
     }
+    if others > 0 {
+        let more = if parts.is_empty() { "" } else { "more " };
+        let cause = if has_cookies {
+            "no memory, or no route back to the client"
+        } else {
+            "SYN cookies are off, so at three quarters of tcp_max_syn_backlog the kernel drops requests of unknown clients"
+        };
+        parts.push(format!(
+            "{} {more}requests were dropped that no other counter explains (ListenDrops{}; {} connections were accepted): {cause}",
+            count(others),
+            view.rate_words(others),
+            count(opened)
+        ));
+    }
+    let text = parts.join("; ");
     let is_full = dropped.saturating_add(cookies) > 0 || !has_cookies;
     let effect = if dropped.max(others) >= FEWEST {
         "clients retry after a second or more"

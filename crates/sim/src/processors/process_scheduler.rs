@@ -326,7 +326,7 @@ impl<T: Copy> ProcessScheduler<T> {
         self.processors[number as usize].queue.iter_mut()
     }
 
-    /// Returns an idle processor on which a waiting process may run, if there is one.
+    /// Returns an idle processor on which a ready process may run, if there is one.
     pub(crate) fn idle_while_waited(&self) -> Option<Slot> {
         let takes = |(number, processor): (usize, &Processor<T>)| {
             (processor.rests() && self.next_ready(number as Slot).is_some()).then_some(number as Slot)

@@ -189,3 +189,18 @@ fn each_rule_is_judged_or_not() {
         }
     }
 }
+
+/// The counters of IPv4 show the loss.
+#[test]
+fn a_missing_counter_of_ipv6_hides_no_loss() {
+    let mut facts = host();
+    facts.counters.extend(
+        [("Udp.InDatagrams", 10_000_000), ("Udp.RcvbufErrors", 1_000_000), ("Udp.InErrors", 1_000_000)]
+            .map(|(name, value)| (name.to_owned(), value)),
+    );
+    assert!(found(&judge(&facts), "udp-receive-buffer").is_some());
+    let counter = "/proc/net/snmp6/Snmp6.Udp6InDatagrams";
+    facts.unknown.push(Unknown::new(counter, "/proc/net/snmp6 has no counter Snmp6.Udp6InDatagrams"));
+    let judgement = judge(&facts);
+    assert!(found(&judgement, "udp-receive-buffer").is_some(), "{:?}", judgement.not_judged);
+}

@@ -509,7 +509,7 @@ fn an_expectation_that_does_not_follow_from_the_repeats_is_refused() {
     read(90e9, None, None, "throughput_bps").unwrap();
     incomplete(90e9, None, None, "throughput_bps", 5.0).unwrap();
     let error = incomplete(90e9, None, Some(true), "throughput_bps", 5.0).unwrap_err();
-    assert!(error.contains("meter_overflow is 5, which contradicts expectations[0].met: true"), "{error}");
+    assert!(error.contains("meter_overflow is 30, which contradicts expectations[0].met: true"), "{error}");
     read(90e9, Some((89e9, 91e9)), Some(true), "throughput_bps").unwrap();
     for (value, interval, met, metric, words) in [
         (85e9, None, None, "throughput_bps", "is 85000000000, which contradicts the repeats: 90000000000"),

@@ -11,7 +11,7 @@ use evenkeel_model::host::{
 };
 use serde_json::json;
 
-use evenkeel_host::facts::{DeviceAnswers, FeatureText, HashFields, RssAnswers};
+use evenkeel_host::facts::{DeviceAnswers, EVERY_LINUX, FeatureText, HashFields, RssAnswers};
 
 /// Writes facts as a tree that [`read_facts`](evenkeel_host::facts::read_facts) reads.
 pub fn write_tree(facts: &HostFacts, directory: &Path) -> io::Result<()> {
@@ -185,8 +185,12 @@ impl Writer<'_> {
             };
             match *group {
                 "Snmp6" => {
+                    let required = EVERY_LINUX.iter().find(|(_, group, _)| *group == "Snmp6");
+                    let required = required.into_iter().flat_map(|(.., names)| *names);
+                    let mut all: BTreeMap<&str, u64> = required.map(|name| (*name, 0)).collect();
+                    all.extend(entries.iter().copied());
                     let lines: Vec<String> =
-                        entries.iter().map(|(name, value)| format!("{name} {value}")).collect();
+                        all.iter().map(|(name, value)| format!("{name} {value}")).collect();
                     self.file("proc/net/snmp6", &lines.join("\n"))?;
                 }
                 "Sockstat" => {

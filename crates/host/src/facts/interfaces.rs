@@ -545,8 +545,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Returns the index of a veth's other end (`veth_get_iflink`, drivers/net/veth.c). Only a running host
-    /// needs it, to compare two readings.
+    /// Returns the index of a veth's other end (`veth_get_iflink`, drivers/net/veth.c).
     fn peer(&self, kind: InterfaceKind) -> Option<u32> {
         let is_read = self.tree.is_live() && kind == InterfaceKind::Veth;
         let peer = if is_read { self.number("iflink") } else { None };
@@ -583,8 +582,7 @@ impl<'a> Reader<'a> {
 
     /// Returns the PCI Express link of the NIC itself, not of an upstream bridge.
     fn pcie(&self, is_pci: bool, line_rate_bps: Option<u64>) -> Option<PcieLink> {
-        /// Maximum speed of a NIC on conventional PCI, bit/s. The next speed, 2.5 Gbit/s, is more than
-        /// conventional PCI carries in practice.
+        /// Maximum speed of a NIC on conventional PCI, bit/s.
         const CONVENTIONAL_MOST_BPS: u64 = 1_000_000_000;
         /// GT/s of a lane, by generation (`pcie_link_speed`, drivers/pci/probe.c).
         const LANE_SPEEDS: [f64; 7] = [2.5, 5.0, 8.0, 16.0, 32.0, 64.0, 128.0];
@@ -608,8 +606,7 @@ impl<'a> Reader<'a> {
             speed.filter(|speed| speed.is_finite() && *speed > 0.0)
         };
         let width = |file: &str| -> Option<u32> {
-            // A NIC without a link reports 0 or 255. The other values are the widths of the
-            // specification.
+            // A NIC without a link reports 0 or 255.
             let is_width = |width: &u32| matches!(width, 0 | 1 | 2 | 4 | 8 | 12 | 16 | 32 | 255);
             let width = self.parse(&format!("device/{file}"), |text| text.parse().ok().filter(is_width));
             width.filter(|width| (1..=32).contains(width))

@@ -116,8 +116,6 @@ pub const EVERY_LINUX: [(&str, &str, &[&str]); 9] = [
         IPV6,
         "Snmp6",
         &[
-            "Icmp6InPktTooBigs",
-            "Icmp6OutTimeExcds",
             "Ip6FragCreates",
             "Ip6FragFails",
             "Ip6InDiscards",

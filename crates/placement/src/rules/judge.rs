@@ -366,7 +366,7 @@ fn found_by_needs<'f>(rule: &Rule, view: &View<'f>) -> (Vec<Found>, Vec<&'f Unkn
 /// - Power settings of a processor: the settings of the other processors show the cost.
 /// - A missing table of neighbours or of connection tracking: the other tables and sysctls show full
 ///   tables.
-/// - The counters of IPv6: those of IPv4 show losses.
+/// - The counters of IPv6, all or some: those of IPv4 show losses.
 /// - A single counter of a table: a finding counts only if every possible value of the counter leads to the
 ///   finding. The function checks 0 and the maximum.
 fn found_beside<'f>(
@@ -390,7 +390,7 @@ fn found_beside<'f>(
             gap.source == *table && !facts.counters.keys().any(|name| name.starts_with(group))
         });
         is_table
-            || gap.source == SNMP6
+            || gap.source.starts_with(SNMP6)
             || gap.source.starts_with(SYSCTLS)
             || is_mask
             || is_datagram

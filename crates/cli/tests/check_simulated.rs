@@ -86,7 +86,7 @@ fn shorten(facts: &mut HostFacts, ring: u32) {
     nic.driver_statistics.insert("rx_out_of_buffer".to_owned(), 8_000_000);
 }
 
-/// With MTU 1500, there are so many packets that the short ring overflows.
+/// With MTU 1500, the same throughput takes more packets, and the short ring overflows.
 #[test]
 fn a_short_ring_costs_throughput() {
     let mut facts = healthy();

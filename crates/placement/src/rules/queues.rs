@@ -170,8 +170,8 @@ struct Overload {
     loses: bool,
 }
 
-/// Returns why the queues in use are too few: their processors are busy while other processors are not,
-/// or the ring had no free descriptor for so many packets that this loss has a high severity.
+/// Returns why the queues in use are too few: their processors are busy while other processors are not, or
+/// the loss at the ring has high severity.
 fn overload(view: &View<'_>, nic: &Interface) -> Option<Overload> {
     const SHARE: f64 = 0.25;
     let servers = view.interrupt_processors(nic);
